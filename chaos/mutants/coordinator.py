@@ -1,8 +1,10 @@
 """Builds whose coordinator lacks a rule: sessions, timers, parked calls, acknowledgements."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
 from musterd.chaos.mutants.build import Builds
@@ -15,11 +17,11 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, PartitionResult
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.node import assembly
-from musterd.coordinator.runtime import sessions, shard, shard_time
+from musterd.coordinator.runtime import leadership, sessions, shard, shard_time
 from musterd.coordinator.runtime.answers import Loading, NotHere
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest, _waits_again
-from musterd.coordinator.runtime.coordinator_state import CoordinatorState
+from musterd.coordinator.runtime.leadership import Leadership, LedShard
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.shard_time import ShardTime
@@ -28,7 +30,7 @@ from musterd.coordinator.runtime.waiters import Barrier
 BUILDS = Builds()
 
 
-@BUILDS.replaces("ack_before_commit", shard)
+@BUILDS.replaces("ack_before_commit", leadership)
 class HastyRouter(CommandRouter):
     """Says that a commit is stored as soon as it is asked for."""
 
@@ -43,68 +45,74 @@ class HastyRouter(CommandRouter):
             call.answer(Committed(tuple(done)))
 
 
-@BUILDS.replaces("parked_join", shard)
+@BUILDS.replaces("parked_join", leadership)
 class ForgetfulRouter(CommandRouter):
     """Loses the repeated Join of a member that had joined under the leader before."""
 
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
-        shard = self._shard
-        group = shard.state.groups.get(command.group_id)
-        if isinstance(command, JoinGroup) and not shard.proposer.busy(command.group_id):
-            seats = shard.waiters._groups.get(command.group_id, {})  # type: ignore[attr-defined]
+        coordinator = self._coordinator
+        group = coordinator.state.groups.get(command.group_id)
+        if isinstance(command, JoinGroup) and not coordinator.proposer.busy(command.group_id):
+            seats = coordinator.waiters._groups.get(command.group_id, {})  # type: ignore[attr-defined]
             is_parked = (joining_id(command), Barrier.JOIN) in seats
             if _waits_again(group, command) and not is_parked:
                 return
         super().take(call, command, size)
 
 
-@BUILDS.replaces("session_start", shard)
+@BUILDS.replaces("session_start", leadership)
 class Impatient(Sessions):
     """A new leader gives the members a tenth of their sessions to find it."""
 
-    def promote(self, groups: Iterable[Group], time_ms: int) -> None:
-        super().promote(groups, time_ms)
+    def __init__(self, groups: Iterable[Group], time_ms: int) -> None:
+        super().__init__(groups, time_ms)
         for key, session in self._sessions.items():
             self._ends.arm(key, self._clock_ms + session.timeout_ms // 10)
 
 
+class Running(Sessions):
+    """Runs without a quorum, too."""
+
+    def turn(self, time_ms: int, **rest: Any) -> None:
+        super().turn(time_ms, **rest | {"heard": True, "herd": False})
+
+
 @BUILDS.replaces("deposed_expiry", shard)
-class Lingering(Sessions):
+class Lingering(Leadership):
     """Keeps its deadlines while others lead, and runs them without a quorum, too."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._left_ms: dict[MemberKey, int] = {}
-        self._left_at_ms = 0
+    _left: ClassVar[WeakKeyDictionary[LedShard, tuple[int, dict[MemberKey, int]]]] = (
+        WeakKeyDictionary()
+    )
+    """Of each shard: when this node was deposed, and what was left of its members' sessions."""
 
-    def demote(self) -> None:
-        for key in self._sessions:
-            end_ms = self._ends.get(key)
-            if end_ms is not None:
-                self._left_ms[key] = end_ms - self._clock_ms
-                self._left_at_ms = self._time_ms
-        super().demote()
+    def __init__(self, shard: LedShard) -> None:
+        super().__init__(shard)
+        sessions = self.sessions = Running(self.state.groups.values(), self.state.time_ms)
+        deposed_ms, left = self._left.get(shard, (0, {}))
+        away_ms = self.time_ms - deposed_ms
+        for key, left_ms in left.items():
+            if key in sessions._sessions:
+                sessions._ends.arm(key, sessions._clock_ms + left_ms - away_ms)
 
-    def promote(self, groups: Iterable[Group], time_ms: int) -> None:
-        super().promote(groups, time_ms)
-        away_ms = time_ms - self._left_at_ms
-        for key, left_ms in self._left_ms.items():
-            if key in self._sessions:
-                self._ends.arm(key, self._clock_ms + left_ms - away_ms)
-        self._left_ms.clear()
-
-    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, heard: bool, herd: bool) -> None:
-        super().turn(time_ms, lag_ms=lag_ms, loop_round=loop_round, heard=True, herd=False)
+    def release(self, let_go: Callable[[Call], None]) -> None:
+        sessions = self.sessions
+        left = {key: sessions._ends.get(key) for key in sessions._sessions}
+        clock_ms = sessions._clock_ms
+        left_ms = {key: end_ms - clock_ms for key, end_ms in left.items() if end_ms is not None}
+        self._left[self._shard] = (sessions._time_ms, left_ms)
+        super().release(let_go)
 
 
-@BUILDS.replaces("shard_time_restart", shard)
+@BUILDS.replaces("shard_time_restart", leadership)
 class Restarted(ShardTime):
     """A new leader counts shard time from 0."""
 
     __slots__ = ()
 
-    def restart(self, applied_time_ms: int) -> None:
-        super().restart(0)
+    def __init__(self, applied_time_ms: int = 0) -> None:
+        del applied_time_ms
+        super().__init__(0)
 
 
 class Believing(Coordination):
@@ -112,7 +120,7 @@ class Believing(Coordination):
 
     async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
         del settled
-        return shard.elsewhere() if shard.coordinator_state is CoordinatorState.ELSEWHERE else None
+        return shard.elsewhere() if shard.coordinator_state.elsewhere else None
 
 
 @BUILDS.replaces("read_of_many", group_service)

@@ -14,7 +14,7 @@ from musterd.chaos.mutants.build import Builds, gives
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.node import node, process_end
 from musterd.coordinator.node.node import READY_POLL_S, Node
-from musterd.coordinator.runtime import shard
+from musterd.coordinator.runtime import leadership
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.proposer import Proposer
@@ -137,7 +137,7 @@ class HoldingTimeoutNow(Replica):
         return message["type"] == "timeout_now" or super()._hold(message)
 
 
-@BUILDS.replaces("growth_unreserved", shard)
+@BUILDS.replaces("growth_unreserved", leadership)
 class WithoutReservation(Proposer):
     """Counts what is applied alone: a burst that is under way exceeds every limit."""
 

@@ -31,7 +31,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.evolve_history import last_round
 from musterd.coordinator.machine.state import Group, Member
-from musterd.coordinator.runtime import shard
+from musterd.coordinator.runtime import leadership
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 
 BUILDS = Builds()
@@ -168,7 +168,7 @@ def _give_nothing(group: Group, command: SyncGroup, env: Envelope) -> Assignment
     return _publish(group, replace(command, assignments=given), env)
 
 
-@BUILDS.replaces("endless", shard)
+@BUILDS.replaces("endless", leadership)
 class Endless(Sessions):
     """Ends no session, and closes no round that a member is missing from."""
 

@@ -21,7 +21,6 @@ from enum import Enum
 from typing import Final
 
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.runtime.coordinator_state import Joins
 from musterd.coordinator.runtime.timeouts import (
     HERD_MS,
     JOINS_FOLLOW_MS,
@@ -29,6 +28,7 @@ from musterd.coordinator.runtime.timeouts import (
     MANY_JOINS_MS,
     SHARD_TIME_STEP_MS_MAX,
 )
+from musterd.coordinator.runtime.turn import Joins
 
 MS: Final = 1_000
 

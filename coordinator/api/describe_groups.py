@@ -108,7 +108,7 @@ class GroupDescriptions:
             described.status.CopyFrom(core.statuses.of(deposed[shard.number]))
         elif shard.coordinator_state is CoordinatorState.LOADING:
             described.status.CopyFrom(core.statuses.loading())
-        elif shard.coordinator_state is CoordinatorState.ELSEWHERE:
+        elif shard.coordinator_state.elsewhere:
             described.status.CopyFrom(core.statuses.of(shard.elsewhere()))
         else:
             seen, assignor = self._head(described, shard, first)

@@ -78,7 +78,7 @@ class RebalanceDescriptions:
             await self._core.loaded((shard,))
             if shard.coordinator_state is CoordinatorState.LOADING:
                 response.status.CopyFrom(self._core.statuses.loading())
-            elif shard.coordinator_state is CoordinatorState.ELSEWHERE:
+            elif shard.coordinator_state.elsewhere:
                 response.status.CopyFrom(self._core.statuses.of(shard.elsewhere()))
             else:
                 self._fill(response, shard, request.max_rebalances)

@@ -33,9 +33,10 @@ from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Committed, IdGiven, Joined, Left, Refused, Synced
 from musterd.coordinator.runtime.answers import Answer, Loading, ParkOver, Shed
 from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
+from musterd.coordinator.runtime.proposer import FIRING_BYTES
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.sessions import MemberKey
-from musterd.coordinator.runtime.shard import FIRING_BYTES, Shard
+from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIND_COORDINATOR_HOLD_MS
 from musterd.coordinator.runtime.topic_registry import BEHIND
 from musterd.raft.contract import NodeId

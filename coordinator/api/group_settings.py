@@ -79,7 +79,7 @@ class GroupSettings:
             described.status.CopyFrom(core.statuses.of(refused))
         elif shard.coordinator_state is CoordinatorState.LOADING:
             described.status.CopyFrom(core.statuses.loading())
-        elif shard.coordinator_state is CoordinatorState.ELSEWHERE:
+        elif shard.coordinator_state.elsewhere:
             described.status.CopyFrom(core.statuses.of(shard.elsewhere()))
         else:
             described.applied_index = shard.log.applied_index

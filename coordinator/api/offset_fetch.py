@@ -10,7 +10,6 @@ from musterd.coordinator.api.paging import OffsetsAnswer, OffsetsPage, OffsetsQu
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused
-from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 
 FETCH_GROUPS_MAX = 1_000
 """Groups in one OffsetFetch."""
@@ -66,7 +65,7 @@ class OffsetFetch:
                     continue
                 shard = core.shard_for(query.group_id)
                 known = elsewhere[shard.number]
-                if known is None and shard.coordinator_state is CoordinatorState.ELSEWHERE:
+                if known is None and shard.coordinator_state.elsewhere:
                     known = shard.elsewhere()  # since the quorum confirmed it
                 if known is not None:
                     answer.status.CopyFrom(core.statuses.of(known))

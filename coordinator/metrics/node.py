@@ -288,7 +288,8 @@ class NodeMetrics:
             yield family
         queue = gauge("muster_coordinator_queue_commands")
         for shard in sources.shards:
-            queue.add_metric([str(shard.number)], shard.proposer.commands)
+            waiting = shard.leadership.proposer.commands if shard.leadership else 0
+            queue.add_metric([str(shard.number)], waiting)
         yield from self._state(sources)
         beats = counter("muster_heartbeats_total")
         beats.add_metric([], sources.heartbeats.heard_total)
@@ -299,7 +300,7 @@ class NodeMetrics:
         throttled.add_metric(["untaken_answers"], waiting)
         unparsed = sum(requests.refused_total for requests in sources.requests())
         throttled.add_metric(["request_bytes"], unparsed)
-        shed = sum(shard.proposer.shed_total for shard in sources.shards)
+        shed = sum(shard.queue_meter.shed_total for shard in sources.shards)
         throttled.add_metric(["shard_queue"], shed)
         fenced = counter("muster_fenced_requests_total")
         for (api, reason), count in self.api.fenced.items():

@@ -37,8 +37,8 @@ from musterd.coordinator.runtime.retention import Retention
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import (
     CHECKPOINT_INTERVAL_MS,
+    DEPOSED_HOLD_MS,
     DRAIN_MS_MAX,
-    ORPHAN_HOLD_MS,
     STOP_GRACE_MS,
     STORE_CLOSE_MS_MAX,
     TRIM_INTERVAL_MS,
@@ -257,7 +257,8 @@ class Node:
             self.driver.drain()
             await self._wait(lambda: not self.driver.led(), DRAIN_MS_MAX)
             await self._wait(
-                lambda: not any(shard.orphaned for shard in self.assembly.shards), ORPHAN_HOLD_MS
+                lambda: not any(shard.has_deposed_calls for shard in self.assembly.shards),
+                DEPOSED_HOLD_MS,
             )
         log.info("stopping", led=len(self.driver.led()))
         for shard in self.assembly.shards:

@@ -53,45 +53,44 @@ class Call:
     """A command and whom to answer.
 
     A Join or Sync *holds* its member: from its arrival to its end the member's session does not
-    run, whether it is in the log or parked. The end is told to `sessions` as what it was, a reply
-    or a break.
+    run, whether it is in the log or parked. The sessions are told of its end as what it was, a
+    reply or a break.
     """
 
     __slots__ = (
         "_call_limits",
         "_respond",
+        "_sessions",
         "broken",
         "command",
         "ended",
         "held",
         "on_park",
-        "sessions",
     )
 
     def __init__(
         self,
         command: Command,
         respond: Respond,
-        sessions: Sessions,
         call_limits: NodeCallLimits,
         on_park: Callable[[], None] | None = None,
     ) -> None:
         self.command = command
-        self.sessions = sessions
         self.held: MemberKey | None = None
+        self._sessions: Sessions | None = None
         self.ended = False
         self.broken = False
         self.on_park = on_park
         self._respond = respond
         self._call_limits = call_limits
 
-    def hold(self, key: MemberKey) -> bool:
+    def hold(self, key: MemberKey, sessions: Sessions) -> bool:
         """Hold the member's session while this call lasts; False where too many are held."""
         if not self._call_limits.parked.take():
             return False
         self._call_limits.breaks.opened()
-        self.held = key
-        self.sessions.call_opened(key)
+        self.held, self._sessions = key, sessions
+        sessions.call_opened(key)
         return True
 
     def parking(self) -> None:
@@ -126,8 +125,8 @@ class Call:
 
     def _end(self, *, replied: bool) -> None:
         self.ended = True
-        if self.held is not None:
-            key, sessions = self.held, self.sessions
+        key, sessions = self.held, self._sessions
+        if key is not None and sessions is not None:
             self._call_limits.parked.give()
             self._call_limits.breaks.closed()
             sessions.call_closed(key, replied=replied)

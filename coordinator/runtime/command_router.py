@@ -51,8 +51,8 @@ GroupRequest = (
 )
 
 
-class Led(Protocol):
-    """What the router asks of its shard."""
+class Coordinator(Protocol):
+    """What the router asks of the leadership."""
 
     state: ShardState
     sessions: Sessions
@@ -96,22 +96,22 @@ _NO_ROOM = Refused(
 class CommandRouter:
     """The way into one shard, while it serves."""
 
-    def __init__(self, shard: Led) -> None:
-        self._shard = shard
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
 
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
         """Take a validated request whose encoding is at most `size` bytes."""
-        shard = self._shard
-        group = shard.state.groups.get(command.group_id)
+        coordinator = self._coordinator
+        group = coordinator.state.groups.get(command.group_id)
         plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
-        if not _hold(call, command):
+        if not _hold(call, command, coordinator.sessions):
             call.answer(Shed("parked calls"))
-        elif group is None and _creates(command) and _is_full(shard.state):
+        elif group is None and _creates(command) and _is_full(coordinator.state):
             call.answer(_NO_ROOM)
-        elif plain or shard.proposer.busy(command.group_id):
+        elif plain or coordinator.proposer.busy(command.group_id):
             self.offer(call, size)
         elif _waits_again(group, command):
-            shard.park(call)
+            coordinator.park(call)
         elif self._refusal(command) is not None:
             self._confirm_refusal(call, command, size)
         else:
@@ -123,37 +123,39 @@ class CommandRouter:
         The one place where growth is refused. Where only some partitions of a commit grow, the rest
         is stored.
         """
-        shard = self._shard
-        growth = growth_of(shard.state, call.command)
+        coordinator = self._coordinator
+        growth = growth_of(coordinator.state, call.command)
         refusal = self._no_room(call.command, growth)
         if refusal is not None:
-            group = shard.state.groups.get(getattr(call.command, "group_id", ""))
-            rest = remainder(group, call.command, refusal) if shard.room < Room.NONE else None
+            group = coordinator.state.groups.get(getattr(call.command, "group_id", ""))
+            rest = remainder(group, call.command, refusal) if coordinator.room < Room.NONE else None
             if rest is None:
                 call.answer(refusal)
                 return
             call.narrow(rest.command, rest.merged)
             growth = NO_GROWTH
-        shed = shard.proposer.offer(
-            call.command, size, call, growth.size, _deleted(shard.state, call.command)
+        shed = coordinator.proposer.offer(
+            call.command, size, call, growth.size, _deleted(coordinator.state, call.command)
         )
         if shed is not None:
             call.answer(Shed(shed))
         else:
-            self._shard.wake()
+            self._coordinator.wake()
 
     def _no_room(self, command: Command, growth: Growth) -> Refused | None:
-        shard = self._shard
-        refusal = refuse_for_room(shard.room, growth)
+        coordinator = self._coordinator
+        refusal = refuse_for_room(coordinator.room, growth)
         if refusal is not None:
-            shard.state_size.refused["disk"] += 1
+            coordinator.state_size.refused["disk"] += 1
         if refusal is not None or not growth.size:
             return refusal
         group_id = getattr(command, "group_id", "")
-        group, proposer = shard.state.groups.get(group_id), shard.proposer
+        group, proposer = coordinator.state.groups.get(group_id), coordinator.proposer
         held = (group.bytes if group else 0) + proposer.reserved_of(group_id)
-        shard.state_size.note(group_id, held + growth.size)
-        return shard.state_size.refusal(growth, held, shard.state.bytes + proposer.reserved)
+        coordinator.state_size.note(group_id, held + growth.size)
+        return coordinator.state_size.refusal(
+            growth, held, coordinator.state.bytes + proposer.reserved
+        )
 
     def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
         """True where this state would not refuse the commit as a whole: nothing more need be asked.
@@ -166,35 +168,35 @@ class CommandRouter:
         status = heartbeat(group, command.member_id, command.generation, command.group_instance_id)
         if status not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
             return False
-        self._shard.sessions.heard(MemberKey(command.group_id, command.member_id))
+        self._coordinator.sessions.heard(MemberKey(command.group_id, command.member_id))
         return group is not None and group.phase is not Phase.COMPLETING_REBALANCE
 
     def _refusal(self, command: GroupCommand) -> Refused | None:
-        group = self._shard.state.groups.get(command.group_id)
-        return would_refuse(group, command, self._shard.envelope())
+        group = self._coordinator.state.groups.get(command.group_id)
+        return would_refuse(group, command, self._coordinator.envelope())
 
     def _confirm_refusal(self, call: Call, command: GroupCommand, size: int) -> None:
         def confirmed(still_leader: bool) -> None:
             if call.ended:
                 return
             if not still_leader:
-                call.answer(self._shard.elsewhere())
+                call.answer(self._coordinator.elsewhere())
                 return
             refusal = self._refusal(command)
-            if refusal is None or self._shard.proposer.busy(command.group_id):
+            if refusal is None or self._coordinator.proposer.busy(command.group_id):
                 self.offer(call, size)  # something moved: the log decides
                 return
             call.answer(refusal)
 
-        self._shard.confirm(confirmed)
+        self._coordinator.confirm(confirmed)
 
 
-def _hold(call: Call, command: GroupRequest) -> bool:
+def _hold(call: Call, command: GroupRequest, sessions: Sessions) -> bool:
     """A Join or Sync holds its member's session from its arrival on; False: too many are held."""
     if isinstance(command, JoinGroup):
-        return call.hold(MemberKey(command.group_id, joining_id(command)))
+        return call.hold(MemberKey(command.group_id, joining_id(command)), sessions)
     if isinstance(command, SyncGroup):
-        return call.hold(MemberKey(command.group_id, command.member_id))
+        return call.hold(MemberKey(command.group_id, command.member_id), sessions)
     return True
 
 

@@ -1,52 +1,59 @@
-"""What a shard is at a moment: whether it may answer, and what its turn knows."""
+"""May this replica answer for its shard, and what may it become next?"""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import Enum
+from typing import Final
 
 
 class CoordinatorState(Enum):
-    """May this replica answer for its shard?"""
+    """What a replica is to the callers of its shard.
 
-    SERVING = "serving"
-    LOADING = "loading"
-    """It leads, and has not applied its own no-op yet: calls are held."""
-    ELSEWHERE = "elsewhere"
+    ```
+                 elected             its no-op is applied           quorum lost
+      FOLLOWER ----------> LOADING ------------------------> SERVING ---------> CUT_OFF
+          ^                   |       (or CUT_OFF)              ^  <---------      |
+          |                   |                               |   heard again     |
+          +-------------------+------- deposed ---------------+-------------------+
 
+      any of these  -- a majority contradicts its state -->  QUARANTINED
+      QUARANTINED   -- a leader's state has come -->          FOLLOWER, LOADING
+      any           -- the node stops -->                     CLOSED, for good
+    ```
 
-class Joins(Enum):
-    """How Joins come to a node (admission.py)."""
-
-    FEW = "few"
-    MANY = "many"
-    """Those of several groups: a fleet starts."""
-    HERD = "herd"
-    """The same, and within a second there were more than the node takes at once: others may wait
-    unread."""
-    HERD_OVER = "herd over"
-    """There were more than that within a second; few come now."""
-
-    @property
-    def hold_first_rounds(self) -> bool:
-        """Whether the first rounds of groups wait for more of them."""
-        return self in (Joins.MANY, Joins.HERD)
-
-    @property
-    def stop_sessions(self) -> bool:
-        """Whether a member's Join may wait unread, or did a moment ago."""
-        return self in (Joins.HERD, Joins.HERD_OVER)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What a turn knows.
-
-    `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
-    rounds of the node's loop so far (see sessions.py). `joins`: how they come. `waited_rounds`: for
-    how many rounds the oldest call has waited that is read and not taken in (sessions.Arrivals).
+    What is not drawn cannot happen: nobody serves who has not loaded, and who was contradicted
+    while it led serves only after it was deposed and elected again.
     """
 
-    clock_ms: int
-    lag_ms: int = 0
-    loop_round: int = 0
-    joins: Joins = Joins.FEW
-    waited_rounds: int = 0
+    FOLLOWER = "follower"
+    LOADING = "loading"
+    """It leads, and has not applied its own no-op yet: calls are held."""
+    SERVING = "serving"
+    CUT_OFF = "cut off"
+    """It leads, and hears no quorum: another may lead by now."""
+    QUARANTINED = "quarantined"
+    CLOSED = "closed"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether calls are turned away: NOT_COORDINATOR."""
+        return self not in (CoordinatorState.SERVING, CoordinatorState.LOADING)
+
+    def may_become(self, other: "CoordinatorState") -> bool:
+        """Whether the one may follow the other."""
+        return other in _NEXT[self]
+
+
+def _next() -> Mapping[CoordinatorState, frozenset[CoordinatorState]]:
+    follower, loading, serving, cut_off, quarantined, closed = CoordinatorState
+    always = {quarantined, closed}
+    return {
+        follower: frozenset({loading} | always),
+        loading: frozenset({follower, serving, cut_off} | always),
+        serving: frozenset({follower, cut_off} | always),
+        cut_off: frozenset({follower, serving} | always),
+        quarantined: frozenset({follower, loading, closed}),
+        closed: frozenset(),
+    }
+
+
+_NEXT: Final = _next()

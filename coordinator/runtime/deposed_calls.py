@@ -2,7 +2,7 @@
 
 from musterd.coordinator.runtime.answers import NotHere
 from musterd.coordinator.runtime.calls import Call
-from musterd.coordinator.runtime.timeouts import ORPHAN_HOLD_MS
+from musterd.coordinator.runtime.timeouts import DEPOSED_HOLD_MS
 
 
 class DeposedCalls:
@@ -18,7 +18,7 @@ class DeposedCalls:
     def add(self, call: Call, clock_ms: int) -> None:
         """Keep a call, until `clock_ms` + 200 at most; the first one's time counts for all."""
         if not self._calls:
-            self._end_ms = clock_ms + ORPHAN_HOLD_MS
+            self._end_ms = clock_ms + DEPOSED_HOLD_MS
         self._calls.append(call)
 
     def turn(self, clock_ms: int, answer: NotHere) -> None:

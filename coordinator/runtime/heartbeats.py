@@ -61,8 +61,8 @@ class HeartbeatShard(Protocol):
     """What heartbeats need of a shard."""
 
     @property
-    def sessions(self) -> Sessions:
-        """The shard's sessions."""
+    def sessions(self) -> Sessions | None:
+        """The shard's sessions, where this node leads it."""
         ...
 
     def heartbeat(self, key: MemberKey, generation: int, instance_id: str = "") -> Status:
@@ -116,7 +116,7 @@ class HeldCall:
     respond: Callable[[BeatAnswer], None]
     interval_ms: int
     connection: str
-    holding: list[Beat] = field(default_factory=list)
+    holding: list[tuple[Sessions, MemberKey]] = field(default_factory=list)
     held: bool = False
     ended: bool = False
 
@@ -275,7 +275,7 @@ class Heartbeats:
             return
         forgiven = tuple(call.holding)
         self._release(call, replied=False)
-        self._breaks.broke(lambda: self._forgive(forgiven))
+        self._breaks.broke(lambda: _forgive(forgiven))
         client = self._clients.get(call.nonce)
         if client is not None and client.call in (call, None):
             client.call = None
@@ -397,8 +397,10 @@ class Heartbeats:
         """Hold the sessions of members that are in their group's generation (sc-H04 to sc-H09)."""
         for beat, status in zip(call.beats, statuses, strict=True):
             if status is Error.NONE or status is Error.REBALANCE_IN_PROGRESS:
-                self._shards[beat.shard].sessions.call_opened(beat.key, heartbeat=True)
-                call.holding.append(beat)
+                sessions = self._shards[beat.shard].sessions
+                if sessions is not None:
+                    sessions.call_opened(beat.key, heartbeat=True)
+                    call.holding.append((sessions, beat.key))
 
     def _supersede(self, call: HeldCall) -> None:
         self.superseded_total += 1
@@ -416,17 +418,13 @@ class Heartbeats:
         self._release(call, replied=True)
         call.respond(BeatAnswer(statuses, call.interval_ms))
 
-    def _forgive(self, beats: tuple[Beat, ...]) -> None:
-        for beat in beats:
-            self._shards[beat.shard].sessions.heard(beat.key)
-
     def _release(self, call: HeldCall, *, replied: bool) -> None:
         call.ended = True
         if call.held:
             self._places.give(call)
             self._breaks.closed()
-        for beat in call.holding:
-            self._shards[beat.shard].sessions.call_closed(beat.key, replied=replied)
+        for sessions, key in call.holding:
+            sessions.call_closed(key, replied=replied)
         call.holding.clear()
         client = self._clients.get(call.nonce)
         if client is None or client.call in (call, None):
@@ -439,3 +437,8 @@ class Heartbeats:
                 if not held:
                     del self._by_group[place]
                     self._moved.pop(place, None)
+
+
+def _forgive(holding: Iterable[tuple[Sessions, MemberKey]]) -> None:
+    for sessions, key in holding:
+        sessions.heard(key)

@@ -64,6 +64,10 @@ The largest group (2,000 members) takes 0.3 ms for it, and 4 ms where its leader
 another protocol may be selected. In the queue it counts like other Joins: a fleet that restarts is
 not refused."""
 
+FIRING_BYTES: Final = 1_024
+"""What the coordinator itself proposes is shorter: three ids of at most 249 bytes, or two and a
+reason, and a few integers."""
+
 Propose = Callable[[bytes, Callable[[Outcome], None]], None]
 
 
@@ -101,6 +105,16 @@ class Flight:
     """The lowest number of its commands."""
 
 
+@dataclass(slots=True)
+class QueueMeter:
+    """What is counted of a shard's queue, over all times that this node led the shard."""
+
+    clock_s: Callable[[], float] = float
+    waited: Callable[[float], None] = lambda _seconds: None
+    """Told how long each command waited, in seconds of `clock_s`."""
+    shed_total: int = 0
+
+
 class Proposer:
     """The queue of one shard: at most 4,096 commands, 8 MiB, 5,000 partitions.
 
@@ -114,6 +128,7 @@ class Proposer:
         failed: Callable[[Pending, Outcome], None],
         topics_version: Callable[[], int],
         share: Share,
+        meter: QueueMeter,
     ) -> None:
         """`failed` is told of each command whose entry was refused or has an unknown outcome.
 
@@ -123,6 +138,7 @@ class Proposer:
         self._failed = failed
         self._topics_version = topics_version
         self._share = share
+        self._meter = meter
         self._queue: deque[Pending] = deque()
         self._held: deque[Pending] = deque()
         """Large commands whose turn has not come, and what came after them of their groups."""
@@ -138,15 +154,7 @@ class Proposer:
         """In partitions, as `work_of` counts them."""
         self._queued_size = self._queued_work = 0
         """Of what neither is held nor under way."""
-        self._clock_s: Callable[[], float] = float
-        self._waited: Callable[[float], None] = _unmeasured
         self.offered_total = 0
-        self.shed_total = 0
-        self.entries_total = 0
-
-    def measure(self, clock_s: Callable[[], float], waited: Callable[[float], None]) -> None:
-        """Have `waited` told how long each command waited, in seconds of `clock_s`."""
-        self._clock_s, self._waited = clock_s, waited
 
     def busy(self, group_id: str) -> bool:
         """True where a command of this group is waiting or under way."""
@@ -202,21 +210,21 @@ class Proposer:
         most = LIMITS.sync_max_bytes if type(command) is SyncGroup else LIMITS.command_max_bytes
         invariant(size <= most, "commands are measured before they are offered")
         if self.commands >= LIMITS.queue_max_commands:
-            self.shed_total += 1
+            self._meter.shed_total += 1
             return "the shard's queue of commands"
         if self.bytes + size > LIMITS.queue_max_bytes:
-            self.shed_total += 1
+            self._meter.shed_total += 1
             return "the bytes in the shard's queue"
         work = work_of(command, offsets)
         large = work > LARGE
         alike = self.large_work if large else self.work - self.large_work
         if call is not None and alike + work > LIMITS.queue_max_partitions:
-            self.shed_total += 1
+            self._meter.shed_total += 1
             return "the partitions in the shard's queue"
         self.offered_total += 1
         number = self.offered_total
         self._queue.append(
-            Pending(command, size, work, call, self._clock_s(), number, growth=growth)
+            Pending(command, size, work, call, self._meter.clock_s(), number, growth=growth)
         )
         self.commands += 1
         self.bytes += size
@@ -256,7 +264,6 @@ class Proposer:
             flight = Flight(encoded, entry, taken, size, work, first)
             turn_work += sum(map(_entry_work, taken))
             self._flights.append(flight)
-            self.entries_total += 1
             propose(encoded, partial(self._done, flight))
         return self.open and self._next() is not None
 
@@ -302,9 +309,9 @@ class Proposer:
                 break
             self._take(pending)
             taken.append(pending)
-        now_s = self._clock_s()
+        now_s = self._meter.clock_s()
         for pending in taken:
-            self._waited(now_s - pending.offered_s)
+            self._meter.waited(now_s - pending.offered_s)
         return tuple(taken)
 
     def _next(self) -> Pending | None:
@@ -405,7 +412,3 @@ def _entry_work(pending: Pending) -> int:
     if isinstance(command, SyncGroup):
         return pending.work + pending.size // SYNC_BYTES_PER_PARTITION
     return pending.work
-
-
-def _unmeasured(_seconds: float) -> None:
-    """Nobody measures."""

@@ -38,15 +38,11 @@ RETENTION: Final = Retention()
 class Sweep:
     """One shard's way through its groups, while this node leads it."""
 
-    def __init__(self, retention: Retention) -> None:
+    def __init__(self, retention: Retention, clock_ms: int) -> None:
+        """The first sweep is an interval away from `clock_ms`."""
         self._retention = retention
-        self._due_ms = 0
+        self._due_ms = clock_ms + retention.interval_ms
         self._left: deque[str] = deque()
-
-    def promote(self, clock_ms: int) -> None:
-        """Begin anew: the first sweep is an interval away."""
-        self._left.clear()
-        self._due_ms = clock_ms + self._retention.interval_ms
 
     def turn(
         self, clock_ms: int, wall_ms: int, groups: Mapping[str, Group]

@@ -124,9 +124,13 @@ class _Session:
 
 
 class Sessions:
-    """The sessions and round timers of a shard that this node leads; empty elsewhere."""
+    """The sessions and round timers of a shard, while this node leads it.
 
-    def __init__(self) -> None:
+    They are armed from applied state: full sessions, spread out, and the rounds' own deadlines.
+    """
+
+    def __init__(self, groups: Iterable[Group] = (), time_ms: int = 0) -> None:
+        """`groups` are the shard's; `time_ms` is shard time."""
         self._sessions: dict[MemberKey, _Session] = {}
         self._early_calls: dict[MemberKey, int] = {}
         self._ends: KeyedHeap[MemberKey] = KeyedHeap()
@@ -137,12 +141,10 @@ class Sessions:
         """Groups whose first round waits although its time is over."""
         self._unheard: dict[str, set[str]] = {}
         """Groups whose first round waited so -> their members that were not heard since."""
-        self._time_ms = 0
-        self._clock_ms = 0
+        self._time_ms = self._clock_ms = time_ms
         self._loop_round = 0
-        self.waited_rounds = 0
-        """For how many rounds of the loop a call has waited, this turn, that is not taken in."""
-        self.forgiven_lag_ms_total = 0
+        self._waited_rounds = 0
+        self._arm_all(groups)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -152,15 +154,7 @@ class Sessions:
         """Whether any member, call or round is watched."""
         return bool(self._sessions or self._early_calls or self._rounds)
 
-    # ---- the coordinator role
-
-    def promote(self, groups: Iterable[Group], time_ms: int) -> None:
-        """Arm everything from applied state.
-
-        Full sessions, spread out, and the rounds' own deadlines.
-        """
-        self.demote()
-        self._time_ms = self._clock_ms = time_ms
+    def _arm_all(self, groups: Iterable[Group]) -> None:
         keys: list[MemberKey] = []
         for group in groups:
             self.rounds_changed(group.group_id, group)
@@ -179,17 +173,6 @@ class Sessions:
             spread_ms = min(window_ms, timeout_ms // SPREAD_SHARE)
             extra_ms = zlib.crc32("/".join(key).encode()) % (spread_ms + 1)
             self._ends.arm(key, self._clock_ms + timeout_ms + extra_ms)
-
-    def demote(self) -> None:
-        """Forget every deadline: sessions belong to whoever leads."""
-        self._sessions.clear()
-        self._early_calls.clear()
-        self._ends.clear()
-        self._ripening.clear()
-        self._rounds.clear()
-        self._firing.clear()
-        self._held.clear()
-        self._unheard.clear()
 
     # ---- what applied state says
 
@@ -318,24 +301,33 @@ class Sessions:
 
     # ---- time
 
-    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, heard: bool, herd: bool) -> None:
+    def turn(
+        self,
+        time_ms: int,
+        *,
+        lag_ms: int,
+        loop_round: int,
+        waited_rounds: int,
+        heard: bool,
+        herd: bool,
+    ) -> None:
         """Begin a turn at shard time `time_ms`.
 
-        `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so far.
+        `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so far,
+        `waited_rounds` for how many of them a call has waited that is not taken in.
         Nobody's session runs where no quorum is `heard`, nor while a `herd` of calls waits unread.
         A late turn is forgiven in any case: whoever stood still hears no quorum before it has asked
         one, and its members are sent away meanwhile, which costs them time.
         """
         elapsed_ms = time_ms - self._time_ms
         self._time_ms = time_ms
-        self._loop_round = loop_round
+        self._loop_round, self._waited_rounds = loop_round, waited_rounds
         if heard and not herd:
             self._clock_ms += elapsed_ms
         if lag_ms > LAG_FORGIVEN_MS:
             self._ripening.clear()
             if not (heard and herd):  # in which no time passed, the lag neither
                 self._clock_ms -= lag_ms
-                self.forgiven_lag_ms_total += lag_ms
 
     def rounds_due(self, *, many_joins: bool) -> list[CloseRound]:
         """Round timers that passed; each comes again in 500 ms unless its round moves.
@@ -373,7 +365,7 @@ class Sessions:
             self._ends.arm(key, self._clock_ms + FIRING_RETRY_MS)
         if not self._ripening:
             return []
-        taken_in = self._loop_round - self.waited_rounds
+        taken_in = self._loop_round - self._waited_rounds
         proven = [key for key, ripe in self._ripening.items() if ripe <= taken_in]
         del proven[FIRINGS_PER_TURN_MAX:]
         for key in proven:

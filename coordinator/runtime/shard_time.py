@@ -15,22 +15,15 @@ class ShardTime:
 
     __slots__ = ("_now_ms", "_turn_ms")
 
-    def __init__(self) -> None:
-        self._now_ms = 0
+    def __init__(self, applied_time_ms: int = 0) -> None:
+        """Begin at the last applied `time_ms`; the first `advance` adds nothing."""
+        self._now_ms = max(applied_time_ms, 0)
         self._turn_ms: int | None = None
 
     @property
     def now_ms(self) -> int:
         """Shard time as of the last turn."""
         return self._now_ms
-
-    def restart(self, applied_time_ms: int) -> None:
-        """Start again at the last applied `time_ms`: on promotion.
-
-        The next `advance` adds nothing.
-        """
-        self._now_ms = max(applied_time_ms, 0)
-        self._turn_ms = None
 
     def advance(self, clock_ms: int) -> int:
         """Begin a turn at `clock_ms` (any clock that does not go back); returns shard time."""

@@ -102,7 +102,7 @@ again (coordinator/runtime/large_commits.py)."""
 LARGE_STALLED_MS: Final = 2_000
 """Large commands of a shard that moved none for so long keep nothing from other shards."""
 
-ORPHAN_HOLD_MS: Final = 200
+DEPOSED_HOLD_MS: Final = 200
 """After a demotion, parked calls wait this long for the new leader's name to put into their
 answer."""
 

@@ -28,7 +28,10 @@ _NEVER: Final = -1
 
 
 class TopicChangeNotifier:
-    """One shard's way through its groups, while this node leads it and the registry moves."""
+    """One shard's way through its groups, while this node leads it and the registry moves.
+
+    Every group is looked at once at first: the last leader may not have told all of them.
+    """
 
     def __init__(self) -> None:
         self._seen = _NEVER
@@ -38,11 +41,6 @@ class TopicChangeNotifier:
     def busy(self) -> bool:
         """True while there are groups to look at."""
         return bool(self._left)
-
-    def promote(self) -> None:
-        """Look at every group once: the last leader may not have told all of them."""
-        self._left.clear()
-        self._seen = _NEVER
 
     def again(self, group_id: str) -> None:
         """What the group was to be told did not get into the log."""

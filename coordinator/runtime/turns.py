@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from musterd.coordinator.runtime.coordinator_state import Joins, Turn
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turn import Joins, Turn
 from musterd.raft.contract import ShardId
 
 MS: Final = 1_000

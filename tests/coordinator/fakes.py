@@ -13,10 +13,11 @@ from musterd.coordinator.machine.commands import (
     SyncGroup,
 )
 from musterd.coordinator.runtime.calls import NodeCallLimits
-from musterd.coordinator.runtime.coordinator_state import Joins, Turn
 from musterd.coordinator.runtime.growth import StateSize
+from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.retention import RETENTION
-from musterd.coordinator.runtime.shard import NodeContext, Shard
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turn import Joins, Turn
 from musterd.raft.contract import (
     Applied,
     NodeId,
@@ -199,6 +200,14 @@ class Rig:
                 pass
         self.turn()
 
+    @property
+    def proposer(self):
+        return self.shard.leadership.proposer
+
+    @property
+    def waiters(self):
+        return self.shard.leadership.waiters
+
     def _registry(self):
         return self.registry()
 
@@ -221,7 +230,7 @@ class Rig:
 
     def drain(self):
         """As many turns as it takes to propose all that was asked."""
-        while self.shard.proposer.waiting:
+        while self.proposer.waiting:
             self.turn(ms=1)
 
     def run(self, ms):

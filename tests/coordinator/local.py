@@ -15,7 +15,7 @@ from musterd.coordinator.api.server import make_server
 from musterd.coordinator.api.topic_service import TopicService
 from musterd.coordinator.integrity.verify import Frozen, Verifier
 from musterd.coordinator.node.assembly import Assembly
-from musterd.coordinator.runtime.coordinator_state import Turn
+from musterd.coordinator.runtime.turn import Turn
 from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import FakeLog
 

@@ -14,7 +14,7 @@ from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.topic_service import TopicService
 from musterd.coordinator.integrity.verify import Verifier
-from musterd.coordinator.runtime.coordinator_state import Turn
+from musterd.coordinator.runtime.turn import Turn
 from musterd.raft.contract import NodeId, Role
 from tests.coordinator.local import LocalNode, NoPeers
 from tests.machine.printing import WALL_MS

@@ -4,8 +4,9 @@ from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.commands import CreateTopic
 from musterd.coordinator.machine.records.group_records import group_prefix
-from musterd.coordinator.runtime.coordinator_state import Turn
-from musterd.coordinator.runtime.shard import NodeContext, Shard
+from musterd.coordinator.runtime.node_context import NodeContext
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turn import Turn
 from musterd.storage import keys
 from musterd.storage.store import Family
 from tests.coordinator.fakes import commit

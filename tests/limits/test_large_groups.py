@@ -80,7 +80,7 @@ async def with_topics(node):
     registry = node.shards[0]
     for name in TOPICS:
         command = CreateTopic(name, LIMITS.topic_max_partitions)
-        while registry.proposer.offer(command, OFFERED_BYTES) is not None:
+        while registry.leadership.proposer.offer(command, OFFERED_BYTES) is not None:
             await asyncio.sleep(0)  # the queue is full: a turn takes what waits
     await until(lambda: len(registry.state.topics) == len(TOPICS))
 
@@ -177,7 +177,7 @@ async def formed(node, id_bytes):
     shard = node.core.shard_for("g")
     for number in range(COUNT):
         command = translate.join(member(number, id_bytes), "127.0.0.1", "")
-        assert shard.proposer.offer(command, OFFERED_BYTES) is None
+        assert shard.leadership.proposer.offer(command, OFFERED_BYTES) is None
     await until(lambda: "g" in shard.state.groups and shard.state.groups["g"].generation == 1)
     group = shard.state.groups["g"]
     assert {len(member_id) for member_id in group.members} == {id_bytes}

@@ -86,12 +86,12 @@ def test_bytes_in_the_queue(rig, step):
     rig.ask("last", simple("last"), size=1_000 + step)
     expected = {"last": Shed("the bytes in the shard's queue")} if step > 0 else {}
     assert rig.answers == expected
-    assert rig.shard.proposer.bytes == LIMITS.queue_max_bytes + (-1_000 if expected else step)
+    assert rig.proposer.bytes == LIMITS.queue_max_bytes + (-1_000 if expected else step)
     if expected:
         rig.ask("small", simple("small"), size=1_000)
     rig.turn()
     rig.turn()
-    assert rig.shard.proposer.bytes == 0
+    assert rig.proposer.bytes == 0
     assert offset_of(rig, "small" if expected else "last") == 1
     assert (offset_of(rig, "last") is None) == bool(expected)
 
@@ -117,7 +117,7 @@ def test_partitions_in_the_queue(rig, step):
     rig.ask("fits", wide("fits", LARGE + 1))
     assert (rig.answers.get("fits") is None) == (step > 0)
     rig.drain()
-    assert rig.shard.proposer.work == 0
+    assert rig.proposer.work == 0
     assert (offset_of(rig, "last") is None) == bool(expected)
 
 
@@ -140,7 +140,7 @@ def test_what_the_coordinator_itself_proposes_is_not_shed_by_partitions(rig):
     for number in range(LIMITS.queue_max_partitions // LIMITS.commit_max_partitions):
         rig.ask(number, wide(number, LIMITS.commit_max_partitions))
     sweep = ExpireOffsets("g0", 1, 1, (TopicPartition("t", 0),))
-    assert rig.shard.proposer.offer(sweep, 100) is None
+    assert rig.proposer.offer(sweep, 100) is None
 
 
 @limit("entry_max_partitions")
@@ -178,11 +178,11 @@ def test_joins_that_name_many_topics_share_an_entry_with_few_others(rig):
     before = len(rig.log.entries)
     for number in range(5):
         rig.ask(number, replace(join(f"m{number}", f"g{number}"), subscribed_topics=topics))
-    assert rig.shard.proposer.work == 5 * each
+    assert rig.proposer.work == 5 * each
     rig.drain()
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [4, 1]
-    assert rig.shard.proposer.work == 0
+    assert rig.proposer.work == 0
 
 
 def test_leaves_of_many_members_share_an_entry_with_few_others(rig):
@@ -202,8 +202,8 @@ def test_large_syncs_share_an_entry_with_few_others_and_none_is_refused(rig):
     size = SYNC_BYTES_PER_PARTITION * (LIMITS.entry_max_partitions // 4 - 1)
     before = len(rig.log.entries)
     for number in range(25):
-        assert rig.shard.proposer.offer(SyncGroup(f"g{number}", "m", 1, "", "", ()), size) is None
-    while rig.shard.proposer.waiting:
+        assert rig.proposer.offer(SyncGroup(f"g{number}", "m", 1, "", "", ()), size) is None
+    while rig.proposer.waiting:
         rig.turn()
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [4] * 6 + [1]
@@ -217,7 +217,7 @@ def test_a_fleet_of_static_members_comes_back_a_few_in_an_entry_and_none_is_refu
         rig.ask(number, join(f"m{number}", instance=f"i{number}"))
     assert rig.answers == {}
     closed = []
-    while rig.shard.proposer.waiting:
+    while rig.proposer.waiting:
         start = len(rig.log.entries)
         rig.turn()
         closed.append(sum(len(decode_entry(e).commands) for e in rig.log.entries[start:]))
@@ -234,11 +234,11 @@ def test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next
     for number in range(count):
         rig.ask(number, wide(number, LARGE))
     closed = []
-    while rig.shard.proposer.waiting:
+    while rig.proposer.waiting:
         before, wakes = len(rig.log.entries), rig.wakes
         rig.turn()
         closed.append(len(rig.log.entries) - before)
-        assert rig.wakes > wakes or not rig.shard.proposer.waiting
+        assert rig.wakes > wakes or not rig.proposer.waiting
     assert closed == [2, 2, 1]
     assert 2 * LIMITS.entry_max_partitions == TURN_PARTITIONS_MAX
     assert [offset_of(rig, n) for n in range(count)] == [1] * count
@@ -265,9 +265,9 @@ def test_bytes_of_a_sync(rig, step):
     vector = SyncGroup("g", "a-1", 1, "", "", ())
     if step > 0:
         with pytest.raises(InvariantError):
-            rig.shard.proposer.offer(vector, size)
+            rig.proposer.offer(vector, size)
         return
-    assert rig.shard.proposer.offer(vector, size) is None
+    assert rig.proposer.offer(vector, size) is None
     assert ENTRY_OVERHEAD_BYTES + COMMAND_OVERHEAD_BYTES + size < ENTRY_BYTES_MAX
 
 

@@ -23,8 +23,7 @@ def test_retention(step):
     shard = Shard()
     shard.apply(commit(PartitionCommit("t", 0, 1, "", None)))
     wall_ms = WALL_MS + LIMITS.offset_retention_ms + step
-    sweep = Sweep(RETENTION)
-    sweep.promote(0)
+    sweep = Sweep(RETENTION, 0)
     commands = list(sweep.turn(RETENTION.interval_ms, wall_ms, shard.state.groups))
     removed = [
         event
@@ -61,7 +60,7 @@ def test_the_longest_park(step):
     rig.ask("b", join("b"))  # a does not come back: the round stays open
     rig.turn(ms=1)
     parked_ms = rig.clock_ms
-    rig.shard.waiters.turn(parked_ms + LIMITS.park_max_ms + step)
+    rig.waiters.turn(parked_ms + LIMITS.park_max_ms + step)
     assert rig.answers.get("b") == (None if step < 0 else ParkOver())
     assert len(rig.shard.state.groups["g"].members) == 2
 

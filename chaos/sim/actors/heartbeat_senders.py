@@ -187,14 +187,14 @@ class Punctual:
             attempt, status = self._attempt, shard.heartbeat(key, self._generation)
             if isinstance(status, NotHere):
                 self._turned_away(status, attempt, self._beat)
-            elif status is Error.NONE:
+            elif status is Error.NONE and shard.sessions is not None:
                 shard.sessions.heard(key)
                 self._counts.beats += 1
                 wait_s = self._world.scenario.beat_share * SESSION_MS / 1_000
                 self._attempt += 1
                 self._later(wait_s, self._attempt, self._beat)
             elif isinstance(status, Error):
-                if status is Error.REBALANCE_IN_PROGRESS:
+                if status is Error.REBALANCE_IN_PROGRESS and shard.sessions is not None:
                     shard.sessions.heard(key)
                 self._join_again(Refused(status, ""))
 

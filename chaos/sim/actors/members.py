@@ -457,7 +457,10 @@ class Member:
                 hint = status.leader
                 self._later(0.02, attempt, lambda: self._beat_at(hint))
             elif isinstance(status, Error):
-                if status in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+                if (
+                    status in (Error.NONE, Error.REBALANCE_IN_PROGRESS)
+                    and shard.sessions is not None
+                ):
                     shard.sessions.heard(key)
                 if status is Error.NONE:
                     self._later(BEAT_S * self._rng.random(), attempt, self._work)

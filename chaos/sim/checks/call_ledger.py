@@ -28,7 +28,7 @@ from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIRING_RETRY_MS
-from musterd.coordinator.runtime.waiters import Barrier
+from musterd.coordinator.runtime.waiters import Barrier, Waiters
 from musterd.raft.contract import ShardId
 
 LOOK_S = 1.0
@@ -122,21 +122,23 @@ class CallLedger:
 
     def _place(self, waiting: _Waiting) -> Place:
         shard, call = self._shard, waiting.call
-        proposer = shard.proposer
-        if any(pending.call is call for pending in (*proposer._queue, *proposer._held)):
-            return Place.QUEUED
-        flights = proposer._flights
-        if any(pending.call is call for flight in flights for pending in flight.pending):
-            return Place.IN_FLIGHT
+        leadership = shard.leadership
+        if leadership is not None:
+            proposer = leadership.proposer
+            if any(pending.call is call for pending in (*proposer._queue, *proposer._held)):
+                return Place.QUEUED
+            flights = proposer._flights
+            if any(pending.call is call for flight in flights for pending in flight.pending):
+                return Place.IN_FLIGHT
         if any(question.open for question in waiting.questions):
             return Place.AT_QUORUM
         if any(orphan is call for orphan in shard._deposed_calls._calls):
             return Place.ORPHANED
-        return self._parked(call)
+        return Place.NOWHERE if leadership is None else self._parked(call, leadership.waiters)
 
-    def _parked(self, call: Call) -> Place:
+    def _parked(self, call: Call, waiters: Waiters) -> Place:
         """A seat counts while the longest park runs for it; then whoever sits there is let go."""
-        command, waiters = call.command, self._shard.waiters
+        command = call.command
         if isinstance(command, JoinGroup):
             member_id, barrier = joining_id(command), Barrier.JOIN
         elif isinstance(command, SyncGroup):
@@ -161,15 +163,17 @@ class CallLedger:
         now_s = node.world.now
         if max(node.awake_s, node.paused_until_s) > now_s - LOOK_S:
             return False
+        proposer = shard.leadership.proposer if shard.leadership else None
         if place is Place.QUEUED:
-            return shard.proposer.open
+            return proposer is not None and proposer.open
         if place is Place.AT_QUORUM:
             return shard.log.quorum_heard
         if place is Place.PARKED:
             group_id: str = getattr(waiting.call.command, "group_id", "")
             group = shard.state.groups[group_id]
             overdue = shard.time_ms > group.deadline_ms + FIRING_RETRY_MS
-            return overdue and shard.log.quorum_heard and not shard.proposer.busy(group_id)
+            busy = proposer is not None and proposer.busy(group_id)
+            return overdue and shard.log.quorum_heard and not busy
         return place is Place.ORPHANED
 
     def _violated(self, kind: str, waiting: _Waiting, place: Place) -> None:

@@ -10,11 +10,11 @@ from musterd.chaos.sim.engine.rpc import endpoint
 from musterd.coordinator.machine.events import GenerationFormed, MemberReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.assembly import Assembly
-from musterd.coordinator.runtime.coordinator_state import Joins
 from musterd.coordinator.runtime.growth import StateLimits
 from musterd.coordinator.runtime.persist import scrub
 from musterd.coordinator.runtime.retention import Retention
 from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turn import Joins
 from musterd.raft.contract import Examination, NodeId, Role, ShardId, StateBatch, StateView
 from musterd.raft.driver import Driver
 from musterd.raft.state import ShardView
@@ -87,7 +87,8 @@ class WatchedShard:
 
     def count_waiting(self) -> None:
         """Count the first rounds that have begun to wait for more Joins."""
-        waiting = set(self.inner.sessions._held)
+        sessions = self.inner.sessions
+        waiting = set() if sessions is None else set(sessions._held)
         self._checker.shard.counts.waited_for += len(waiting - self._waiting)
         self._waiting = waiting
 

@@ -159,7 +159,7 @@ def test_a_seat_whose_longest_park_does_not_run_is_none(watched: Watched) -> Non
     rig.ask("a", join("a"))
     rig.turn()
     assert watched.kinds() == []
-    rig.shard.waiters._ends_ms.clear()
+    rig.waiters._ends_ms.clear()
     assert watched.look() == LOST
 
 
@@ -219,6 +219,6 @@ def test_an_orphan_is_told_soon_who_leads(
 def test_what_a_dead_process_owed_is_owed_no_more(watched: Watched) -> None:
     """Its callers have lost their connections."""
     watched.rig.ask("a", join("a"))
-    watched.rig.shard.proposer._queue.clear()
+    watched.rig.proposer._queue.clear()
     watched.node.alive = False
     assert watched.look() == []

@@ -28,7 +28,6 @@ from musterd.coordinator.api.handler import admit
 from musterd.coordinator.api.queue_probe import QueueProbe, Wait
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.runtime.coordinator_state import Joins
 from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.timeouts import (
     HERD_MS,
@@ -36,6 +35,7 @@ from musterd.coordinator.runtime.timeouts import (
     JOINS_MS_MAX,
     MANY_JOINS_MS,
 )
+from musterd.coordinator.runtime.turn import Joins
 
 LIMIT = 5
 

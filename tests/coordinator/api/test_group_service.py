@@ -947,7 +947,7 @@ async def test_parked_calls_are_not_active():
     async with local_node(active_calls=1) as node:
         await with_topic(node)
         join = asyncio.create_task(_await(node.groups.JoinGroup(joining("a"))))
-        await until(lambda: any(len(shard.waiters) for shard in node.shards))
+        await until(lambda: any(len(shard.leadership.waiters) for shard in node.shards))
         await node.groups.OffsetCommit(committing(1, group="other"))
         assert (await join).generation == 1
         assert node.core.admission.active == 0
@@ -960,11 +960,11 @@ async def test_a_cancelled_join_is_unparked_and_the_member_kept():
         call = node.groups.JoinGroup(joining("a"))
         task = asyncio.create_task(_await(call))
         shard = node.core.shard_for("g")
-        await until(lambda: len(shard.waiters) == 1)
+        await until(lambda: len(shard.leadership.waiters) == 1)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await until(lambda: len(shard.waiters) == 0)
+        await until(lambda: len(shard.leadership.waiters) == 0)
         assert id_of("a") in shard.state.groups["g"].members
         assert node.call_limits.parked.used == 0
         assert node.core.admission.active == 0

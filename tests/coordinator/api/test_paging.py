@@ -459,15 +459,15 @@ async def test_commands_of_one_call_are_under_way_a_few_at_a_time():
         await asyncio.gather(*(node.groups.OffsetCommit(committing(1, group=n)) for n in names))
         most = 0
         for shard in node.shards:
-            offer = shard.proposer.offer
+            offer = shard.leadership.proposer.offer
 
             def counted(*args, offer=offer):
                 nonlocal most
                 shed = offer(*args)
-                most = max(most, sum(s.proposer.commands for s in node.shards))
+                most = max(most, sum(s.leadership.proposer.commands for s in node.shards))
                 return shed
 
-            shard.proposer.offer = counted
+            shard.leadership.proposer.offer = counted
         answer = await node.admin.DeleteGroups(admin.DeleteGroupsRequest(group_ids=names))
         assert [r.group_id for r in answer.results] == names
         assert {r.status.code for r in answer.results} == {ErrorCode.NONE}
@@ -606,7 +606,7 @@ async def test_members_that_have_gone_are_told_apart_from_nothing_was_done():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(leave_batches, "MEMBERS_TOGETHER", 2)
             names = await full(node, 5)
-            proposer = node.core.shard_for("g").proposer
+            proposer = node.core.shard_for("g").leadership.proposer
             offer, taken = proposer.offer, []
 
             def once(command, *more):

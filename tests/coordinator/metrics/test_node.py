@@ -98,7 +98,7 @@ def _sources(rig, data_dir):
         requests=lambda: (refusing, refusing),
         room=lambda: Room.ENOUGH,
         reserve=0,
-        state_size=rig.shard.state_size,
+        state_size=rig.shard.node.state_size,
     )
 
 
@@ -231,7 +231,7 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     rig.log.lead()
     rig.ask("commit", commit("", -1, 5))
     rig.turn()
-    rig.shard.proposer.shed_total = 3
+    rig.shard.queue_meter.shed_total = 3
     rig.call_limits.parked.refused_total = 2
     page = _page(metrics)
     assert _value(page, "muster_raft_proposals_total", shard="0", result="committed") == 1

@@ -69,8 +69,7 @@ def test_a_clock_that_jumps_a_month_ahead_takes_no_commit():
     assert groups["orders"].offsets
 
     def sweep(wall_ms: int) -> list[object]:
-        look = Sweep(Retention(7 * DAY_MS, 1))
-        look.promote(0)
+        look = Sweep(Retention(7 * DAY_MS, 1), 0)
         return list(look.turn(2, wall_ms, groups))
 
     machine.wall += 30 * DAY_MS

@@ -83,7 +83,7 @@ def test_growth_ends_at_each_limit(scope):
     assert is_refused(refused, Error.POLICY_VIOLATION)
     assert f"state_{scope}_max_bytes" in refused.message
     assert limit - 3 * KIB < rig.shard.state.bytes <= limit
-    assert rig.shard.state_size.refused[scope] == 1
+    assert rig.shard.node.state_size.refused[scope] == 1
     assert rig.shard.state.bytes == reweigh(rig.shard.state)[0]
 
 
@@ -98,22 +98,24 @@ def test_a_burst_that_is_not_applied_counts():
     assert rig.shard.state.bytes <= limit
     stored = [n for n in range(200) if isinstance(rig.answers[n], Committed)]
     assert 30 < len(stored) < 70
-    assert rig.shard.proposer.reserved == 0
+    assert rig.proposer.reserved == 0
 
 
 def test_what_fails_in_the_log_gives_its_reservation_back():
     """Another leader's term begins: nothing is under way here any more."""
     rig = rig_with()
     rig.ask(1, simple(1, metadata="m" * 1_000))
-    assert rig.shard.proposer.reserved > 1_000
+    assert rig.proposer.reserved > 1_000
     rig.shard.turn(rig_turn(rig))
+    proposer = rig.proposer
     rig.log.follow()
-    assert rig.shard.proposer.reserved == rig.shard.proposer.reserved_of("g1") == 0
+    assert proposer.reserved == proposer.reserved_of("g1") == 0
+    assert rig.shard.state_bytes() == rig.shard.state.bytes
 
 
 def rig_turn(rig):
     """A turn whose entry is proposed and not applied."""
-    from musterd.coordinator.runtime.coordinator_state import Turn  # noqa: PLC0415
+    from musterd.coordinator.runtime.turn import Turn  # noqa: PLC0415
 
     rig.clock_ms += 10
     return Turn(rig.clock_ms, 0, rig.loop_round)
@@ -121,7 +123,7 @@ def rig_turn(rig):
 
 def full(rig, scope="shard"):
     """Lower the limit to what there is."""
-    size = rig.shard.state_size
+    size = rig.shard.node.state_size
     size.limits = replace(size.limits, **{scope: rig.shard.state.bytes})
 
 

@@ -6,10 +6,10 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Joined
 from musterd.coordinator.runtime.answers import NotHere
-from musterd.coordinator.runtime.coordinator_state import Joins
 from musterd.coordinator.runtime.heartbeats import CLIENT_IDLE_MS, Beat, BeatAnswer, Heartbeats
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.timeouts import HEARTBEAT_INTERVAL_MS
+from musterd.coordinator.runtime.turn import Joins
 from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import Rig, id_of, join, leave, sync
 

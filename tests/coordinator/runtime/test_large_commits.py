@@ -36,7 +36,7 @@ def under_way(rig):
     """Of the commits in the log, those that are not applied: group, partitions."""
     return [
         (one.command.group_id, one.work)
-        for flight in rig.shard.proposer._flights
+        for flight in rig.proposer._flights
         for one in flight.pending
         if isinstance(one.command, OffsetCommit)
     ]
@@ -90,7 +90,7 @@ def test_the_shards_of_a_node_take_turns_with_what_is_large():
         wakes = [rig.wakes for rig in rigs]
         busy.apply()
         assert all(
-            rig.wakes > before or not rig.shard.proposer.waiting
+            rig.wakes > before or not rig.proposer.waiting
             for rig, before in zip(rigs, wakes, strict=True)
         )
     assert order == [0, 1, 2, 0, 1, 2]
@@ -123,7 +123,7 @@ def test_a_shard_that_cannot_go_on_does_not_stop_the_others():
 def test_old_offsets_are_swept_at_the_pace_of_what_is_large(monkeypatch):
     """Sweeps are large commands that no caller waits for: they would pile up behind each other."""
     rig, looks = leading(), []
-    monkeypatch.setattr(rig.shard, "_look_around", lambda: looks.append(rig.clock_ms))
+    monkeypatch.setattr(rig.shard.leadership, "_look_around", lambda _: looks.append(rig.clock_ms))
     for number in range(2):
         rig.ask(number, wide(f"g{number}", UNDER_WAY_MAX))
     rig.run(ms=100)
@@ -161,16 +161,16 @@ def test_members_expire_although_large_commits_wait_all_the_time():
         rig.ask(number, wide(f"large-{number}", LIMITS.commit_max_partitions))
     offered = []
     rig.log.run = lambda: None
-    patched = rig.shard.proposer.offer
+    patched = rig.proposer.offer
 
     def offer(command, *rest):
         offered.append(command)
         return patched(command, *rest)
 
-    rig.shard.proposer.offer = offer
+    rig.proposer.offer = offer
     for _ in range(200):
         rig.turn()
-    assert rig.shard.proposer.waiting
+    assert rig.proposer.waiting
     assert any(isinstance(one, ExpireMember) for one in offered)
 
 

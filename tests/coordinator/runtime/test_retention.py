@@ -106,7 +106,7 @@ def test_a_turn_looks_at_a_few_groups(rig, monkeypatch):
     monkeypatch.setattr(retention, "SWEEP_GROUPS_PER_TURN", 2)
     for number in range(5):
         stored(rig, f"g{number}")
-    sweep, late_ms = Sweep(Retention(DAY_MS, 0)), rig.wall_ms + DAY_MS
+    sweep, late_ms = Sweep(Retention(DAY_MS, 0), 0), rig.wall_ms + DAY_MS
     sizes = [len(list(sweep.turn(t, late_ms, rig.shard.state.groups))) for t in range(3)]
     assert sizes == [2, 2, 1]
 

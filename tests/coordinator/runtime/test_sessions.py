@@ -54,7 +54,7 @@ class Bench:
             key = _key(name)
             group = groups.setdefault(key.group_id, Group(key.group_id))
             group.members[key.member_id] = _member(key.member_id, int(session))
-        self.sessions.promote(groups.values(), self.time.now_ms)
+        self.sessions = Sessions(groups.values(), self.time.now_ms)
         ends = self.sessions._ends
         return "\n".join(
             f"{key.group_id}/{key.member_id} ends in {ends.get(key) - self.sessions._clock_ms}"
@@ -131,6 +131,7 @@ class Bench:
                 now,
                 lag_ms=lag,
                 loop_round=self.loop_round,
+                waited_rounds=0,
                 heard="paused" not in flags,
                 herd="herd" in flags,
             )

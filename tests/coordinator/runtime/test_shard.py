@@ -21,10 +21,10 @@ from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.node.node import Node
 from musterd.coordinator.runtime import command_router
 from musterd.coordinator.runtime.answers import Loading, NotHere, ParkOver, Shed, Superseded
-from musterd.coordinator.runtime.coordinator_state import Joins, Turn
 from musterd.coordinator.runtime.persist import scrub
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.timeouts import FIRST_HEARTBEAT_MS, PARK_MS_MAX
+from musterd.coordinator.runtime.turn import Joins, Turn
 from musterd.raft.contract import NodeId, Role
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
 
@@ -63,7 +63,7 @@ def test_a_round_from_first_join_to_assignments(rig):
     rig.ask("b", join("b"))
     rig.turn()
     assert rig.answers == {}
-    assert len(rig.shard.waiters) == 2
+    assert len(rig.waiters) == 2
     rig.run(1_100)
     a, b = rig.answers["a"], rig.answers["b"]
     assert (a.generation, b.generation) == (1, 1)
@@ -77,7 +77,7 @@ def test_a_round_from_first_join_to_assignments(rig):
     rig.turn()
     assert rig.answers["sync a"].assignment == b"A"
     assert rig.answers["sync b"].assignment == b"B"
-    assert len(rig.shard.waiters) == 0
+    assert len(rig.waiters) == 0
     assert rig.call_limits.parked.used == 0
     assert rig.call_limits.breaks.held == 0
 
@@ -148,7 +148,7 @@ def test_the_longest_park_ends_with_park_again(rig):
     entries = len(rig.log.entries)
     rig.ask("parked again", join("a", metadata=b"new", member_id=id_of("a")))
     assert "parked again" not in rig.answers
-    assert len(rig.shard.waiters) == 1
+    assert len(rig.waiters) == 1
     assert not rig.log.waiting
     assert len(rig.log.entries) == entries
 
@@ -159,7 +159,7 @@ def test_an_abandoned_join_keeps_the_member_for_the_grace(rig):
     call = rig.ask("rejoin", join("a", metadata=b"new", member_id=id_of("a")))
     rig.turn()
     rig.shard.abandon(call)
-    assert len(rig.shard.waiters) == 0
+    assert len(rig.waiters) == 0
     rig.run(1_900)
     assert id_of("a") in group_of(rig).members
     rig.run(300)
@@ -312,7 +312,9 @@ def test_promotion_resumes_an_open_round(rig):
     other.log.applied_index = rig.log.applied_index
     other.log.lead()
     other.ask("a again", join("a"))
-    assert len(other.shard.waiters) == 1  # parked without an entry: it has joined already
+    assert (
+        len(other.shard.leadership.waiters) == 1
+    )  # parked without an entry: it has joined already
     assert list(group_of(other).members) == [id_of("a")]
     other.run(1_100)
     assert other.answers["a again"].generation == 1
@@ -350,7 +352,7 @@ def test_demotion_answers_everybody_with_the_new_leader(rig):
     rig.turn()
     assert rig.answers["parked"] == rig.answers["flying"] == NotHere(NodeId(2), rig.log.term)
     assert rig.call_limits.parked.used == 0
-    assert len(rig.shard.sessions) == 0
+    assert rig.shard.leadership is None
 
 
 def test_demotion_without_a_new_leader_answers_soon(rig):

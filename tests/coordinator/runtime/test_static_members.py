@@ -55,7 +55,7 @@ def test_the_parked_join_of_a_replaced_member_is_fenced_at_once(rig):
     rig.ask("new", back("c"))
     rig.turn()
     assert rig.answers == {"old": FENCED}
-    assert len(rig.shard.waiters) == 2
+    assert len(rig.waiters) == 2
     assert list(group_of(rig).members) == [id_of("c"), id_of("a")]
     rig.run(1_100)
     assert rig.answers["new"].leader_id == id_of("c")

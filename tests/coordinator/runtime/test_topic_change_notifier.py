@@ -95,7 +95,7 @@ def test_a_generation_that_forms_while_the_registry_moves_is_told(rig):
     rig.ask("join", join("a"))
     grow(rig, 4)
     assert group_of(rig).phase is Phase.PREPARING_REBALANCE
-    rig.shard.proposer._topics_version = lambda: 2
+    rig.proposer._topics_version = lambda: 2
     while group_of(rig).generation == 0:
         rig.turn()
     assert group_of(rig).topics_version == 2
@@ -129,7 +129,7 @@ def test_many_groups_are_told_in_slices(rig, monkeypatch):
         groups = rig.shard.state.groups.values()
         open_rounds.append(sum(g.phase is Phase.PREPARING_REBALANCE for g in groups))
     assert open_rounds == [2, 4, 6, 7, 7, 7]
-    assert not rig.shard._notices.busy
+    assert not rig.shard.leadership._notices.busy
 
 
 def test_groups_of_many_names_take_a_turn_each(rig, monkeypatch):

@@ -1,7 +1,7 @@
 """The coordinator's part in the turn: whose turn comes when, and that quiet shards cost little."""
 
-from musterd.coordinator.runtime.coordinator_state import Joins, Turn
 from musterd.coordinator.runtime.sessions import Arrivals
+from musterd.coordinator.runtime.turn import Joins, Turn
 from musterd.coordinator.runtime.turns import TIMERS_PER_SWEEP, Turns
 from musterd.raft.contract import ShardId
 

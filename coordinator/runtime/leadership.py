@@ -1,0 +1,386 @@
+"""The coordinator of one shard, from this node's promotion to its demotion (gp-5.6.5).
+
+Sessions, parked calls, the queue of commands and the timers are the leader's own. None of it is
+replicated: it is built from applied state when the replica is promoted, and dropped with it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from musterd.coordinator.machine.commands import (
+    NEVER_JOINED,
+    Checkpoint,
+    ExpireMember,
+    JoinGroup,
+    OffsetCommit,
+    SyncGroup,
+    TopicsChanged,
+)
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.events import (
+    Event,
+    GenerationFormed,
+    MemberJoined,
+    MemberRejoined,
+    MemberRemoved,
+    MemberReplaced,
+    PendingAdded,
+    PendingRemoved,
+    RebalanceStarted,
+)
+from musterd.coordinator.machine.invariants import invariant
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import PARKED, Committed
+from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
+from musterd.coordinator.runtime.answers import NotHere, Shed
+from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest
+from musterd.coordinator.runtime.growth import StateSize
+from musterd.coordinator.runtime.large_commits import Share
+from musterd.coordinator.runtime.node_context import NodeContext
+from musterd.coordinator.runtime.proposer import (
+    FIRING_BYTES,
+    Flight,
+    Pending,
+    Propose,
+    Proposer,
+    QueueMeter,
+)
+from musterd.coordinator.runtime.retention import Sweep, command_bytes
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
+from musterd.coordinator.runtime.shard_time import ShardTime
+from musterd.coordinator.runtime.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FORGIVEN_MS
+from musterd.coordinator.runtime.topic_change_notifier import TopicChangeNotifier
+from musterd.coordinator.runtime.turn import Turn
+from musterd.coordinator.runtime.waiters import Barrier, Waiters
+from musterd.raft.contract import NotLeader, Outcome, Overloaded, ReplicatedLog, Room, ShardId
+
+_MOVES = (GenerationFormed, MemberRemoved, MemberReplaced, RebalanceStarted)
+"""Events after which the members of a group have something to do."""
+
+
+class LedShard(Protocol):
+    """The replica that is led: what a leadership reads of it and asks of it."""
+
+    number: ShardId
+    state: ShardState
+    node: NodeContext
+    share: Share
+    queue_meter: QueueMeter
+    propose: Propose
+    """Appends an entry to the log."""
+    clock_ms: int
+    """The node's clock, as of the shard's last turn."""
+
+    @property
+    def log(self) -> ReplicatedLog:
+        """The replica's log."""
+        ...
+
+    @property
+    def registry(self) -> ShardState:
+        """Shard 0's applied state on this node."""
+        ...
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """ReadIndex: whether this node still leads, with all that is committed applied."""
+        ...
+
+    def read(self, done: Callable[[bool], None]) -> None:
+        """The same, where calls are answered here; `done(False)` elsewhere."""
+        ...
+
+    def envelope(self) -> Envelope:
+        """What a command decided now would be told."""
+        ...
+
+    def elsewhere(self) -> NotHere:
+        """Who coordinates the shard."""
+        ...
+
+    def depose(self, call: Call) -> None:
+        """Keep a call whose outcome is unknown until the next leader's name is."""
+        ...
+
+    def wake(self) -> None:
+        """Ask for a turn soon."""
+        ...
+
+
+class Leadership:
+    """One term's coordinator: takes commands, answers them from events, fires what is due."""
+
+    def __init__(self, shard: LedShard) -> None:
+        self._shard = shard
+        self.state = shard.state
+        """Replaced only while the replica follows."""
+        self.state_size: StateSize = shard.node.state_size
+        self._time = ShardTime(self.state.time_ms)
+        self.sessions = Sessions(self.state.groups.values(), self.state.time_ms)
+        self.waiters = Waiters()
+        self.proposer = Proposer(
+            self._failed, lambda: shard.registry.topics_version, shard.share, shard.queue_meter
+        )
+        self._router = CommandRouter(self)
+        self._sweep = Sweep(shard.node.retention, shard.clock_ms)
+        self._notices = TopicChangeNotifier()
+        self._settling: list[tuple[int, Callable[[bool], None]]] = []
+        self._heard_quorum = True
+        self._checkpoint_due_ms = shard.clock_ms + CHECKPOINT_INTERVAL_MS // 10
+        self._moved_since_checkpoint = True
+
+    def release(self, let_go: Callable[[Call], None]) -> None:
+        """Let go of the callers whose command no entry holds; `let_go` is told of the parked ones.
+
+        Those of entries under way are answered when these are applied, or fail.
+        """
+        for call in self.waiters.release():
+            let_go(call)
+        self.proposer.fail_queue(self.elsewhere())
+        waiting, self._settling = self._settling, []
+        for _, done in waiting:
+            done(False)
+
+    # ---- what callers ask
+
+    @property
+    def time_ms(self) -> int:
+        """Shard time as of the last turn."""
+        return self._time.now_ms
+
+    @property
+    def room(self) -> Room:
+        """What the disks of a majority, and this node's, have room for."""
+        return self._shard.log.room
+
+    @property
+    def quiet(self) -> bool:
+        """True where nothing here has a deadline, and nobody waits for a turn."""
+        return not (
+            self.sessions.armed or self.waiters or self.proposer.waiting or self._notices.busy
+        )
+
+    def take(self, call: Call, size: int) -> None:
+        """Take a validated request whose encoding is at most `size` bytes."""
+        command = call.command
+        if isinstance(command, GroupRequest):
+            self._router.take(call, command, size)
+        else:
+            self._router.offer(call, size)
+
+    def read_settled(self, done: Callable[[bool], None]) -> None:
+        """As `Shard.read`, after all that is under way here now (require_stable, gp-F6)."""
+        self._settling.append((self.proposer.offered_total, done))
+        self._settle()
+        self.wake()
+
+    def _settle(self) -> None:
+        """Go on with the reads that waited for commands which have ended meanwhile."""
+        waiting, self._settling = self._settling, []
+        for target, done in waiting:
+            if self.proposer.ended_up_to(target):
+                self._shard.read(done)
+            else:
+                self._settling.append((target, done))
+
+    def park(self, call: Call) -> None:
+        """Hold a Join or Sync until an event answers it."""
+        command = call.command
+        if isinstance(command, JoinGroup):
+            barrier, member_id = Barrier.JOIN, joining_id(command)
+        else:
+            invariant(isinstance(command, SyncGroup), "only joins and syncs are parked")
+            barrier, member_id = Barrier.SYNC, command.member_id  # type: ignore[union-attr]
+        call.parking()
+        self.waiters.park(barrier, command.group_id, member_id, call, self._shard.clock_ms)  # type: ignore[union-attr]
+
+    def checkpoint_soon(self) -> None:
+        """Propose a Checkpoint in the next turn."""
+        self._moved_since_checkpoint = True
+        self._checkpoint_due_ms = self._shard.clock_ms
+        self.wake()
+
+    # ---- what the router asks, too
+
+    def envelope(self) -> Envelope:
+        """What a command decided now would be told."""
+        return self._shard.envelope()
+
+    def elsewhere(self) -> NotHere:
+        """Who coordinates the shard."""
+        return self._shard.elsewhere()
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """ReadIndex: whether this node still leads, with all that is committed applied."""
+        self._shard.confirm(done)
+
+    def wake(self) -> None:
+        """Ask for a turn soon."""
+        self._shard.wake()
+
+    # ---- the turn
+
+    def turn(self, turn: Turn) -> None:
+        """Fire what is due and close this turn's entry."""
+        time_ms = self._time.advance(turn.clock_ms)
+        heard = self._watch_quorum(turn)
+        self.sessions.turn(
+            time_ms,
+            lag_ms=turn.lag_ms,
+            loop_round=turn.loop_round,
+            waited_rounds=turn.waited_rounds,
+            heard=heard,
+            herd=turn.joins.stop_sessions,
+        )
+        self.waiters.turn(turn.clock_ms)
+        if heard and self.room is not Room.NONE:
+            self._fire(many_joins=turn.joins.hold_first_rounds)
+        self._flush(time_ms)
+
+    def hurry(self, turn: Turn) -> None:
+        """Close an entry over what was asked since the last turn; timers can wait for the next."""
+        self._flush(self._time.advance(turn.clock_ms))
+
+    def _watch_quorum(self, turn: Turn) -> bool:
+        """Whether a quorum is heard; where it is lost, who waits here is told to look elsewhere.
+
+        Whoever stood still itself has asked nobody meanwhile, and its callers wait for one turn
+        more: the quorum mostly answers by then, and all of them would come back at once.
+        """
+        heard = self._shard.log.quorum_heard
+        if turn.lag_ms <= LAG_FORGIVEN_MS or heard:
+            if self._heard_quorum and not heard:
+                self._shard.node.shard_moved(self._shard.number)
+            self._heard_quorum = heard
+        return heard
+
+    def _flush(self, time_ms: int) -> None:
+        if self.room is Room.NONE:
+            self.proposer.refuse_queue("the room on the nodes' disks")
+        if self.proposer.flush(time_ms, self._shard.node.wall_ms(), self._shard.propose):
+            self.wake()  # the turn had enough
+        if self._settling:  # what the log refuses has ended, too
+            self._settle()
+
+    def _fire(self, *, many_joins: bool) -> None:
+        for closing in self.sessions.rounds_due(many_joins=many_joins):
+            self.proposer.offer(closing, FIRING_BYTES)
+        if self.proposer.drains:  # so that a call heard until now withdraws it (sc-H19)
+            for key in self.sessions.sessions_due():
+                expiry = self._expiry(key)
+                if expiry is not None:
+                    self.proposer.offer(expiry, FIRING_BYTES)
+        clock_ms = self._shard.clock_ms
+        if self._moved_since_checkpoint and clock_ms >= self._checkpoint_due_ms:
+            if self.proposer.offer(Checkpoint(), FIRING_BYTES) is None:
+                self._moved_since_checkpoint = False
+            self._checkpoint_due_ms = clock_ms + CHECKPOINT_INTERVAL_MS
+        # Sweeps are large: their pace is that of what is held.
+        if self.proposer.drains and self.proposer.large_work < LIMITS.entry_max_partitions:
+            self._look_around(clock_ms)
+
+    def _look_around(self, clock_ms: int) -> None:
+        """What nobody asked for: old offsets, and topics that running groups do not know of."""
+        groups = self.state.groups
+        for sweep in self._sweep.turn(clock_ms, self._shard.node.wall_ms(), groups):
+            self.proposer.offer(sweep, command_bytes(sweep, FIRING_BYTES))
+        for notice in self._notices.turn(self._shard.registry, groups):
+            if self.proposer.offer(notice, FIRING_BYTES) is not None:
+                self._notices.again(notice.group_id)
+
+    def _expiry(self, key: MemberKey) -> ExpireMember | None:
+        group = self.state.groups.get(key.group_id)
+        member = group.members.get(key.member_id) if group else None
+        if group is None or (member is None and key.member_id not in group.pending):
+            self.sessions.member_gone(key)
+            return None
+        return ExpireMember(
+            group_id=key.group_id,
+            member_id=key.member_id,
+            generation=group.generation,
+            joined_round=member.joined_round if member else NEVER_JOINED,
+            reason=self.sessions.why_silent(key),
+        )
+
+    # ---- what fails, what is applied
+
+    def _failed(self, pending: Pending, outcome: Outcome) -> None:
+        if isinstance(pending.command, Checkpoint):
+            self._moved_since_checkpoint = True
+        if isinstance(pending.command, TopicsChanged):
+            self._notices.again(pending.command.group_id)
+        call = pending.call
+        if call is None or call.ended:
+            return
+        if isinstance(outcome, Overloaded):
+            call.answer(Shed(outcome.what))
+        elif isinstance(outcome, NotLeader):
+            # Not whom leadership is being handed to: that one leads in a later term, or never.
+            call.answer(self.elsewhere())
+        else:
+            self._shard.depose(call)
+
+    def answering(self, flight: Flight | None) -> Callable[[CommandResult], None]:
+        """What is to be told of each command of an entry, right after it was applied.
+
+        `flight` is the entry as this node proposed it, with its callers.
+        """
+        calls = iter([pending.call for pending in flight.pending] if flight else ())
+
+        def applied(result: CommandResult) -> None:
+            self._consume(result, next(calls, None))
+
+        return applied
+
+    def applied(self, entry: Entry) -> None:
+        """An entry was applied and its callers were answered."""
+        if any(not isinstance(command, Checkpoint) for command in entry.commands):
+            self._moved_since_checkpoint = True
+        if self._settling:
+            self._settle()
+        if self.proposer.waiting:
+            self.wake()  # this entry's place is free for the commands behind it
+
+    def _consume(self, result: CommandResult, call: Call | None) -> None:
+        """Consume one command's events in order, and answer whom they answer."""
+        command, events, reply = result.command, result.events, result.reply
+        broken = call.held if call is not None and call.broken and reply is PARKED else None
+        if call is not None and call.ended:
+            call = None
+        if call is not None and reply is PARKED:
+            self.park(call)
+        group_id: str | None = getattr(command, "group_id", None)
+        if group_id is not None and events and not isinstance(command, OffsetCommit):
+            group = self.state.groups.get(group_id)
+            for event in events:
+                self._watch_members(event)
+                if isinstance(event, GenerationFormed) and group is not None:
+                    self._notices.formed(event, self._shard.registry)
+                    self.sessions.formed(group)
+                self.waiters.consume(event, group)
+            self.sessions.rounds_changed(group_id, group)
+            if any(isinstance(event, _MOVES) for event in events):
+                self._shard.node.group_moved(self._shard.number, group_id)
+        if broken is not None:  # its process died while its Join or Sync was in the log
+            self.sessions.broke_off(broken)
+        if call is None or reply is PARKED:
+            return
+        if isinstance(command, OffsetCommit) and isinstance(reply, Committed):
+            self.sessions.heard(MemberKey(command.group_id, command.member_id))
+        call.answer(reply)
+
+    def _watch_members(self, event: Event) -> None:
+        match event:
+            case MemberRejoined() | PendingAdded():
+                key = MemberKey(event.group_id, event.member_id)
+                self.sessions.member_present(key, event.session_timeout_ms)
+            case MemberJoined() | MemberReplaced():
+                if isinstance(event, MemberReplaced):
+                    self.sessions.member_gone(MemberKey(event.group_id, event.replaced_id))
+                key, static = MemberKey(event.group_id, event.member_id), event.group_instance_id
+                self.sessions.member_present(key, event.session_timeout_ms, static=bool(static))
+            case MemberRemoved() | PendingRemoved():
+                self.sessions.member_gone(MemberKey(event.group_id, event.member_id))
+            case _:
+                pass

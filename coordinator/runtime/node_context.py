@@ -1,0 +1,29 @@
+"""What the shards of one node have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.runtime.calls import NodeCallLimits
+from musterd.coordinator.runtime.growth import StateSize
+from musterd.coordinator.runtime.retention import RETENTION, Retention
+from musterd.raft.contract import ShardId
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What the shards of a node share, what they ask of it and what they tell it."""
+
+    wall_ms: Callable[[], int]
+    """Milliseconds since 1970."""
+    wake: Callable[[ShardId], None]
+    """Asks for a turn soon, in which the shard's `hurry` is called at least."""
+    call_limits: NodeCallLimits = field(default_factory=NodeCallLimits)
+    state_size: StateSize = field(default_factory=StateSize)
+    retention: Retention = RETENTION
+    registry: Callable[[], ShardState] = ShardState
+    """Shard 0's applied state on this node; by default that of a node without topics."""
+    group_moved: Callable[[int, str], None] = lambda _shard, _group_id: None
+    """The members of a group have something to do: heartbeats that are held are answered."""
+    shard_moved: Callable[[int], None] = lambda _shard: None
+    """The same of all groups of a shard."""
