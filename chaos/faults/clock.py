@@ -2,10 +2,10 @@
 
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from random import Random
 from typing import ClassVar
 
-from musterd.chaos.child import Child
 from musterd.chaos.faults.contract import (
     FaultError,
     Group,
@@ -35,7 +35,6 @@ class _ClockFault(Watched):
     spares_members = True
 
     def choose(self, world: World, rng: Random) -> list[int]:
-        """One node or more."""
         running = world.running()
         self.hit = sorted(some_of(world, running, rng.randint(1, len(running)), rng))
         return self.hit
@@ -97,19 +96,19 @@ class ClockBack(_ClockJump):
 
 class _ClockRate(_ClockFault):
     rate: ClassVar[float]
-    _drifting: Child | None = None
+    _end_drift: Callable[[], None] | None = None
     _since_s = 0.0
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the speed. Facts after heal: `ahead_s`, by node, just before."""
         self._since_s = time.monotonic()
-        self._drifting = world.equipped(FakeClock).drift(self.choose(world, rng), self.rate)
+        self._end_drift = world.equipped(FakeClock).drift(self.choose(world, rng), self.rate)
         return self.injected(f"wall clock at {self.rate} times its speed")
 
     def mend(self, world: World, node_id: int) -> None:
-        if self._drifting is not None:
-            self._drifting.close()
-            self._drifting = None
+        if self._end_drift is not None:
+            self._end_drift()
+            self._end_drift = None
         super().mend(world, node_id)
 
     def is_wrong(self, ahead_s: list[float]) -> bool:

@@ -163,7 +163,6 @@ class Watched(Fault):
             return
 
     def saw(self, real: bool, what: str) -> None:
-        """Note what was seen."""
         self.effect, self.unreal = (what, "") if real else ("", what)
 
 

@@ -1,15 +1,17 @@
 """Clients that come all at once, or ask for much work: `python -m musterd.chaos.faults.crowd`.
 
-The config says which: {"commits": callers} commit as many partitions as a call may name, each to
-a group of its own, one after the other until stdin ends; {"members": n} join groups of ten at once,
+The config says which. {"commits": callers} commit as many partitions as a call may name, each to
+a group of its own, one after the other until stdin ends. {"members": n} join groups of ten at once,
 and leave when stdin ends: process P of `processes` N has the members P, P + N, P + 2 N and so on,
-through one `Client` of the SDK. They begin when told to; what they say then means that each has
-been answered, or has its share (`first`: the generations of those, by group).
+through one `Client` of the SDK. Both begin when told to; what they say then means that each has
+been answered, or has its share (`first`: the generations of those, by group). {"fill": partitions}
+fills one group with offsets and their metadata; it says, once growth was refused, whether a commit
+over an offset that is there was taken (`went_on`), and goes on.
 """
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Sequence
+from collections.abc import Iterable, Sequence
 
 import grpc.aio
 
@@ -19,63 +21,98 @@ from musterd.chaos import child
 
 PARTITIONS = 1_000
 """Of one commit: the most that is taken."""
-
+FILLED_AT_ONCE = 100
+METADATA = "x" * 4_000
 GROUP_SIZE = 10
 CALL_S = 3.0
 PAUSE_S = 0.05
 MEMBERS_S_MAX = 60.0
 """So long may a fleet take until every member has its share, on a machine that does much else."""
+_ELSEWHERE = {
+    errors_pb2.NOT_COORDINATOR,
+    errors_pb2.COORDINATOR_NOT_AVAILABLE,
+    errors_pb2.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
-class Committer:
-    """One caller; it asks node after node where one does not answer for its group."""
+class Caller:
+    """Commits to one group; it asks node after node where one does not answer for that."""
 
-    def __init__(self, stubs: Sequence[group_pb2_grpc.GroupCoordinatorStub], group: str) -> None:
+    def __init__(
+        self, stubs: Sequence[group_pb2_grpc.GroupCoordinatorStub], group: str, topic: str
+    ) -> None:
         self._stubs = itertools.cycle(stubs)
         self._stub = next(self._stubs)
-        self.group = group
+        self._group, self._topic = group, topic
         self.answered = asyncio.Event()
         """Once."""
 
-    async def run(self, topic: str) -> None:
-        """Commit until cancelled."""
-        for offset in itertools.count(1):
-            request = group_pb2.OffsetCommitRequest(group_id=self.group, generation=-1)
-            for partition in range(PARTITIONS):
-                request.partitions.add(topic=topic, partition=partition, offset=offset)
-            await self._store(request)
-
-    async def _store(self, request: group_pb2.OffsetCommitRequest) -> None:
+    async def commit(self, partitions: Iterable[int], offset: int, metadata: str = "") -> int:
+        """The first refusal of such a commit, or NONE; whoever cannot answer is passed over."""
+        request = group_pb2.OffsetCommitRequest(group_id=self._group, generation=-1)
+        for number in partitions:
+            request.partitions.add(
+                topic=self._topic, partition=number, offset=offset, metadata=metadata
+            )
         while True:
             try:
                 answer = await self._stub.OffsetCommit(request, timeout=CALL_S)  # type: ignore[misc]
             except grpc.aio.AioRpcError:
-                pass  # another node may serve it, or the same one later
+                await asyncio.sleep(PAUSE_S)
             else:
-                codes = {answer.status.code, *(one.status.code for one in answer.partitions)}
-                if codes == {errors_pb2.NONE}:
-                    self.answered.set()
-                    return
+                codes = [answer.status.code, *(one.status.code for one in answer.partitions)]
+                wrong = [code for code in codes if code != errors_pb2.NONE]
+                if not set(wrong) & _ELSEWHERE:
+                    return wrong[0] if wrong else errors_pb2.NONE
+                await asyncio.sleep(PAUSE_S)
             self._stub = next(self._stubs)
-            await asyncio.sleep(PAUSE_S)
+
+    async def commit_much(self) -> None:
+        """Commit until cancelled."""
+        offset = 1
+        while True:
+            if await self.commit(range(PARTITIONS), offset) == errors_pb2.NONE:
+                offset += 1
+                self.answered.set()
+            else:
+                await asyncio.sleep(PAUSE_S)
+
+    async def fill(self, partitions: int) -> None:
+        """Commit what is new until cancelled; tell when growth was refused."""
+        for first in itertools.count(0, FILLED_AT_ONCE):
+            new = [one % partitions for one in range(first, first + FILLED_AT_ONCE)]
+            if await self.commit(new, 1, METADATA) == errors_pb2.POLICY_VIOLATION:
+                if not self.answered.is_set():
+                    went_on = await self.commit([0], 1, METADATA) == errors_pb2.NONE
+                    child.answer(went_on=went_on, taken=first)
+                    self.answered.set()
+                await asyncio.sleep(PAUSE_S)
+
+
+def _stubs(config: child.Message) -> list[group_pb2_grpc.GroupCoordinatorStub]:
+    channels = [grpc.aio.insecure_channel(one) for one in config["endpoints"]]
+    return [group_pb2_grpc.GroupCoordinatorStub(one) for one in channels]
 
 
 async def _commits(config: child.Message) -> None:
-    channels = [grpc.aio.insecure_channel(one) for one in config["endpoints"]]
-    stubs = [group_pb2_grpc.GroupCoordinatorStub(one) for one in channels]
-    committers = [
-        Committer(stubs, f"{config['group']}-{number}") for number in range(config["commits"])
-    ]
+    stubs, group, topic = _stubs(config), config["group"], config["topic"]
+    callers = [Caller(stubs, f"{group}-{number}", topic) for number in range(config["commits"])]
     running: list[asyncio.Task[None]] = []
     child.answer(ready=True)
     async for _ in child.commands():
-        running = [asyncio.create_task(one.run(config["topic"])) for one in committers]
-        for one in committers:
+        running = [asyncio.create_task(one.commit_much()) for one in callers]
+        for one in callers:
             await one.answered.wait()
-        child.answer(committers=len(committers))
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+        child.answer(committers=len(callers))
+    await _cancel(running)
+
+
+async def _fill(config: child.Message) -> None:
+    caller = Caller(_stubs(config), config["group"], config["topic"])
+    running = [asyncio.create_task(caller.fill(config["fill"]))]
+    async for _ in child.commands():
+        pass
+    await _cancel(running)
 
 
 async def _members(config: child.Message) -> None:
@@ -93,11 +130,13 @@ async def _members(config: child.Message) -> None:
             child.answer(first=generations)
 
 
-async def _main() -> None:
-    config = child.config()
-    work: Awaitable[None] = _commits(config) if "commits" in config else _members(config)
-    await work
+async def _cancel(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    given = child.config()
+    modes = {"commits": _commits, "fill": _fill, "members": _members}
+    asyncio.run(next(run(given) for name, run in modes.items() if name in given))

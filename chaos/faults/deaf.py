@@ -52,17 +52,14 @@ class Deaf:
         return self
 
     async def __aenter__(self) -> Self:
-        """As it is."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """The connection is gone."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._writer.close()
 
     async def ask(self, path: str, request: Message) -> int:
-        """Send a call; returns its stream."""
         stream, self._next = self._next, self._next + 2
         self._windows[stream] = self._first
         block = b"".join(

@@ -110,7 +110,6 @@ class _PowerLoss(_Dead):
         self._lost: dict[str, int] = {}
 
     def power_off(self, world: World, nodes: list[int]) -> Injected:
-        """Cut the power."""
         self.hit = list(nodes)
         self._logs = _cut_power(world, nodes)
         for node_id in nodes:
@@ -338,8 +337,6 @@ def _stuck(world: World, nodes: list[int]) -> Sight:
 
 
 class _Slow(DiskFault, Watched):
-    """Syncs take long."""
-
     needs = frozenset({"disk", "write_limit"})
 
     def mend(self, world: World, node_id: int) -> None:

@@ -134,7 +134,6 @@ class TwoDiverge(_Diverging):
 
 
 def _all_have(world: World, own: OwnGroup, index: int) -> bool:
-    """Whether all nodes that run have applied so far."""
     applied = own.applied()
     return set(applied) == set(world.running()) and min(applied.values()) >= index
 

@@ -76,13 +76,13 @@ class _Crowd(Watched):
             self.watch(world)
             close_all(clients)
             left = set(self._groups())
-            world.wait(lambda: _deleted(world, left), DELETED_S_MAX, f"{self._name}-.. deleted")
+            world.wait(lambda: deleted(world, left), DELETED_S_MAX, f"{self._name}-.. deleted")
 
     def _groups(self) -> list[str]:
         return [f"{self._name}-{number}" for number in range(self.groups)]
 
 
-def _deleted(world: World, left: set[str]) -> bool:
+def deleted(world: World, left: set[str]) -> bool:
     """Ask every node to delete what is left of these groups, and take off what is gone."""
     for node_id in world.running():
         with contextlib.suppress(grpc.RpcError):

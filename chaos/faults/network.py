@@ -39,7 +39,6 @@ def both_ways(some: Iterable[str], others: Iterable[str]) -> list[Link]:
 
 
 def _places(world: World, *without: str) -> list[str]:
-    """The places of all nodes but some."""
     return [place for place in map(node_place, world.nodes) if place not in without]
 
 
@@ -86,7 +85,6 @@ class Shaped(Watched):
 
 class _Isolate(Shaped):
     def isolate(self, world: World, node_id: int) -> Injected:
-        """Cut a node off from everybody."""
         place = node_place(node_id)
         self.shape(world, both_ways([place], world.network.places))
         return Injected((place,), "cut both ways from all", minority=(node_id,))
@@ -176,10 +174,7 @@ class PartialCut(Shaped):
 
 
 class _ShapeAll(Shaped):
-    """All links between nodes and to clients."""
-
     def shape_all(self, world: World, shape: Shape, detail: str) -> Injected:
-        """Treat all so."""
         nodes, clients = _places(world), world.network.clients
         self.shape(world, [*permutations(nodes, 2), *both_ways(nodes, clients)], shape)
         return Injected((*nodes, *clients), detail)

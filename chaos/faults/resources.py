@@ -8,12 +8,10 @@ import time
 from pathlib import Path
 from random import Random
 
-import grpc
-
-from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.child import Child
 from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault, one_of
 from musterd.chaos.faults.disk import SETTLE_S, last_words, wait_end
+from musterd.chaos.faults.load import deleted
 from musterd.chaos.world import process_state
 from musterd.chaos.world.equipment import limits
 from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit
@@ -264,12 +262,12 @@ class StateFull(_ResourceFault):
         self.hit = world.running()
         self._since["refused"] = _refused_growth(world, self.hit)
         self._client = Child(
-            "musterd.chaos.faults.filler",
+            "musterd.chaos.faults.crowd",
             {
                 "endpoints": [world.nodes[one].endpoint for one in self.hit],
                 "group": self._group,
                 "topic": FILLED_TOPIC,
-                "partitions": FILLED_PARTITIONS,
+                "fill": FILLED_PARTITIONS,
             },
             wrap=world.client_command,
         )
@@ -285,8 +283,8 @@ class StateFull(_ResourceFault):
         if self._client is not None:
             self._client.close()
             self._client = None
-            request = admin_pb2.DeleteGroupsRequest(group_ids=[self._group])
-            world.wait(lambda: _deleted(world, request), FILLED_S_MAX, f"{self._group} deleted")
+            left = {self._group}
+            world.wait(lambda: deleted(world, left), FILLED_S_MAX, f"{self._group} deleted")
 
     def look(self, world: World) -> Sight:
         refused = self.risen("refused", _refused_growth(world, self.hit))
@@ -298,15 +296,6 @@ def _refused_growth(world: World, nodes: list[int]) -> int:
     pages = (world.metrics(one) for one in nodes if world.nodes[one].running)
     lines = (_GROWTH.match(line) for page in pages for line in page.splitlines())
     return sum(int(float(found[1])) for found in lines if found)
-
-
-def _deleted(world: World, request: admin_pb2.DeleteGroupsRequest) -> bool:
-    for node_id in world.running():
-        with contextlib.suppress(grpc.RpcError):
-            (result,) = world.admin(node_id).DeleteGroups(request, timeout=2.0).results
-            if result.status.code in {errors_pb2.NONE, errors_pb2.GROUP_ID_NOT_FOUND}:
-                return True
-    return False
 
 
 def _untaken(world: World, node_id: int) -> int:

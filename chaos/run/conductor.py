@@ -302,7 +302,6 @@ class Conductor:
     # ---- waiting
 
     def _show(self, now: str) -> None:
-        """What is not waited for here, and may take a while."""
         self._now = now
         self.view.update(self._done(), now)
         self.view.say(now)

@@ -18,14 +18,12 @@ WATCHES_EVERY_S = 0.2
 
 
 def _cast(setting: Setting, *workloads: str) -> Plan:
-    """These workloads, probe and pulse."""
     cast = plan(workloads, setting)
     _pace(cast, "pulse", PULSE_EVERY_S)
     return cast
 
 
 def _pace(cast: Plan, kind: str, every_s: float) -> None:
-    """How often the jobs of this kind do what they do."""
     cast.jobs = [
         replace(job, settings={**job.settings, "every_s": every_s}) if job.kind == kind else job
         for job in cast.jobs

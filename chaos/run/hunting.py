@@ -164,8 +164,6 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
 
 
 class _Silent:
-    """A hunt says in one line how it ended."""
-
     @staticmethod
     def say(line: str) -> None:
         """Nobody looks."""

@@ -56,7 +56,6 @@ class Installation(TargetCluster):
         self.secure = self._credentials is not None
 
     def open(self) -> None:
-        """Learn its nodes and shards; every node must answer."""
         view = self._first_view()
         self.shards = view.shards
         self.nodes = {node.endpoint: node.node_id for node in view.nodes if node.endpoint}
@@ -66,23 +65,19 @@ class Installation(TargetCluster):
         self._wait(lambda: not self.unsettled(), 60.0, "every node up, every shard led")
 
     def close(self) -> None:
-        """Undo a fault that is active."""
         self.heal()
 
     def kinds(self) -> list[Kind]:
-        """What the user named, and can have."""
         named = self.wanted or (TRANSFER,)
         return [Kind(name, 1.0, self.hold_s) for name in named if self.command or name == TRANSFER]
 
     def skipped(self) -> Mapping[str, str]:
-        """What takes a command, where there is none."""
         if self.command:
             return {}
         named = [name for name in self.wanted if name != TRANSFER]
         return dict.fromkeys(named, "no --on-fault command was given")
 
     def inject(self, kind: str, seed: int) -> Done:
-        """Call the command, or the admin API."""
         if kind == TRANSFER:
             return self._transfer()
         node = self._target(kind, random.Random(seed))
@@ -110,16 +105,13 @@ class Installation(TargetCluster):
         return Healed()
 
     def unsettled(self) -> str:
-        """As the nodes say."""
         return views.unsettled({n: self._view(at) for at, n in self.nodes.items()}, self.shards)
 
     def bind(self, host: int) -> Callable[[list[str]], list[str]]:
-        """On this machine."""
         del host
         return tied_command
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Where it exists with at least so many partitions, it is taken as it is."""
         request = admin_pb2.CreateTopicRequest(name=name, partitions=partitions)
 
         def known() -> bool:
@@ -141,7 +133,6 @@ class Installation(TargetCluster):
     # ---- inside
 
     def _transfer(self) -> Done:
-        """Each shard of the node that leads most goes to another one."""
         leader = self._target("leader", random.Random(0))
         at = next(at for at, node in self.nodes.items() if node == leader)
         view = self._view(at)

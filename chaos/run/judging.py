@@ -175,7 +175,6 @@ def reasons(
 
 
 def _left_undone(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the run's own processes could not do."""
     found = []
     for what, words in (
         ("unread", "could not be read at the end"),

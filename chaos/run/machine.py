@@ -30,7 +30,6 @@ def _cpu() -> str:
 
 
 def _disk(folder: Path) -> str:
-    """File system and device of the mount that holds a folder."""
     best = ("", "not known")
     for line in Path("/proc/self/mounts").read_text().splitlines():
         device, where, kind, *_ = line.split(" ")

@@ -14,7 +14,6 @@ def notes_of(faults: Sequence[FaultRun]) -> list[str]:
 
 
 def _without_figure(faults: Sequence[FaultRun]) -> Iterator[str]:
-    """Kinds that hit nodes, of which no probe saw what it costs."""
     by_kind: dict[str, list[FaultRun]] = defaultdict(list)
     for one in faults:
         if hit_nodes(one.targets):

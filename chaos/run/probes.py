@@ -78,7 +78,6 @@ class Leaders:
     (or that was slow to say so), who did last."""
 
     def at(self, moment_ns: int) -> Mapping[int, int]:
-        """Just before this moment."""
         place = bisect.bisect_left(self.at_ns, moment_ns) - 1
         return self.led[place] if place >= 0 else {}
 

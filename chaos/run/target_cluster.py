@@ -19,7 +19,8 @@ from musterd.coordinator.node.launcher import Equipment
 from musterd.coordinator.node.loopback import ClusterError
 
 COPIED_PERCENT = 30.0
-"""So many requests of chaos-W12 are sent again, within 5 s."""
+COPY_DELAY_MS = (0.0, 5_000.0)
+"""So many requests of chaos-W12 are sent again, so much later."""
 
 
 class TargetClusterError(ClusterError):
@@ -157,20 +158,17 @@ class OwnWorld(TargetCluster):
         """Kinds of faults that were injected before."""
 
     def open(self) -> None:
-        """Init and start every node, wait until every shard serves; then the replaying proxy."""
         self.world.__enter__()
-        self._replaying = ReplayProxy(self.world, percent=COPIED_PERCENT, seed=self._seed)
+        self._replaying = ReplayProxy(self.world, COPIED_PERCENT, COPY_DELAY_MS, self._seed)
         self.duplicating = tuple(self._replaying.endpoints)
 
     def close(self) -> None:
-        """Kill what runs, remove the data and the network."""
         if self._replaying is not None:
             self._replaying.close()
             self._replaying = None
         self.world.close()
 
     def kinds(self) -> list[Kind]:
-        """Of the registry, those that are wanted and possible here."""
         return [
             Kind(name, kind.weight, kind.hold_s)
             for name, kind in catalog.kinds().items()
@@ -178,7 +176,6 @@ class OwnWorld(TargetCluster):
         ]
 
     def skipped(self) -> Mapping[str, str]:
-        """Of the registry, those that are wanted and not possible."""
         return {
             name: reason
             for name, kind in catalog.kinds().items()
@@ -189,7 +186,6 @@ class OwnWorld(TargetCluster):
         return name in self._wanted if self._wanted else kind.weight > 0
 
     def inject(self, kind: str, seed: int) -> Done:
-        """By the registry."""
         self._fault = create(kind)
         self.world.probed = frozenset() if kind in self._met else self.probed
         self._met.add(kind)
@@ -198,7 +194,6 @@ class OwnWorld(TargetCluster):
         )
 
     def heal(self) -> Healed:
-        """The fault heals itself."""
         if self._fault is None:
             return Healed()
         self._fault.heal(self.world)
@@ -217,11 +212,9 @@ class OwnWorld(TargetCluster):
         return self.world.unsettled()
 
     def bind(self, host: int) -> Callable[[list[str]], list[str]]:
-        """At a host of clients."""
         return lambda argv: self.world.client_command(argv, host)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """By the world."""
         self.world.create_topic(name, partitions)
 
     def data_dirs(self) -> list[Path]:
@@ -241,12 +234,10 @@ class OwnWorld(TargetCluster):
         return dict(counts)
 
     def keep_logs(self, folder: Path) -> None:
-        """One file per node."""
         for path in self.world.directory.glob("node-*.log"):
             (folder / path.name).write_bytes(path.read_bytes())
 
     def keep_views(self, folder: Path) -> None:
-        """What DescribeCluster says, and the metrics page, of each node that answers."""
         for node_id, view in self.world.views().items():
             (folder / f"node-{node_id}.view.txt").write_text(str(view))
             with contextlib.suppress(OSError):
@@ -255,5 +246,4 @@ class OwnWorld(TargetCluster):
 
     @property
     def disk(self) -> Path:
-        """The world's folder."""
         return self.world.directory

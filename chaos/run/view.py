@@ -32,7 +32,6 @@ class PlainView:
     """A line for each thing that happens, and one now and then."""
 
     def __init__(self) -> None:
-        """Time counts from here."""
         self._began = time.monotonic()
         self._next_s = PLAIN_EVERY_S
 
@@ -56,7 +55,6 @@ class LiveView:
     """A bar with what is happening now; what happened scrolls above it."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """Begin to draw."""
         self._began = time.monotonic()
         self._progress = Progress(
             TimeElapsedColumn(),
@@ -68,14 +66,11 @@ class LiveView:
         self._progress.start()
 
     def say(self, line: str) -> None:
-        """Above the bar."""
         text = f"{time.monotonic() - self._began:6.1f} s  {line}"
         self._progress.console.print(text, markup=False, highlight=False)
 
     def update(self, done: float, now: str) -> None:
-        """Drawn with the next refresh."""
         self._progress.update(self._task, completed=done, description=now)
 
     def close(self) -> None:
-        """Leave the last picture."""
         self._progress.stop()

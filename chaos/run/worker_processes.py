@@ -73,7 +73,6 @@ class _WorkerProcess:
 
     @property
     def name(self) -> str:
-        """Of the client, in this life."""
         return self.job.name if self.lives <= 1 else f"{self.job.name}.{self.lives}"
 
 
@@ -133,7 +132,6 @@ class WorkerProcesses:
         return trouble
 
     def close(self) -> None:
-        """Kill what is left."""
         for hand in self._hands:
             if hand.child is not None:
                 hand.child.process.kill()
@@ -249,7 +247,6 @@ class WorkerProcesses:
         hand.due_s = None
 
     def _act(self, hand: _WorkerProcess, how: Disturbance, now: float) -> None:
-        """Its time has come: be disturbed, or come back."""
         if hand.state == "away":
             self._start(hand)
             return

@@ -8,15 +8,12 @@ _OK = 200
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
-
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
         self._path = path
         self._timeout_s = timeout_s
 
     def connect(self) -> None:
-        """Connect to the path."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self._timeout_s)
         self.sock.connect(self._path)

@@ -44,7 +44,6 @@ class Place:
 
     @property
     def data(self) -> Path:
-        """The node's data directory."""
         return self.root / "data"
 
 
@@ -89,7 +88,6 @@ class LoopDisks(Equipment):
         folder.symlink_to(data)
 
     def environment(self, node_id: int) -> Mapping[str, str]:
-        """A reserve that fits so small a disk."""
         if node_id not in self._places:
             return {}
         return {"MUSTER_DISK_RESERVE_BYTES": str(self.reserve)}

@@ -167,7 +167,6 @@ class Keeper:
     """Disks by path, and what else has to go at the end."""
 
     def __init__(self) -> None:
-        """Nothing is kept yet."""
         self._disks: dict[str, Disk] = {}
         self._cgroups: list[Path] = []
         self._lift: list[tuple[Path, str]] = []

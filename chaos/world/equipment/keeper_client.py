@@ -19,7 +19,6 @@ class KeeperClient:
     """A keeper process, started when it is first needed."""
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
         self._keeper: Child | None = None
 
     @property

@@ -32,13 +32,11 @@ class _Limit(Equipment):
     _name: ClassVar[str]
 
     def __init__(self, keeping: KeeperClient) -> None:
-        """Groups are made when nodes are first started."""
         self._keeping = keeping
         self._groups: dict[int, Path] = {}
         self._controller = cgroups.find(self._name)
 
     def lacks(self) -> str:
-        """Why this machine cannot have it, "" where it can."""
         if os.geteuid() != 0:
             return f"control groups ({self._name}) need root"
         if self._controller is None:
@@ -87,7 +85,6 @@ class _Limit(Equipment):
         return self._groups[node_id]
 
     def _lifted(self, node_id: int, group: Path) -> dict[Path, str]:
-        """What to write where, for no limit at all."""
         raise NotImplementedError
 
     def _write(self, file: Path, what: str) -> None:
@@ -190,12 +187,10 @@ class WriteLimit(_Limit):
     _name = "blkio"
 
     def __init__(self, keeping: KeeperClient, disks: LoopDisks) -> None:
-        """For nodes that have disks of their own."""
         super().__init__(keeping)
         self._disks = disks
 
     def lacks(self) -> str:
-        """Why this machine cannot have it, "" where it can."""
         return super().lacks() or self._disks.lacks()
 
     def limit(self, node_id: int, *, per_s: int = 0, bytes_per_s: int = 0) -> None:

@@ -30,7 +30,6 @@ class SleepingClock(Equipment):
     provides = frozenset({"sleep"})
 
     def __init__(self) -> None:
-        """Nobody has slept."""
         self._folder: Path | None = None
 
     def lacks(self) -> str:
@@ -38,7 +37,6 @@ class SleepingClock(Equipment):
         return _tried()
 
     def environment(self, node_id: int) -> Mapping[str, str]:
-        """The library, and the folder with a file for each process."""
         if self.lacks():
             return {}
         if self._folder is None:
@@ -52,7 +50,6 @@ class SleepingClock(Equipment):
         }
 
     def close(self) -> None:
-        """Remove the library and the files."""
         folder, self._folder = self._folder, None
         if folder is not None:
             shutil.rmtree(folder)

@@ -27,13 +27,11 @@ class Fabric:
     """All links of one run."""
 
     def __init__(self, namespaces: Namespaces, shaper: Shaper) -> None:
-        """Every link is straight."""
         self._namespaces = namespaces
         self._shaper = shaper
         self._detours: set[Link] = set()
 
     def shape(self, source: str, target: str, shape: dict[str, Any]) -> Message:
-        """Treat a link so."""
         self._shaper.shape((source, target), Shape(**shape))
         if (source, target) not in self._detours:
             self._namespaces.detour(source, target)
@@ -41,7 +39,6 @@ class Fabric:
         return {}
 
     def heal(self, source: str, target: str) -> Message:
-        """Let a link be straight."""
         if (source, target) in self._detours:
             self._namespaces.straight(source, target)
             self._detours.discard((source, target))

@@ -28,7 +28,6 @@ GARBAGE = {
 
 
 def _summed(data: bytes) -> bytes:
-    """As a frame with a checksum that is right."""
     return framed(codec.checksum(data) + data)
 
 
@@ -36,7 +35,6 @@ class Impostor:
     """Has one node's hello."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._hello = pb.Hello()
 
     async def learn(self, host: str, port: int) -> Message:

@@ -16,7 +16,6 @@ class Handshake:
     """What the dialling side of one connection says, until it is known which connection that is."""
 
     def __init__(self) -> None:
-        """Nothing was said yet."""
         self._said = bytearray()
         self._hello: pb.Hello | None = None
         self.over = False
@@ -84,7 +83,6 @@ class Lanes:
     """The same, packet by packet, for connections whose first packet comes this way."""
 
     def __init__(self) -> None:
-        """No connection is known."""
         self._dialled: dict[bytes, _Dialled] = {}
         """By address and port of the dialling side, then of the other."""
 

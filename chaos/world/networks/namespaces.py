@@ -51,7 +51,6 @@ class Namespaces:
     """
 
     def __init__(self) -> None:
-        """Make the namespace of the bridge."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="netlink")
         self.places: dict[str, Namespace] = {}
         self._core = self._run(self._make_core)

@@ -52,7 +52,6 @@ class Netns(ChildNetwork):
         return ""
 
     def open(self, nodes: int) -> None:
-        """Start the fabric process, which builds everything."""
         if reason := self.lacks():
             raise ClusterError(reason)
         if not 1 <= nodes <= NODES_MAX:
@@ -74,7 +73,6 @@ class Netns(ChildNetwork):
         self._handles = self.launch("musterd.chaos.world.networks.fabric", given)["handles"]
 
     def addresses(self, node_id: int) -> Addresses:
-        """Where a node listens and is found."""
         host = self._hosts[node_place(node_id)]
         others = [n for n in range(NODES_MAX) if n != node_id and node_place(n) in self._hosts]
         return Addresses(
@@ -88,7 +86,6 @@ class Netns(ChildNetwork):
         )
 
     def command(self, place: str, argv: Sequence[str]) -> list[str]:
-        """`argv` in the namespace of a place, ended with this process."""
         if place not in self._handles:
             raise ClusterError(f"there is no place {place!r}; there are: {', '.join(self._hosts)}")
         path = f"/proc/{self.child_pid}/fd/{self._handles[place]}"
@@ -100,7 +97,6 @@ class Netns(ChildNetwork):
         return tuple(self._hosts)
 
     def proxy_ports(self, count: int) -> list[str]:
-        """Ports of the first host of clients, the same ones at each call."""
         return [f"{self._hosts[client_place()]}:{_PROXY_PORT + n}" for n in range(count)]
 
     def _control(self, node_id: int, port: str) -> str:

@@ -133,7 +133,6 @@ class ChildNetwork(Network):
             raise ClusterError(str(error)) from error
 
     def close(self) -> None:
-        """End the child, and give the ports back."""
         child, self._child = self._child, None
         if child is not None:
             child.close()

@@ -28,8 +28,6 @@ _IPV4 = 4
 
 @dataclass(slots=True)
 class _Line:
-    """The state of one direction."""
-
     shape: Shape
     free_at: float = 0.0
     """When what was sent before has left, at this bandwidth."""
@@ -69,7 +67,6 @@ class Shaper:
         self._lines.pop(link, None)
 
     def close(self) -> None:
-        """Stop reading."""
         for device in self._devices.values():
             self._loop.remove_reader(device)
 

@@ -26,7 +26,6 @@ class Proxied(ChildNetwork):
         self._seed = seed
 
     def open(self, nodes: int) -> None:
-        """Reserve the ports and start the proxy."""
         super().open(nodes)
         own = self._addresses
         fronts = {n: self.reserve() for n in own}

@@ -25,7 +25,6 @@ class Proxy:
         self._gates = gates
 
     def shape(self, source: str, target: str, shape: dict[str, Any]) -> Message:
-        """Treat a direction so."""
         wanted = Shape(**shape)
         if 0 < wanted.loss_percent < ALL or wanted.duplicate_percent or wanted.reorder:
             raise ClusterError("a proxy passes a stream on: it cannot lose, double, reorder parts")

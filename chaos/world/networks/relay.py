@@ -28,7 +28,6 @@ class Gate:
     """One direction of a link, for all its connections."""
 
     def __init__(self, rng: Random) -> None:
-        """Open."""
         self._rng = rng
         self.shape = Shape()
         self._opened = asyncio.Event()
@@ -75,7 +74,6 @@ class Gate:
             await opened.wait()
 
     async def opened(self) -> None:
-        """Wait until something may pass."""
         await self._opened.wait()
 
 
@@ -159,7 +157,6 @@ class Relays:
     """Listeners, and the connections that came through them."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._servers: list[asyncio.Server] = []
         self._open: dict[Connection, tuple[str, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -288,7 +285,6 @@ async def _drain(
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close so that the other end gets an RST."""
     sock = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):  # it is closed already
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RST)

@@ -7,16 +7,14 @@ chosen requests again, byte for byte, after a delay, in whatever order the delay
 to copies go nowhere but into the counts.
 
 `python -m musterd.chaos.world.networks.replayer CONFIG`. Config: `nodes` (endpoint -> address to
-listen on in its place), `seed`, `percent`, `delay_ms` ([least, most]), `methods` (names; all where
-empty), `hold_percent` (originals that wait for such a delay, too). Every endpoint of a node in an
-answer is replaced, so that clients come back here. Verbs: `set` (the same names, without `nodes`),
-`counts`.
+listen on in its place), `seed`, `percent` of the requests that are copied, `delay_ms` ([least,
+most]). Every endpoint of a node in an answer is replaced, so that clients come back here. The one
+verb, `counts`, tells what came of all requests.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -44,45 +42,17 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Which requests are sent again."""
-
-    percent: float
-    delay_ms: tuple[float, float]
-    methods: frozenset[str] = frozenset()
-    """Names without the service (`OffsetCommit`); empty: every method."""
-    hold_percent: float = 0.0
-    """Originals that are late themselves: a request may then arrive after its own retry."""
-
-    def __post_init__(self) -> None:
-        """Raises ValueError."""
-        least, most = self.delay_ms
-        shares = (self.percent, self.hold_percent)
-        if not 0 <= least <= most or min(shares) < 0 or max(shares) > ALL:
-            raise ValueError(f"there is no such plan: {self}")
-
-    @classmethod
-    def read(cls, given: dict[str, Any], before: "Plan | None" = None) -> "Plan":
-        """The plan in a JSON object; what it does not name is as before."""
-        known: dict[str, Any] = {
-            one: given[one] for one in ("percent", "hold_percent") if one in given
-        }
-        if "delay_ms" in given:
-            known["delay_ms"] = tuple(given["delay_ms"])
-        if "methods" in given:
-            known["methods"] = frozenset(given["methods"])
-        return cls(**known) if before is None else replace(before, **known)
-
-
 class Replayer:
     """Passes calls on, for all nodes of one cluster."""
 
-    def __init__(self, nodes: dict[str, str], plan: Plan, seed: int) -> None:
+    def __init__(
+        self, nodes: dict[str, str], percent: float, delay_ms: tuple[float, float], seed: int
+    ) -> None:
         """`nodes`: endpoint -> where this listens in its place."""
-        self.plan = plan
+        self.percent = percent
+        self._delay_ms = delay_ms
         self.counts: Counter[str] = Counter()
-        """`METHOD passed | copied | not_copied | held`, and `METHOD copy CODE`."""
+        """`METHOD passed | copied | not_copied`, and `METHOD copy CODE`."""
         self._nodes = nodes
         self._rng = Random(seed)
         self._answers = _answers()
@@ -103,7 +73,6 @@ class Replayer:
             self._servers.append(server)
 
     async def close(self) -> None:
-        """Drop the copies that wait, stop."""
         for task in self._copies:
             task.cancel()
         await asyncio.gather(*self._copies, return_exceptions=True)
@@ -125,9 +94,6 @@ class Replayer:
             one for one in metadata if not one[0].startswith((":", "grpc-", "user-agent"))
         )
         self._copy(name, call, request, metadata)
-        if self._chosen(name, self.plan.hold_percent):
-            self.counts[f"{name} held"] += 1
-            await asyncio.sleep(self._delay_s())
         left = context.time_remaining()
         timeout = _DEADLINE_S_MAX if left is None else min(left, _DEADLINE_S_MAX)
         try:
@@ -140,14 +106,12 @@ class Replayer:
     def _copy(
         self, name: str, call: Callable[..., Awaitable[bytes]], request: bytes, metadata: object
     ) -> None:
-        if not self._chosen(name, self.plan.percent):
+        if not self._chosen():
             return
         if len(self._copies) >= COPIES_MAX:
             self.counts[f"{name} not_copied"] += 1
             return
-        task = asyncio.get_running_loop().create_task(
-            self._again(name, call, request, metadata, self._delay_s())
-        )
+        task = asyncio.get_running_loop().create_task(self._again(name, call, request, metadata))
         self._copies.add(task)
         task.add_done_callback(self._copies.discard)
 
@@ -157,9 +121,8 @@ class Replayer:
         call: Callable[..., Awaitable[bytes]],
         request: bytes,
         metadata: object,
-        delay_s: float,
     ) -> None:
-        await asyncio.sleep(delay_s)
+        await asyncio.sleep(self._rng.uniform(*self._delay_ms) / 1_000)
         self.counts[f"{name} copied"] += 1
         try:
             await call(request, timeout=COPY_DEADLINE_S, metadata=metadata)
@@ -168,12 +131,8 @@ class Replayer:
         else:
             self.counts[f"{name} copy OK"] += 1
 
-    def _chosen(self, name: str, percent: float) -> bool:
-        plan = self.plan
-        return (not plan.methods or name in plan.methods) and self._rng.random() * ALL < percent
-
-    def _delay_s(self) -> float:
-        return self._rng.uniform(*self.plan.delay_ms) / 1_000
+    def _chosen(self) -> bool:
+        return self._rng.random() * ALL < self.percent
 
     def _in_our_place(self, method: str, got: bytes) -> bytes:
         """The answer, with our addresses in place of the nodes'."""
@@ -198,7 +157,6 @@ class _Everything(grpc.GenericRpcHandler):
         self._calls: dict[str, Callable[..., Awaitable[bytes]]] = {}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The handler of any method."""
         method = handler_call_details.method
         call = self._calls.get(method)
         if call is None:
@@ -240,22 +198,11 @@ def _replace_strings(message: Message, by: dict[str, str]) -> None:
 
 async def _serve() -> None:
     given = config()
-    replayer = Replayer(given["nodes"], Plan.read(given), given["seed"])
+    replayer = Replayer(given["nodes"], given["percent"], given["delay_ms"], given["seed"])
     await replayer.start()
     answer(ready=True)
-    async for message in commands():
-        verb = message.pop("verb")
-        if verb == "set":
-            try:
-                replayer.plan = Plan.read(message, replayer.plan)
-            except (TypeError, ValueError) as error:
-                answer(error=str(error))
-            else:
-                answer()
-        elif verb == "counts":
-            answer(counts=dict(sorted(replayer.counts.items())))
-        else:
-            answer(error=f"there is no verb {verb!r}")
+    async for _ in commands():
+        answer(counts=dict(sorted(replayer.counts.items())))
     await replayer.close()
 
 

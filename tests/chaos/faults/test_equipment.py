@@ -113,7 +113,7 @@ def test_a_drifting_clock_gains_more_and_more(clock, asked) -> None:
             while asked()[0] - time.time() < wanted_s:
                 assert time.monotonic() < deadline
     finally:
-        drifting.close()
+        drifting()
 
 
 def test_threads_of_a_process_with_such_a_clock_hand_over_at_once(clock) -> None:

@@ -14,11 +14,14 @@ def main() -> None:
     """Start everything there is, name the processes and namespaces, wait."""
     network = choose_network(Wanted(config()["network"])).network
     assert isinstance(network, ChildNetwork)
-    with World(3, 2, network=network) as world, ReplayProxy(world) as replaying:
+    with (
+        World(3, 2, network=network) as world,
+        ReplayProxy(world, 20.0, (0.0, 5_000.0)) as replaying,
+    ):
         worker = Child("tests.chaos.world.prober", {"ports": False}, world.client_command)
         worker.ready()
         nodes = [node.pid for node in world.nodes.values()]
-        pids = [network.child_pid, worker.pid, replaying.pid, *nodes]
+        pids = [network.child_pid, worker.pid, replaying.child.pid, *nodes]
         spaces = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}
         spaces -= {str(Path("/proc/self/ns/net").readlink())}
         answer(pids=pids, spaces=sorted(spaces), folders=[str(world.directory), network.folder()])

@@ -77,8 +77,7 @@ def test_a_fault_is_real_and_heals(world, client, kind) -> None:
 
 def test_clients_of_the_sdk_stay_behind_the_replaying_proxy(world, client) -> None:
     """All their commits pass it, though each node names its own address; copies arrive, too."""
-    wanted = {"percent": 100.0, "delay_ms": (0.0, 20.0), "methods": ["OffsetCommit"]}
-    with ReplayProxy(world, seed=1, **wanted) as replaying:
+    with ReplayProxy(world, 100.0, (0.0, 20.0), seed=1) as replaying:
         for number in range(SHARDS):
             done = client.ask(
                 "sdk_commits",
