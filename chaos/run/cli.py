@@ -89,8 +89,8 @@ def run(
             seed = given.seed if seed is None else seed
         seed = random.SystemRandom().getrandbits(32) if seed is None else seed
         wanted = network or Wanted.AUTO
-        stage = _stage(nodes or NODES, seed, fault or [], wanted, bootstrap, on_fault)
-        result, folder = _run(stage, given, seed, minutes, workload or [], to, many)
+        cluster = _target_cluster(nodes or NODES, seed, fault or [], wanted, bootstrap, on_fault)
+        result, folder = _run(cluster, given, seed, minutes, workload or [], to, many)
     except (ClusterError, ScheduleError, FileExistsError) as error:
         raise CommandError(
             str(error), next_step="`muster chaos run --help`", exit_code=ExitCode.ERROR
@@ -135,7 +135,7 @@ def _check(
         raise CommandError(trouble, next_step="`muster chaos run --help`", exit_code=ExitCode.USAGE)
 
 
-def _stage(
+def _target_cluster(
     nodes: int, seed: int, faults: list[str], network: Wanted, bootstrap: str, on_fault: str
 ) -> "TargetCluster":
     from musterd.chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
@@ -158,7 +158,7 @@ def _stage(
 
 
 def _run(
-    stage: "TargetCluster",
+    cluster: "TargetCluster",
     given: "Schedule | None",
     seed: int,
     minutes: float,
@@ -171,7 +171,7 @@ def _run(
     started = datetime.now(UTC)
     folder = to or Path(f"muster-chaos-{started:%Y%m%d-%H%M%S}")
     result = run_whole(
-        stage,
+        cluster,
         folder.resolve(),
         started=started,
         command=["muster", *sys.argv[1:]],

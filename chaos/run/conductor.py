@@ -1,4 +1,4 @@
-"""Plays one run: a stage, the workloads on it, one fault after the other, then quiet and an end.
+"""Plays one run: a cluster, the workloads on it, one fault after the other, then quiet and an end.
 
 It only writes down; `judging` reads what was written and says what it means. So a run that broke
 off, or was interrupted, is judged by what there is.
@@ -17,7 +17,7 @@ from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.run.states import states_of
 from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import View
-from musterd.chaos.run.worker_processes import Where, WorkerProcesses, WorkerProcessesError
+from musterd.chaos.run.worker_processes import WorkerProcesses, WorkerProcessesError
 from musterd.chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
 from musterd.coordinator.node.loopback import ClusterError
 from musterd.coordinator.runtime.routing import shard_of
@@ -73,7 +73,7 @@ class Conductor:
 
     def __init__(
         self,
-        stage: TargetCluster,
+        cluster: TargetCluster,
         plan: Plan,
         schedule: Schedule,
         folder: Path,
@@ -81,9 +81,9 @@ class Conductor:
         view: View,
         pace: Pace | None = None,
     ) -> None:
-        """`folder`: exists, with `history`, `tracks` and `logs` in it; `stage`: is open."""
-        stage.probed = frozenset(shard_of(group, stage.shards) for group in plan.probes)
-        self.stage = stage
+        """`folder`: exists, with `history`, `tracks` and `logs` in it; `cluster`: is open."""
+        cluster.probed = frozenset(shard_of(group, cluster.shards) for group in plan.probes)
+        self.cluster = cluster
         self.plan = plan
         self.schedule = schedule
         self.folder = folder
@@ -99,15 +99,15 @@ class Conductor:
         """The whole run. An interrupt ends it early and in good order, a second one at once."""
         path = self.folder / "history" / f"conductor{SUFFIX}"
         with Recorder(path, "conductor") as self._recorder:
-            self.crew = WorkerProcesses(self.folder, self._where(), self.seed, self._recorder)
+            self.workers = WorkerProcesses(self.folder, self.cluster, self.seed, self._recorder)
             try:
                 self._play()
             finally:
-                self.crew.close()
-                self.played.processes = self.crew.processes()
-                self.played.disturbed = dict(self.crew.done)
+                self.workers.close()
+                self.played.processes = self.workers.processes()
+                self.played.disturbed = dict(self.workers.done)
                 self.played.ended_ns = time.monotonic_ns()
-                self.stage.keep_logs(self.folder / "logs")
+                self.cluster.keep_logs(self.folder / "logs")
         return self.played
 
     # ---- from start to end
@@ -129,17 +129,17 @@ class Conductor:
         self._break_things()
 
     def _begin(self) -> None:
-        stage, plan = self.stage, self.plan
+        cluster, plan = self.cluster, self.plan
         self.view.say(f"{len(plan.topics)} topics, {len(plan.jobs)} processes of the workloads")
         for name, partitions in plan.topics.items():
-            stage.create_topic(name, partitions)
-        self.crew.start(plan.jobs)
+            cluster.create_topic(name, partitions)
+        self.workers.start(plan.jobs)
         self._write_down_groups()
         self._now = "groups form"
         self._wait(time.monotonic() + self.pace.warm_s)
         self._settle(WARM_S_MAX)
         self.played.began_ns = time.monotonic_ns()
-        self.crew.disturbing = True
+        self.workers.disturbing = True
         steps = self.schedule.steps
         last = steps[-1] if steps else None
         end_s = self.schedule.minutes * 60 if last is None else last.at_s + last.hold_s
@@ -148,7 +148,7 @@ class Conductor:
     def _write_down_groups(self) -> None:
         for group in self.plan.expected:
             # When a node of the user's own is back only their command knows, if at all.
-            alone = group.left_alone and self.stage.own
+            alone = group.left_alone and self.cluster.own
             self._recorder.record(replace(group, left_alone=alone))
 
     def _break_things(self) -> None:
@@ -179,7 +179,7 @@ class Conductor:
         facts: Mapping[str, object] = {}
         cut_ns = 0
         try:
-            done = self.stage.inject(step.kind, step.seed)
+            done = self.cluster.inject(step.kind, step.seed)
             cut_ns = time.monotonic_ns()
             fault.injected = True
             fault.targets = list(done.injected.targets)
@@ -191,7 +191,7 @@ class Conductor:
             self._wait(time.monotonic() + step.hold_s)
             if minority:
                 # Whatever else had time to: for sure somebody has asked those that are cut off.
-                calls = self.crew.visit("pulse", minority)
+                calls = self.workers.visit("pulse", minority)
                 self.view.say(f"{where}: {calls} calls to {', '.join(fault.targets)}")
         except ClusterError as error:
             fault.error = str(error)
@@ -211,7 +211,7 @@ class Conductor:
         fault.settled_ns = time.monotonic_ns()
 
     def _heal(self, fault: FaultRun, facts: Mapping[str, object]) -> None:
-        healed = self.stage.heal()
+        healed = self.cluster.heal()
         if fault.injected:
             fault.detail = "; ".join(filter(None, (fault.detail, healed.effect)))
             fault.unreal = healed.unreal
@@ -243,10 +243,10 @@ class Conductor:
 
     def _heal_for_good(self) -> None:
         self._now = "healing"
-        self.stage.heal()
+        self.cluster.heal()
         if not self._broken:
             self._settle(self.pace.settle_s)
-            if not self.crew.calm(CALM_S_MAX):
+            if not self.workers.calm(CALM_S_MAX):
                 self.played.trouble.append("a workload's process did not come back in time")
 
     def _be_quiet(self) -> None:
@@ -257,15 +257,15 @@ class Conductor:
             self._now = "quiet: every partition has to be owned"
             self._wait(time.monotonic() + self.pace.quiet_s)
         self._recorder.fact("ended_ns", time.monotonic_ns())
-        self._recorder.fact("shards", self.stage.shards)
+        self._recorder.fact("shards", self.cluster.shards)
 
     def _end(self) -> None:
         self._show("the workloads end")
         if self._broken:
-            self.played.trouble += self.crew.end()
+            self.played.trouble += self.workers.end()
             return
-        self.played.trouble += self.crew.end(keep=("watcher",))
-        self.played.copies = self.stage.copies()
+        self.played.trouble += self.workers.end(keep=("watcher",))
+        self.played.copies = self.cluster.copies()
         self._show("every key is read")
         keys = [
             (group, topic, partition)
@@ -274,27 +274,29 @@ class Conductor:
         ]
         rounds = [*self.plan.watched, *self.plan.told]
         settings = {"keys": keys, "rounds": rounds, "operated": self.plan.operated}
-        self.crew.start([Job("final", "final", settings, last=True)])
-        self.played.trouble += self.crew.end()
+        self.workers.start([Job("final", "final", settings, last=True)])
+        self.played.trouble += self.workers.end()
         folded = self.pace.replay and self.played.ended == FINISHED
-        data_dirs = self.stage.data_dirs() if folded else []
+        data_dirs = self.cluster.data_dirs() if folded else []
         if data_dirs:
             self._show("the nodes' logs are replayed")
             self.played.exported = True
             where = {"data_dirs": list(map(str, data_dirs)), "to": str(self.folder / "replay")}
-            self.crew.start([Job("replay", "replay", where, beside=True, last=True)], REPLAY_S_MAX)
-            self.played.trouble += self.crew.end()
-        if not self.stage.own:
+            self.workers.start(
+                [Job("replay", "replay", where, beside=True, last=True)], REPLAY_S_MAX
+            )
+            self.played.trouble += self.workers.end()
+        if not self.cluster.own:
             self._show("the run's groups are deleted")
             groups = {"groups": tuple(self.plan.keys)}
-            self.crew.start([Job("cleaner", "cleaner", groups, last=True)])
-            self.played.trouble += self.crew.end()
+            self.workers.start([Job("cleaner", "cleaner", groups, last=True)])
+            self.played.trouble += self.workers.end()
 
     def _give_up(self, error: Exception) -> None:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         self.view.say(f"the run cannot go on: {first}")
         (self.folder / "logs" / "broken.txt").write_text(f"{error}\n")
-        self.stage.keep_views(self.folder / "logs")
+        self.cluster.keep_views(self.folder / "logs")
         if self.played.ended == FINISHED:
             self.played.ended = f"broken: {first}"
         self._broken = True
@@ -308,13 +310,13 @@ class Conductor:
 
     def _wait(self, until_s: float) -> None:
         while (left_s := until_s - time.monotonic()) > 0:
-            self.crew.tick()
+            self.workers.tick()
             self.view.update(self._done(), self._now)
             time.sleep(min(TICK_S, left_s))
 
     def _settle(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while missing := self.stage.unsettled():
+        while missing := self.cluster.unsettled():
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"not settled {timeout_s:.0f} s after everything was healed: {missing}"
@@ -322,21 +324,9 @@ class Conductor:
             self._wait(time.monotonic() + SETTLE_EVERY_S)
 
     def _done(self) -> float:
-        if not self.crew.disturbing and not self.played.faults:
+        if not self.workers.disturbing and not self.played.faults:
             return 0.0  # it has not begun
         return min(1.0, (time.monotonic() - self.played.began_ns / 1e9) / self._total_s)
-
-    def _where(self) -> Where:
-        stage = self.stage
-        return Where(
-            bootstrap=list(stage.nodes),
-            nodes=dict(stage.nodes),
-            beside=dict(stage.beside),
-            duplicating=list(stage.duplicating),
-            bind=stage.bind,
-            hosts=stage.hosts,
-            secure=stage.secure,
-        )
 
 
 def prepare(folder: Path) -> None:

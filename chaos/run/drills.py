@@ -17,16 +17,16 @@ PULSE_EVERY_S = 0.02
 WATCHES_EVERY_S = 0.2
 
 
-def _cast(setting: Setting, *workloads: str) -> Plan:
-    cast = plan(workloads, setting)
-    _pace(cast, "pulse", PULSE_EVERY_S)
-    return cast
+def _base_plan(setting: Setting, *workloads: str) -> Plan:
+    made = plan(workloads, setting)
+    _pace(made, "pulse", PULSE_EVERY_S)
+    return made
 
 
-def _pace(cast: Plan, kind: str, every_s: float) -> None:
-    cast.jobs = [
+def _pace(made: Plan, kind: str, every_s: float) -> None:
+    made.jobs = [
         replace(job, settings={**job.settings, "every_s": every_s}) if job.kind == kind else job
-        for job in cast.jobs
+        for job in made.jobs
     ]
 
 
@@ -37,12 +37,12 @@ REREAD = {"partitions": REREAD_KEYS, "clients": 4, "every_s": 0.05, "read_share"
 
 def _rereading(setting: Setting) -> Plan:
     """Also clients that read far oftener than they commit: what a crash took is read soon."""
-    cast = _cast(setting)
+    made = _base_plan(setting)
     group, topic = f"{setting.prefix}-reread", f"{setting.topics}-reread"
-    cast.topics[topic] = REREAD_KEYS
-    cast.keys[group] = (topic, REREAD_KEYS)
-    cast.jobs.insert(0, Job("reread", "simple", {"group": group, "topic": topic, **REREAD}))
-    return cast
+    made.topics[topic] = REREAD_KEYS
+    made.keys[group] = (topic, REREAD_KEYS)
+    made.jobs.insert(0, Job("reread", "simple", {"group": group, "topic": topic, **REREAD}))
+    return made
 
 
 OPERATES_EVERY_S = 0.03
@@ -50,9 +50,9 @@ OPERATES_EVERY_S = 0.03
 
 def _operating(setting: Setting) -> Plan:
     """Also an operator in a hurry: W8 at ten times its pace, so that seconds are enough."""
-    cast = _cast(setting, "W8")
-    _pace(cast, "admin", OPERATES_EVERY_S)
-    return cast
+    made = _base_plan(setting, "W8")
+    _pace(made, "admin", OPERATES_EVERY_S)
+    return made
 
 
 TURNS_S = (1.0, 2.0)
@@ -60,14 +60,14 @@ TURNS_S = (1.0, 2.0)
 
 def _taking_turns(setting: Setting) -> Plan:
     """Also W4, whose static member changes its process every second or two."""
-    cast = _cast(setting, "W4")
-    cast.jobs = [
+    made = _base_plan(setting, "W4")
+    made.jobs = [
         replace(job, settings={**job.settings, "back_s": TURNS_S})
         if "back_s" in job.settings
         else job
-        for job in cast.jobs
+        for job in made.jobs
     ]
-    return cast
+    return made
 
 
 SLOW_S = 1.5
@@ -80,11 +80,11 @@ def _coming_and_going(setting: Setting) -> Plan:
     They are slow to give something up: a generation that takes something away lasts long enough for
     the watcher to see it, and nobody comes or goes meanwhile.
     """
-    cast = _cast(setting, "W1", "W3", "W11")
-    _pace(cast, "watcher", WATCHES_EVERY_S)
+    made = _base_plan(setting, "W1", "W3", "W11")
+    _pace(made, "watcher", WATCHES_EVERY_S)
     slow = {"slow_share": 1.0, "slow_s": SLOW_S}
     coming = {**slow, "stay_s": STAYS_S, "away_s": AWAY_S}
-    cast.jobs = [
+    made.jobs = [
         replace(
             job,
             settings={**job.settings, **(coming if job.name == "W3-killed-1" else slow)},
@@ -92,9 +92,9 @@ def _coming_and_going(setting: Setting) -> Plan:
         )
         if job.name.startswith("W3-")
         else job
-        for job in cast.jobs
+        for job in made.jobs
     ]
-    return cast
+    return made
 
 
 SHORT_MS = 2_000
@@ -102,9 +102,9 @@ SHORT_MS = 2_000
 
 def _killed(setting: Setting) -> Plan:
     """Also W3 with short timeouts, two of whose processes are killed every few seconds."""
-    cast = _cast(setting, "W3")
+    made = _base_plan(setting, "W3")
     often = Disturbance("kill", (1.5, 3.0), (0.2, 0.5))
-    cast.jobs = [
+    made.jobs = [
         replace(
             job,
             settings={**job.settings, "session_ms": SHORT_MS, "rebalance_ms": SHORT_MS},
@@ -112,13 +112,13 @@ def _killed(setting: Setting) -> Plan:
         )
         if job.name.startswith("W3-")
         else job
-        for job in cast.jobs
+        for job in made.jobs
     ]
-    cast.expected = [
+    made.expected = [
         replace(one, session_timeout_ms=SHORT_MS, rebalance_timeout_ms=SHORT_MS)
-        for one in cast.expected
+        for one in made.expected
     ]
-    return cast
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Drill:
     needs_disks: bool = False
     needs_sleep: bool = False
     nodes: int = NODES
-    cast: Callable[[Setting], Plan] = _cast
+    work: Callable[[Setting], Plan] = _base_plan
     calm_s: float = 1.0
     """Before the first fault."""
     choice: int | None = None
@@ -180,7 +180,7 @@ CRASH = Drill(
     (("restart_all", 0.5),) * 4,
     lambda _: Network(),
     ALWAYS,
-    cast=_rereading,
+    work=_rereading,
 )
 # Nothing need break. Of 20 things that the operator does in a second one sets and one reads: some
 # ten of each by the end, half of the former set a value that the latter must find. What is read
@@ -190,7 +190,7 @@ OPERATOR = Drill(
     (("transfer_leadership", 0.0),),
     lambda _: Network(),
     ALWAYS | {"I17"},
-    cast=_operating,
+    work=_operating,
     calm_s=6.0,
 )
 # Nothing need break. Some ten turns by the end, all in one generation but for a pause of others.
@@ -199,7 +199,7 @@ TURNS = Drill(
     (("transfer_leadership", 0.0),),
     lambda _: Network(),
     ALWAYS | {"I5", "I7"},
-    cast=_taking_turns,
+    work=_taking_turns,
     calm_s=12.0,
 )
 # Nothing need break. A group is made anew some five times.
@@ -210,7 +210,7 @@ GROUPS = Drill(
     (("transfer_leadership", 0.0),),
     lambda _: Network(),
     ALWAYS | {"I4", "I9", "I11"},
-    cast=_coming_and_going,
+    work=_coming_and_going,
     calm_s=14.0,
 )
 # Nothing need break but members. Nine seconds are allowed for all to be owned again.
@@ -219,7 +219,7 @@ KILLED = Drill(
     (("transfer_leadership", 0.0),),
     lambda _: Network(),
     ALWAYS | {"I8"},
-    cast=_killed,
+    work=_killed,
     calm_s=8.0,
     quiet_s=2 * SHORT_MS / 1000 + 6.0,
 )

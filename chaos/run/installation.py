@@ -12,7 +12,7 @@ import grpc
 from muster.cli.connection import credentials, describe
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from musterd.chaos.faults.contract import Injected
-from musterd.chaos.run import verifying
+from musterd.chaos.run import verification
 from musterd.chaos.run.schedule import Kind
 from musterd.chaos.run.target_cluster import Done, Healed, TargetCluster, TargetClusterError
 from musterd.chaos.world import views
@@ -85,14 +85,14 @@ class Installation(TargetCluster):
         before = self._views()
         self._active = (kind, target)
         self._call("inject", kind, target)
-        if not verifying.is_known(kind):
+        if not verification.is_known(kind):
             told = f"by {self.command}; not verified: what {kind} does only the command knows"
             return Done(Injected((target,), told), quorum=True, verified=False)
-        told = verifying.seen(self._views, node, before)
+        told = verification.seen(self._views, node, before)
         if not told:
             raise TargetClusterError(
                 f"{self.command} exits with 0, and {target} goes on: it answers and leads what it "
-                f"led {verifying.VERIFY_S:.0f} s later"
+                f"led {verification.VERIFY_S:.0f} s later"
             )
         return Done(Injected((target,), f"by {self.command}; {told}"), quorum=True)
 

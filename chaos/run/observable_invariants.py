@@ -18,14 +18,14 @@ CUTS = frozenset(
         "split_with_clients",
     }
 )
-"""Faults that leave running nodes without a majority, which the conductor asks (`crew.visit`)."""
+"""Faults that leave running nodes without a majority, which the conductor asks."""
 DAMAGES = frozenset({"torn_tail", "flipped_byte", "one_diverges", "two_diverge"})
 DISK_ERRORS = frozenset({"eio", "disks_low", "disks_full"})
 _MEMBERS = frozenset({"members", "many", "admin"})
 """Workers with members that own partitions."""
 
 
-def no_occasion(invariant: str, plan: Plan, kinds: Collection[str], *, own: bool) -> str:
+def not_observable(invariant: str, plan: Plan, kinds: Collection[str], *, own: bool) -> str:
     """Why the run could not show it, for people; "" where it could, and has to.
 
     `kinds`: of the faults in the schedule; `own`: whether the cluster was started for the run.
@@ -36,7 +36,7 @@ def no_occasion(invariant: str, plan: Plan, kinds: Collection[str], *, own: bool
         any(job.kind in _MEMBERS for job in plan.jobs),
         "no workload of this run has members that own partitions",
     )
-    occasions = {
+    observable = {
         "I4": owning,
         "I5": owning,
         "I7": (
@@ -53,5 +53,5 @@ def no_occasion(invariant: str, plan: Plan, kinds: Collection[str], *, own: bool
         "I16": (bool(own and DISK_ERRORS & set(kinds)), f"{whose} makes a disk fail"),
         "I17": ("W8" in plan.titles, "no operator is at work in this run"),
     }
-    there, why = occasions.get(invariant, (True, ""))
+    there, why = observable.get(invariant, (True, ""))
     return "" if there else f"no occasion: {why}"

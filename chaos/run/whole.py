@@ -1,4 +1,4 @@
-"""From a stage to a result: what `muster chaos run` does between its options and its table."""
+"""From a cluster to a result: what `muster chaos run` does between its options and its table."""
 
 import secrets
 import tempfile
@@ -11,7 +11,7 @@ from musterd.chaos.interrupts import Interrupts
 from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
 from musterd.chaos.run.conductor import Conductor, prepare
-from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.machine import describe
 from musterd.chaos.run.result import RunResult
 from musterd.chaos.run.schedule import Schedule, ScheduleError
@@ -23,7 +23,7 @@ PREFIX = "muster-chaos"
 
 
 def run_whole(
-    stage: TargetCluster,
+    cluster: TargetCluster,
     folder: Path,
     *,
     started: datetime,
@@ -52,37 +52,37 @@ def run_whole(
     ):
         try:
             view.say(f"starting, seed {seed}, folder {folder}")
-            stage.open()
-            steps = _schedule(stage, given, seed, minutes)
+            cluster.open()
+            steps = _schedule(cluster, given, seed, minutes)
             schedules.write(steps, folder / schedules.FILE)
-            wanted, notes = at_work(workloads, copies=bool(stage.duplicating))
+            wanted, notes = at_work(workloads, copies=bool(cluster.duplicating))
             setting = Setting(
-                prefix=PREFIX if stage.own else f"{PREFIX}-{secrets.token_hex(4)}",
+                prefix=PREFIX if cluster.own else f"{PREFIX}-{secrets.token_hex(4)}",
                 topics=PREFIX,
-                nodes=len(stage.nodes),
-                shards=stage.shards,
+                nodes=len(cluster.nodes),
+                shards=cluster.shards,
                 folder=Path(short),
                 many_groups=many,
             )
-            cast = plan(wanted, setting)
-            occasion = Occasion(
+            made = plan(wanted, setting)
+            request = RunRequest(
                 started=started,
                 seed=seed,
                 command=command,
-                nodes=len(stage.nodes),
-                shards=stage.shards,
-                machine=describe(stage.network, stage.disk),
-                own=stage.own,
-                skipped=stage.skipped(),
+                nodes=len(cluster.nodes),
+                shards=cluster.shards,
+                machine=describe(cluster.network, cluster.disk),
+                own=cluster.own,
+                skipped=cluster.skipped(),
                 build=built,
                 notes=notes,
             )
-            played = Conductor(stage, cast, steps, folder, seed, view).play()
+            played = Conductor(cluster, made, steps, folder, seed, view).play()
             interrupts.finishing()
         finally:
             view.close()
-            stage.close()
-        result = judge(occasion, cast, steps, played, folder)
+            cluster.close()
+        result = judge(request, made, steps, played, folder)
         results.write(result, folder)
     return result
 
@@ -98,15 +98,17 @@ def at_work(workloads: Sequence[str], *, copies: bool) -> tuple[list[str], list[
     return rest, [f"{DUPLICATED} is left out: {NO_COPIES}"]
 
 
-def _schedule(stage: TargetCluster, given: Schedule | None, seed: int, minutes: float) -> Schedule:
-    possible = {kind.name: kind for kind in stage.kinds()}
+def _schedule(
+    cluster: TargetCluster, given: Schedule | None, seed: int, minutes: float
+) -> Schedule:
+    possible = {kind.name: kind for kind in cluster.kinds()}
     if given is not None:
         impossible = sorted({step.kind for step in given.steps} - possible.keys())
         if impossible:
-            reason = stage.skipped().get(impossible[0], "there is no such fault here")
+            reason = cluster.skipped().get(impossible[0], "there is no such fault here")
             raise ScheduleError(f"the schedule has {impossible[0]}: {reason}")
         return given
     if not possible:
-        reasons = "; ".join(f"{kind}: {why}" for kind, why in stage.skipped().items())
+        reasons = "; ".join(f"{kind}: {why}" for kind, why in cluster.skipped().items())
         raise ScheduleError(f"no fault is possible here ({reasons or 'none is known'})")
-    return schedules.draw(list(possible.values()), seed, len(stage.nodes), minutes)
+    return schedules.draw(list(possible.values()), seed, len(cluster.nodes), minutes)

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -16,6 +16,7 @@ from musterd.chaos.child import Child, ChildError
 from musterd.chaos.hash_seeds import hash_seed
 from musterd.chaos.recording import SUFFIX as HISTORY
 from musterd.chaos.recording import Recorder
+from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.workloads.base import CLIENTS, NUMBERS, Brief
 from musterd.chaos.workloads.catalog import Disturbance, Job
 from musterd.chaos.workloads.track import SUFFIX as TRACK
@@ -35,25 +36,6 @@ LOG_TAIL = 2_000
 
 class WorkerProcessesError(Exception):
     """A process ended by itself, or did not start; the message has the end of its log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """How the processes reach the cluster."""
-
-    bootstrap: list[str]
-    nodes: dict[str, int]
-    """Ids by client address, as a client hears of them."""
-    beside: dict[str, int]
-    """Ids by the addresses that no fault cuts."""
-    duplicating: list[str]
-    """Addresses behind which requests arrive twice; none where there is no such proxy."""
-    bind: Callable[[int], Callable[[list[str]], list[str]]]
-    """Makes command lines run at the client host of this number."""
-    hosts: int = 1
-    """How many of them there are."""
-    secure: bool = False
-    """See `Brief.secure`."""
 
 
 @dataclass(slots=True)
@@ -79,14 +61,14 @@ class _WorkerProcess:
 class WorkerProcesses:
     """All of them."""
 
-    def __init__(self, folder: Path, where: Where, seed: int, recorder: Recorder) -> None:
+    def __init__(self, folder: Path, cluster: TargetCluster, seed: int, recorder: Recorder) -> None:
         """`folder`: of the run; `recorder`: where deaths are written down."""
         self._folder = folder
-        self._where = where
+        self._cluster = cluster
         self._seed = seed
         self._rng = random.Random(f"{seed} crew")
         self._recorder = recorder
-        self._hands: list[_WorkerProcess] = []
+        self._all: list[_WorkerProcess] = []
         self._numbers = 1
         self.disturbing = False
         """Whether `tick` disturbs; what is away comes back also where it does not."""
@@ -101,18 +83,18 @@ class WorkerProcesses:
         Raises WorkerProcessesError.
         """
         new = [_WorkerProcess(job, self._host(job, n)) for n, job in enumerate(jobs)]
-        self._hands += new
+        self._all += new
         ordered = sorted(new, key=lambda one: not one.job.last)
         for first in range(0, len(ordered), AT_ONCE):
             batch = ordered[first : first + AT_ONCE]
-            for hand in batch:
-                self._start(hand)
+            for one in batch:
+                self._start(one)
             deadline = time.monotonic() + ready_s
-            for hand in batch:
+            for one in batch:
                 try:
-                    _child(hand).ready(max(0.1, deadline - time.monotonic()))
+                    _child(one).ready(max(0.1, deadline - time.monotonic()))
                 except ChildError as error:
-                    raise WorkerProcessesError(f"{error}\n{self._tail(hand)}") from error
+                    raise WorkerProcessesError(f"{error}\n{self._tail(one)}") from error
 
     def end(self, keep: Collection[str] = ()) -> list[str]:
         """Tell all to end, those that serve others last; a line for each that did not in time.
@@ -121,25 +103,25 @@ class WorkerProcesses:
         """
         self.disturbing = False
         trouble: list[str] = []
-        going = [one for one in self._hands if one.child and one.job.kind not in keep]
+        going = [one for one in self._all if one.child and one.job.kind not in keep]
         for last in (False, True):
             some = [one for one in going if one.job.last is last]
-            for hand in some:
-                self._tell_to_end(hand)
+            for one in some:
+                self._tell_to_end(one)
             deadline = time.monotonic() + END_S
-            for hand in some:
-                trouble += self._ended(hand, deadline)
+            for one in some:
+                trouble += self._ended(one, deadline)
         return trouble
 
     def close(self) -> None:
-        for hand in self._hands:
-            if hand.child is not None:
-                hand.child.process.kill()
-                hand.child.close()
-                hand.child = None
-            if hand.log is not None:
-                hand.log.close()
-                hand.log = None
+        for one in self._all:
+            if one.child is not None:
+                one.child.process.kill()
+                one.child.close()
+                one.child = None
+            if one.log is not None:
+                one.log.close()
+                one.log = None
 
     # ---- while it runs
 
@@ -149,39 +131,37 @@ class WorkerProcesses:
         Raises WorkerProcessesError where one has ended.
         """
         now = time.monotonic()
-        for hand in self._hands:
-            if hand.state == "ending":
-                self._look_at_ending(hand, now)
-                if hand.state == "ending":
+        for one in self._all:
+            if one.state == "ending":
+                self._look_at_ending(one, now)
+                if one.state == "ending":
                     continue  # it is told once; its time to come back stays
-            elif hand.child is not None and hand.child.process.poll() is not None:
-                code = hand.child.process.poll()
-                raise WorkerProcessesError(
-                    f"{hand.name} ended with code {code}\n{self._tail(hand)}"
-                )
-            if hand.due_s is None and hand.state == "up" and hand.job.disturbed is not None:
-                hand.due_s = now + self._rng.uniform(*hand.job.disturbed.every_s)
-            if hand.due_s is not None and now >= hand.due_s and hand.job.disturbed is not None:
-                self._act(hand, hand.job.disturbed, now)
+            elif one.child is not None and one.child.process.poll() is not None:
+                code = one.child.process.poll()
+                raise WorkerProcessesError(f"{one.name} ended with code {code}\n{self._tail(one)}")
+            if one.due_s is None and one.state == "up" and one.job.disturbed is not None:
+                one.due_s = now + self._rng.uniform(*one.job.disturbed.every_s)
+            if one.due_s is not None and now >= one.due_s and one.job.disturbed is not None:
+                self._act(one, one.job.disturbed, now)
 
     def calm(self, timeout_s: float) -> bool:
         """Disturb no more, tell all to let groups be, wait until all are up; whether they are."""
         self.disturbing = False
         deadline = time.monotonic() + timeout_s
-        while any(hand.state != "up" for hand in self._hands):
+        while any(one.state != "up" for one in self._all):
             if time.monotonic() > deadline:
                 return False
             self.tick()
             time.sleep(0.05)
-        up = [hand for hand in self._hands if hand.child is not None]  # all, unless interrupted
-        for hand in up:
-            _child(hand).send("calm")
-        for hand in up:
+        up = [one for one in self._all if one.child is not None]  # all, unless interrupted
+        for one in up:
+            _child(one).send("calm")
+        for one in up:
             try:
-                while not _child(hand).read(max(0.1, deadline - time.monotonic())).get("calm"):
+                while not _child(one).read(max(0.1, deadline - time.monotonic())).get("calm"):
                     pass
             except ChildError as error:
-                raise WorkerProcessesError(f"{error}\n{self._tail(hand)}") from error
+                raise WorkerProcessesError(f"{error}\n{self._tail(one)}") from error
         return True
 
     def visit(self, kind: str, nodes: Collection[int]) -> int:
@@ -190,20 +170,20 @@ class WorkerProcesses:
         Raises WorkerProcessesError where one does not come back in time.
         """
         calls = 0
-        for hand in self._hands:
-            if hand.job.kind == kind and hand.child is not None:
+        for one in self._all:
+            if one.job.kind == kind and one.child is not None:
                 try:
-                    answer = hand.child.ask("visit", VISIT_S, nodes=list(nodes))
+                    answer = one.child.ask("visit", VISIT_S, nodes=list(nodes))
                 except ChildError as error:
-                    raise WorkerProcessesError(f"{error}\n{self._tail(hand)}") from error
+                    raise WorkerProcessesError(f"{error}\n{self._tail(one)}") from error
                 calls += int(answer["visited"])
         return calls
 
     def processes(self) -> dict[str, int]:
         """How many processes each workload has, by the workload's name."""
         counts: dict[str, int] = {}
-        for hand in self._hands:
-            name = hand.job.name.partition("-")[0]
+        for one in self._all:
+            name = one.job.name.partition("-")[0]
             counts[name] = counts.get(name, 0) + 1
         return counts
 
@@ -216,114 +196,114 @@ class WorkerProcesses:
         # The last host is that of the probe: where hosts are split, it is with the majority.
         return -1 if job.kind == "probe" else number
 
-    def _start(self, hand: _WorkerProcess) -> None:
-        hand.lives += 1
+    def _start(self, one: _WorkerProcess) -> None:
+        one.lives += 1
         if self._numbers + NUMBERS > CLIENTS:
             raise WorkerProcessesError(
                 f"{CLIENTS // NUMBERS} starts of processes is what one run can have"
             )
         number, self._numbers = self._numbers, self._numbers + NUMBERS
-        job, where = hand.job, self._where
-        bootstrap = where.duplicating if job.duplicated else where.bootstrap
+        job, cluster = one.job, self._cluster
+        bootstrap = cluster.duplicating if job.duplicated else cluster.nodes
         brief = Brief(
-            name=hand.name,
+            name=one.name,
             kind=job.kind,
             number=number,
-            bootstrap=list(where.beside) if job.beside else bootstrap,
-            nodes=where.beside if job.beside else where.nodes,
+            bootstrap=list(cluster.beside if job.beside else bootstrap),
+            nodes=cluster.beside if job.beside else cluster.nodes,
             seed=self._seed,
-            history=self._folder / "history" / f"{hand.name}{HISTORY}",
-            track=self._folder / "tracks" / f"{hand.name}{TRACK}",
-            secure=where.secure,
+            history=self._folder / "history" / f"{one.name}{HISTORY}",
+            track=self._folder / "tracks" / f"{one.name}{TRACK}",
+            secure=cluster.secure,
             settings=job.settings,
         )
-        if hand.log is None:
-            hand.log = (self._folder / "logs" / f"{job.name}.log").open("a")
-        wrap = None if job.beside else where.bind(hand.host % where.hosts)
-        environment = {**os.environ, **hash_seed(self._seed, hand.name)}
+        if one.log is None:
+            one.log = (self._folder / "logs" / f"{job.name}.log").open("a")
+        wrap = None if job.beside else cluster.bind(one.host % cluster.hosts)
+        environment = {**os.environ, **hash_seed(self._seed, one.name)}
         document = brief.model_dump(mode="json")
-        hand.child = Child(MODULE, document, wrap, stderr=hand.log, environment=environment)
-        hand.state = "up"
-        hand.due_s = None
+        one.child = Child(MODULE, document, wrap, stderr=one.log, environment=environment)
+        one.state = "up"
+        one.due_s = None
 
-    def _act(self, hand: _WorkerProcess, how: Disturbance, now: float) -> None:
-        if hand.state == "away":
-            self._start(hand)
+    def _act(self, one: _WorkerProcess, how: Disturbance, now: float) -> None:
+        if one.state == "away":
+            self._start(one)
             return
-        child = _child(hand)
-        if hand.state == "paused":
+        child = _child(one)
+        if one.state == "paused":
             os.kill(child.pid, signal.SIGCONT)
-            hand.state, hand.due_s = "up", None
+            one.state, one.due_s = "up", None
             return
         if not self.disturbing:
-            hand.due_s = None
+            one.due_s = None
             return
-        label = f"{hand.job.name} {how.how}"
+        label = f"{one.job.name} {how.how}"
         self.done[label] = self.done.get(label, 0) + 1
-        hand.due_s = now + self._rng.uniform(*how.for_s)
+        one.due_s = now + self._rng.uniform(*how.for_s)
         match how.how:
             case "kill":
                 child.process.kill()
                 child.process.wait()
-                self._died(hand)
+                self._died(one)
                 child.close()
-                hand.child, hand.state = None, "away"
+                one.child, one.state = None, "away"
             case "pause":
                 os.kill(child.pid, signal.SIGSTOP)
-                hand.state = "paused"
+                one.state = "paused"
             case "restart":
                 child.send("end")
-                hand.state, hand.until_s = "ending", now + RESTART_S
+                one.state, one.until_s = "ending", now + RESTART_S
 
-    def _look_at_ending(self, hand: _WorkerProcess, now: float) -> None:
-        child = _child(hand)
+    def _look_at_ending(self, one: _WorkerProcess, now: float) -> None:
+        child = _child(one)
         if child.process.poll() is None:
-            if now < hand.until_s:
+            if now < one.until_s:
                 return
             child.process.kill()
             child.process.wait()
-            self._died(hand)
+            self._died(one)
         child.close()
-        hand.child, hand.state = None, "away"
+        one.child, one.state = None, "away"
 
-    def _tell_to_end(self, hand: _WorkerProcess) -> None:
-        child = _child(hand)
-        if hand.state == "paused":
+    def _tell_to_end(self, one: _WorkerProcess) -> None:
+        child = _child(one)
+        if one.state == "paused":
             os.kill(child.pid, signal.SIGCONT)
-        if hand.state != "ending" and child.process.poll() is None:
+        if one.state != "ending" and child.process.poll() is None:
             child.send("end")
 
-    def _ended(self, hand: _WorkerProcess, deadline: float) -> list[str]:
-        child = _child(hand)
+    def _ended(self, one: _WorkerProcess, deadline: float) -> list[str]:
+        child = _child(one)
         trouble = []
         try:
             while not child.read(max(0.1, deadline - time.monotonic())).get("ended"):
                 pass
         except ChildError as error:
-            trouble = [f"{hand.name}: {error}\n{self._tail(hand)}"]
+            trouble = [f"{one.name}: {error}\n{self._tail(one)}"]
             if child.process.poll() is None:
                 child.process.kill()
                 child.process.wait()
-                self._died(hand)
+                self._died(one)
         child.close()
-        hand.child = None
+        one.child = None
         return trouble
 
-    def _died(self, hand: _WorkerProcess) -> None:
+    def _died(self, one: _WorkerProcess) -> None:
         """Each client of a process that is gone; several have numbers behind its name."""
-        count = int(hand.job.settings.get("members", 1))
+        count = int(one.job.settings.get("members", 1))
         at_ns = time.monotonic_ns()
-        for name in [hand.name] if count == 1 else [f"{hand.name}.{n}" for n in range(count)]:
+        for name in [one.name] if count == 1 else [f"{one.name}.{n}" for n in range(count)]:
             self._recorder.died(name, at_ns)
 
-    def _tail(self, hand: _WorkerProcess) -> str:
-        if hand.log is None:
+    def _tail(self, one: _WorkerProcess) -> str:
+        if one.log is None:
             return ""
-        hand.log.flush()
-        return Path(hand.log.name).read_text(errors="replace")[-LOG_TAIL:]
+        one.log.flush()
+        return Path(one.log.name).read_text(errors="replace")[-LOG_TAIL:]
 
 
-def _child(hand: _WorkerProcess) -> Child:
-    if hand.child is None:
-        raise WorkerProcessesError(f"{hand.name} does not run")
-    return hand.child
+def _child(one: _WorkerProcess) -> Child:
+    if one.child is None:
+        raise WorkerProcessesError(f"{one.name} does not run")
+    return one.child

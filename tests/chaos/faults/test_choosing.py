@@ -23,7 +23,7 @@ SEEDS = range(40)
 
 @pytest.fixture(autouse=True)
 def _folders(monkeypatch, tmp_path):
-    """A stage makes its folder when it is made, and removes it when it is closed."""
+    """A cluster makes its folder when it is made, and removes it when it is closed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
@@ -79,21 +79,21 @@ def test_the_first_fault_of_each_kind_hits_who_leads_what_is_probed(kind, all_of
     """The second one also hits nodes that lead nothing."""
     later = set()
     for seed in SEEDS:
-        stage = OwnWorld(3, Portless(), [kind])
-        stage.world = Three(probed=frozenset())
-        stage.probed = PROBED
-        assert "node-2" in stage.inject(kind, seed).injected.targets
-        later.update(stage.inject(kind, seed).injected.targets)
-        stage.inject("kill_follower", seed)
+        cluster = OwnWorld(3, Portless(), [kind])
+        cluster.world = Three(probed=frozenset())
+        cluster.probed = PROBED
+        assert "node-2" in cluster.inject(kind, seed).injected.targets
+        later.update(cluster.inject(kind, seed).injected.targets)
+        cluster.inject("kill_follower", seed)
     assert later >= all_of_them
 
 
 def test_a_run_tells_its_stage_what_its_probes_are_at(tmp_path):
     """Two shards for each node, as they are spread when all is well."""
-    stage = OwnWorld(3, Portless(), ["kill_leader"])
-    cast = plan((), Setting("p", "p", 3, stage.shards, tmp_path))
-    Conductor(stage, cast, Schedule(1, 3, 1.0, ()), tmp_path, 1, PlainView())
-    assert stage.probed == {0, 1, 2, 3, 4, 5}
+    cluster = OwnWorld(3, Portless(), ["kill_leader"])
+    made = plan((), Setting("p", "p", 3, cluster.shards, tmp_path))
+    Conductor(cluster, made, Schedule(1, 3, 1.0, ()), tmp_path, 1, PlainView())
+    assert cluster.probed == {0, 1, 2, 3, 4, 5}
 
 
 def test_on_a_cluster_of_the_users_it_is_the_same(monkeypatch):
@@ -104,13 +104,16 @@ def test_on_a_cluster_of_the_users_it_is_the_same(monkeypatch):
     monkeypatch.setattr(Installation, "_views", lambda _: views)
     later = set()
     for seed in SEEDS:
-        stage = Installation(["nowhere:1"], "./hook", ["eio", "isolate_follower"])
-        stage.probed = PROBED
+        cluster = Installation(["nowhere:1"], "./hook", ["eio", "isolate_follower"])
+        cluster.probed = PROBED
         for kind in ("eio", "isolate_follower"):
-            assert stage._target(kind, Random(seed)) == 2
-        assert stage._target("pause_leader", Random(seed)) == 0
+            assert cluster._target(kind, Random(seed)) == 2
+        assert cluster._target("pause_leader", Random(seed)) == 0
         later.add(
-            (stage._target("eio", Random(seed)), stage._target("isolate_follower", Random(seed)))
+            (
+                cluster._target("eio", Random(seed)),
+                cluster._target("isolate_follower", Random(seed)),
+            )
         )
     assert {node for node, _ in later} == {0, 1, 2}
     assert {node for _, node in later} == {1, 2}

@@ -32,13 +32,13 @@ RESETS = {
 
 
 def healed(fault, world):
-    """What its stage is told of it; the second time there is nothing to heal."""
-    stage = OwnWorld(3, Portless(), ["kill_leader"])
-    stage.close()
-    stage.world, stage._fault = world, fault
+    """What its cluster is told of it; the second time there is nothing to heal."""
+    cluster = OwnWorld(3, Portless(), ["kill_leader"])
+    cluster.close()
+    cluster.world, cluster._fault = world, fault
     fault.heal(world)
-    told = stage.heal()
-    assert stage.heal() == Healed()
+    told = cluster.heal()
+    assert cluster.heal() == Healed()
     return told
 
 

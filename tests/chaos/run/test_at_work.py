@@ -12,10 +12,10 @@ from musterd.chaos.workloads.catalog import names
 
 @pytest.fixture
 def judged(monkeypatch, tmp_path):
-    """Occasion and plan of a run that plays nothing, as they are judged."""
+    """RunRequest and plan of a run that plays nothing, as they are judged."""
 
     def of(workloads, duplicating):
-        stage = SimpleNamespace(
+        cluster = SimpleNamespace(
             open=lambda: None,
             close=lambda: None,
             kinds=lambda: [Kind("kill_leader", 1.0, (1.0, 2.0))],
@@ -32,7 +32,7 @@ def judged(monkeypatch, tmp_path):
         monkeypatch.setattr(whole, "judge", lambda *told: seen.append(told))
         monkeypatch.setattr(whole.results, "write", lambda *_: None)
         whole.run_whole(
-            stage,
+            cluster,
             tmp_path / "run",
             started=datetime(2026, 11, 22, tzinfo=UTC),
             command=[],
@@ -42,29 +42,29 @@ def judged(monkeypatch, tmp_path):
             workloads=workloads,
             many=2,
         )
-        ((occasion, plan, *_),) = seen
-        return occasion, plan
+        ((request, plan, *_),) = seen
+        return request, plan
 
     return of
 
 
 def test_a_workload_that_is_left_out_is_noted(judged):
     """Nobody chose, and nothing sends requests twice, as on a cluster of the user's."""
-    occasion, plan = judged([], ())
+    request, plan = judged([], ())
     assert list(plan.titles) == [one for one in names() if one != "W12"]
-    (note,) = occasion.notes
+    (note,) = request.notes
     assert note.startswith("W12 is left out: requests are sent twice by a proxy")
 
 
 def test_a_cluster_of_the_runs_own_has_every_workload(judged):
     """Nothing is left out, so nothing is noted."""
-    occasion, plan = judged([], ("127.0.0.1:4",))
+    request, plan = judged([], ("127.0.0.1:4",))
     assert list(plan.titles) == names()
-    assert not occasion.notes
+    assert not request.notes
 
 
 def test_what_somebody_chose_is_at_work_and_nothing_is_noted(judged):
     """The others are left out because they were not asked for."""
-    occasion, plan = judged(["W3"], ())
+    request, plan = judged(["W3"], ())
     assert list(plan.titles) == ["W3"]
-    assert not occasion.notes
+    assert not request.notes

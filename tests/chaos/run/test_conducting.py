@@ -6,7 +6,7 @@ import pytest
 
 from musterd.chaos.run.cli import _faults
 from musterd.chaos.run.conductor import Conductor
-from musterd.chaos.run.judging import classes
+from musterd.chaos.run.judgement import classes
 from musterd.chaos.run.target_cluster import Healed
 from tests.chaos.check.made import expected
 from tests.chaos.report import made_up
@@ -20,7 +20,7 @@ def healed(told, **changes):
         setattr(fault, name, value)
     said = []
     conductor = SimpleNamespace(
-        stage=SimpleNamespace(heal=lambda: told),
+        cluster=SimpleNamespace(heal=lambda: told),
         view=SimpleNamespace(say=said.append),
         played=SimpleNamespace(faults=[fault]),
     )
@@ -53,7 +53,7 @@ def test_only_nodes_of_the_runs_own_are_back_when_they_are_healed(own):
     """A user's command may return long before: then inv-I8 counts from when all had settled."""
     written = []
     conductor = SimpleNamespace(
-        stage=SimpleNamespace(own=own),
+        cluster=SimpleNamespace(own=own),
         plan=SimpleNamespace(expected=[expected(left_alone=True), expected()]),
         _recorder=SimpleNamespace(record=written.append),
     )

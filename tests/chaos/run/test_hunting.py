@@ -14,7 +14,7 @@ from musterd.chaos.mutants.__main__ import layers
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.report.invariants import INVARIANTS
-from musterd.chaos.run import drills, hunting
+from musterd.chaos.run import drills, hunt
 from musterd.chaos.workloads.admin import AdminSettings
 from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.workloads.offsets import SimpleSettings
@@ -42,17 +42,17 @@ def plays(monkeypatch):
         calls.append((drill.name, seed, build))
         return results[build]
 
-    monkeypatch.setattr(hunting, "play", play)
-    hunting.play_shipped.cache_clear()
+    monkeypatch.setattr(hunt, "play", play)
+    hunt.play_shipped.cache_clear()
     yield results, calls
-    hunting.play_shipped.cache_clear()
+    hunt.play_shipped.cache_clear()
 
 
 def test_a_build_that_breaks_a_promise_is_caught_by_its_invariant(plays) -> None:
     """The shipped build plays the same schedule and seed before it."""
     results, calls = plays
     results["majority"] = played(*FINE[:-1], made_up.verdict("I15", "a minority acknowledged"))
-    caught = hunting.hunt("majority", 200)
+    caught = hunt.hunt("majority", 200)
     assert (caught.seed, caught.layer, caught.world) == (1, "process", "cuts")
     assert caught.what.startswith("I15")
     assert caught.promises == ("I15",)
@@ -63,18 +63,18 @@ def test_a_build_that_breaks_nothing_has_survived(plays) -> None:
     """Also where its cluster fell apart: only a broken promise catches."""
     results, calls = plays
     results["majority"] = played(ended="broken: node 1 ended", reasons=["node 1 ended"])
-    caught = hunting.hunt("majority", 200)
+    caught = hunt.hunt("majority", 200)
     assert caught.seed is None
-    assert caught.tried == hunting.ATTEMPTS_MAX
+    assert caught.tried == hunt.ATTEMPTS_MAX
     assert "node 1 ended" in caught.what
-    assert len(calls) == 2 * hunting.ATTEMPTS_MAX
+    assert len(calls) == 2 * hunt.ATTEMPTS_MAX
 
 
 def test_a_build_is_caught_by_a_promise_that_is_named_for_it_and_by_no_other(plays) -> None:
     """Another invariant says nothing of the checker that the missing rule is for."""
     results, _ = plays
     results["majority"] = played(*FINE, made_up.verdict("I17", "a setting was lost"))
-    caught = hunting.hunt("majority", 1)
+    caught = hunt.hunt("majority", 1)
     assert (caught.seed, caught.promises) == (None, ())
     assert "I15 or I10" in caught.what
 
@@ -89,11 +89,11 @@ def test_a_build_of_which_two_invariants_are_demanded_is_hunted_until_both_are_b
     results[""] = played(*looked, faults=faults)
     fifth, seventh = made_up.verdict("I5", "one token of two"), made_up.verdict("I7", "stale")
     results["kept_token"] = played(fifth, faults=faults)
-    caught = hunting.hunt("kept_token", 200)
-    assert (caught.seed, caught.tried) == (None, hunting.ATTEMPTS_MAX)
+    caught = hunt.hunt("kept_token", 200)
+    assert (caught.seed, caught.tried) == (None, hunt.ATTEMPTS_MAX)
     assert "I7 was not broken" in caught.what
     results["kept_token"] = played(fifth, seventh, faults=faults)
-    caught = hunting.hunt("kept_token", 200)
+    caught = hunt.hunt("kept_token", 200)
     assert (caught.seed, caught.promises) == (1, ("I5", "I7"))
     assert calls[-1] == ("turns", 1, "kept_token")
 
@@ -104,47 +104,47 @@ ALONE = ("I3", "I4", "I7", "I8", "I9", "I11")
 
 def test_every_invariant_that_another_could_hide_is_demanded_of_a_real_server() -> None:
     """It alone is named for a build, or with others that all have to catch it."""
-    demanded = {one for promises in hunting.DEMANDED.values() for one in promises}
-    demanded |= {promises[0] for promises in hunting.PROMISES.values() if len(promises) == 1}
+    demanded = {one for promises in hunt.DEMANDED.values() for one in promises}
+    demanded |= {promises[0] for promises in hunt.PROMISES.values() if len(promises) == 1}
     assert demanded >= set(ALONE)
-    for name, promises in hunting.DEMANDED.items():
-        assert set(promises) <= set(hunting.PROMISES[name]) & hunting.DRILLS[name].looks
+    for name, promises in hunt.DEMANDED.items():
+        assert set(promises) <= set(hunt.PROMISES[name]) & hunt.DRILLS[name].looks
 
 
 def test_every_build_names_invariants_that_there_are() -> None:
     """What the drill looks at for sure is among them, or nothing could be found broken."""
-    assert set(hunting.PROMISES) == set(hunting.DRILLS)
-    for name, promises in hunting.PROMISES.items():
+    assert set(hunt.PROMISES) == set(hunt.DRILLS)
+    for name, promises in hunt.PROMISES.items():
         assert set(promises) <= set(CHECKERS)
-        assert set(promises) & hunting.DRILLS[name].looks
+        assert set(promises) & hunt.DRILLS[name].looks
 
 
 def test_every_promise_that_applies_is_broken_by_a_real_server() -> None:
     """No checker has met made-up histories alone."""
-    promised = {one for promises in hunting.PROMISES.values() for one in promises}
+    promised = {one for promises in hunt.PROMISES.values() for one in promises}
     assert promised == {one.id for one in INVARIANTS if not one.waits_for}
 
 
 def test_what_a_crash_took_is_read_oftener_than_it_is_committed_again(tmp_path) -> None:
     """A commit on the same key would hide that the one before is lost; all are read at the end."""
     setting = Setting("group", "topic", 3, 16, tmp_path)
-    cast = hunting.DRILLS["applied_ahead"].cast(setting)
-    (job,) = [one for one in cast.jobs if one.kind == "simple"]
+    made = hunt.DRILLS["applied_ahead"].work(setting)
+    (job,) = [one for one in made.jobs if one.kind == "simple"]
     settings = SimpleSettings.model_validate(job.settings)
     assert settings.read_share > 0.5
-    assert cast.keys[settings.group] == (settings.topic, settings.partitions)
-    assert cast.topics[settings.topic] == settings.partitions
-    assert {"probe", "pulse", "watcher"} < {one.kind for one in cast.jobs}
+    assert made.keys[settings.group] == (settings.topic, settings.partitions)
+    assert made.topics[settings.topic] == settings.partitions
+    assert {"probe", "pulse", "watcher"} < {one.kind for one in made.jobs}
 
 
 def test_an_operator_is_at_work_before_anything_breaks(tmp_path) -> None:
     """What is read amid a fault says nothing of a setting."""
-    drill = hunting.DRILLS["silent_setting"]
-    cast = drill.cast(Setting("group", "topic", 3, 16, tmp_path))
-    (job,) = [one for one in cast.jobs if one.kind == "admin"]
+    drill = hunt.DRILLS["silent_setting"]
+    made = drill.work(Setting("group", "topic", 3, 16, tmp_path))
+    (job,) = [one for one in made.jobs if one.kind == "admin"]
     calm_s = drill.schedule(1).steps[0].at_s
     assert calm_s / AdminSettings.model_validate(job.settings).every_s >= 100
-    assert cast.operated
+    assert made.operated
 
 
 class _Stopped:
@@ -176,8 +176,8 @@ class _Stopped:
 
 def test_the_bit_that_is_flipped_is_one_of_the_mark(tmp_path) -> None:
     """In every attempt: a build that does not look at the mark refuses all other damage."""
-    for seed in range(1, hunting.ATTEMPTS_MAX + 1):
-        (step,) = hunting.DRILLS["mark_unread"].schedule(seed).steps
+    for seed in range(1, hunt.ATTEMPTS_MAX + 1):
+        (step,) = hunt.DRILLS["mark_unread"].schedule(seed).steps
         injected = create(step.kind).inject(_Stopped(tmp_path), Random(step.seed))
         assert injected.facts["part"] == "mark"
 
@@ -237,9 +237,9 @@ def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
     results, _ = plays
     unread = made_up.verdict("I1", "4 keys were not read after their last acknowledged commit")
     results["majority"] = played(unread, *FINE[1:], keys_unread=4)
-    assert hunting.hunt("majority", 200).seed is None
+    assert hunt.hunt("majority", 200).seed is None
     results["majority"] = played(unread, *FINE[1:], keys_unread=4, commits_lost=1)
-    caught = hunting.hunt("majority", 200)
+    caught = hunt.hunt("majority", 200)
     assert caught.seed == 1
     assert caught.what.startswith("I1")
 
@@ -248,7 +248,7 @@ def test_nothing_is_caught_where_the_shipped_build_breaks_the_promise_too(plays)
     """It is no proof, and no other seed is tried: that is a bug of the shipped build."""
     results, calls = plays
     results[""] = results["majority"] = played(*FINE[:-1], made_up.verdict("I15", "oh"))
-    caught = hunting.hunt("majority", 200)
+    caught = hunt.hunt("majority", 200)
     assert caught.seed is None
     assert "the shipped build fails seed 1: I15" in caught.what
     assert len(calls) == 1
@@ -272,19 +272,19 @@ def test_a_schedule_that_shows_nothing_with_the_shipped_build_is_drawn_again(
     results, calls = plays
     results[""] = shipped
     results["majority"] = played(*FINE[:-1], made_up.verdict("I15", "a minority acknowledged"))
-    caught = hunting.hunt("majority", 200)
+    caught = hunt.hunt("majority", 200)
     assert caught.seed is None
     assert "is of no use" in caught.what
-    assert calls == [("cuts", seed, "") for seed in range(1, hunting.ATTEMPTS_MAX + 1)]
+    assert calls == [("cuts", seed, "") for seed in range(1, hunt.ATTEMPTS_MAX + 1)]
 
 
 def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
     """At least five; each says what it lacks; what needs a disk or a clock may be skipped."""
     layer = layers()["process"]
-    assert set(layer.rules) == set(hunting.DRILLS) <= set(PROCESS_BUILDS)
+    assert set(layer.rules) == set(hunt.DRILLS) <= set(PROCESS_BUILDS)
     assert len(layer.rules) >= 5
     assert all(layer.rules.values())
-    on_disks = {name for name in layer.rules if hunting.DRILLS[name].needs_disks}
+    on_disks = {name for name in layer.rules if hunt.DRILLS[name].needs_disks}
     assert on_disks == {"disk_error_ignored", "hung_leader", "no_fsync"}
     assert not layer.lacks("majority")
 
@@ -307,7 +307,7 @@ def test_only_serve_is_launched_as_the_broken_build() -> None:
 @pytest.mark.faults
 def test_real_servers_that_count_no_majority_are_caught() -> None:
     """The shipped build passes the same schedule first."""
-    hunting.play_shipped.cache_clear()
-    caught = hunting.hunt("majority", hunting.ATTEMPTS_MAX)
+    hunt.play_shipped.cache_clear()
+    caught = hunt.hunt("majority", hunt.ATTEMPTS_MAX)
     assert caught.seed is not None, caught.what
     assert "I15" in caught.what

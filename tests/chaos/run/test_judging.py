@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from musterd.chaos.history import Key
-from musterd.chaos.run import judging
+from musterd.chaos.run import judgement
 from musterd.chaos.run.conductor import Played
-from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import FaultRun
 from musterd.chaos.run.schedule import Schedule
 from musterd.chaos.workloads.catalog import Setting, plan
@@ -51,8 +51,8 @@ def judged(tmp_path, monkeypatch):
         (tmp_path / "tracks" / "made.track.jsonl").write_text(text)
         facts = {"ended_ns": END * S}
         seen = history(*operations, ownerships=list(ownerships), facts=facts)
-        monkeypatch.setattr(judging, "read_folder", lambda _: seen)
-        occasion = Occasion(
+        monkeypatch.setattr(judgement, "read_folder", lambda _: seen)
+        request = RunRequest(
             datetime(2026, 11, 22, tzinfo=UTC),
             *(1, [], 3, 16),
             made_up.run().machine,
@@ -61,7 +61,7 @@ def judged(tmp_path, monkeypatch):
             notes=notes,
         )
         played = Played(0, (END + 10) * S, "finished", faults, exported=exported)
-        return judge(occasion, PLAN, Schedule(1, 3, 1.0, ()), played, tmp_path)
+        return judge(request, PLAN, Schedule(1, 3, 1.0, ()), played, tmp_path)
 
     return of
 

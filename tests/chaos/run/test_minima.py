@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from musterd.chaos.history import Generation, Key, Outcome, Round
-from musterd.chaos.run.judging import classes
+from musterd.chaos.run.judgement import classes
 from musterd.chaos.run.minima import (
     COMMITS_PER_MINUTE,
     FAULTS,

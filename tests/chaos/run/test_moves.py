@@ -1,7 +1,7 @@
 """How far rebalances moved more than they had to."""
 
 from musterd.chaos.history import Generation, History, Key, Ownership
-from musterd.chaos.run.moves import fewest_moves, moves, reassigned_ms
+from musterd.chaos.run.ownership import fewest_moves, moves, reassigned_ms
 
 MS = 1_000_000
 

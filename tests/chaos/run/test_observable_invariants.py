@@ -6,7 +6,7 @@ import pytest
 
 from musterd.chaos.faults import catalog as faults
 from musterd.chaos.run import observable_invariants
-from musterd.chaos.run.observable_invariants import no_occasion
+from musterd.chaos.run.observable_invariants import not_observable
 from musterd.chaos.workloads.catalog import Setting, names, plan
 
 ALWAYS = ("I1", "I2", "I3", "I6", "I10", "I11", "I13")
@@ -19,7 +19,7 @@ def planned(*wanted):
 
 def missing(invariant, *wanted, kinds=(), own=True):
     """Why not, for a run of these workloads and faults."""
-    return no_occasion(invariant, planned(*wanted), kinds, own=own)
+    return not_observable(invariant, planned(*wanted), kinds, own=own)
 
 
 @pytest.mark.parametrize("workload", names())

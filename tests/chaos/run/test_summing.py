@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from musterd.chaos.history import Key, Ownership
-from musterd.chaos.run.summing import largest, most_members
+from musterd.chaos.run.workload_counts import largest, most_members
 from musterd.chaos.workloads.catalog import Setting, plan
 from tests.chaos.check.made import history
 

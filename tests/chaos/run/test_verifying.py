@@ -3,7 +3,7 @@
 import itertools
 
 from muster.v1 import admin_pb2
-from musterd.chaos.run import verifying
+from musterd.chaos.run import verification
 
 Response = admin_pb2.DescribeClusterResponse
 
@@ -33,7 +33,7 @@ def looks(*told):
 
 def seen(node, *told):
     """What shows it, without waiting."""
-    return verifying.seen(looks(*told), node, BEFORE, within_s=0.3)
+    return verification.seen(looks(*told), node, BEFORE, within_s=0.3)
 
 
 def test_a_node_that_goes_on_as_before_was_not_hit():
@@ -61,5 +61,5 @@ def test_a_follower_that_hears_of_no_leader_was_hit():
 def test_kinds_of_the_users_own_are_not_judged():
     """What they do only the command knows."""
     known = ("kill_leader", "kill_follower", "pause_all", "isolate_leader", "stop_leader")
-    assert all(map(verifying.is_known, known))
-    assert not any(map(verifying.is_known, ("reboot_leader", "stop_the_world", "kill")))
+    assert all(map(verification.is_known, known))
+    assert not any(map(verification.is_known, ("reboot_leader", "stop_the_world", "kill")))

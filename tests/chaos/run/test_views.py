@@ -14,9 +14,9 @@ def test_each_node_that_answers_leaves_its_view_and_its_metrics_page(tmp_path):
             raise OSError("no answer")
         return "muster_build_info 1\n"
 
-    stage = OwnWorld.__new__(OwnWorld)
-    stage.world = SimpleNamespace(views=lambda: {0: "view of 0", 1: "view of 1"}, metrics=metrics)
-    stage.keep_views(tmp_path)
+    cluster = OwnWorld.__new__(OwnWorld)
+    cluster.world = SimpleNamespace(views=lambda: {0: "view of 0", 1: "view of 1"}, metrics=metrics)
+    cluster.keep_views(tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "node-0.view.txt": "view of 0",
         "node-0.metrics.txt": "muster_build_info 1\n",
@@ -31,7 +31,7 @@ def test_a_run_that_gives_up_asks_for_them(tmp_path):
     conductor = Conductor.__new__(Conductor)
     conductor.view = SimpleNamespace(say=lambda _: None)
     conductor.folder = tmp_path
-    conductor.stage = SimpleNamespace(keep_views=kept.append)
+    conductor.cluster = SimpleNamespace(keep_views=kept.append)
     conductor.played = SimpleNamespace(ended="finished")
     conductor._give_up(RuntimeError("not settled"))
     assert kept == [tmp_path / "logs"]

@@ -14,7 +14,7 @@ from musterd.chaos.merging import read_folder
 from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
 from musterd.chaos.run.conductor import Played
-from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import RunResult
 from musterd.chaos.workloads.catalog import Setting, plan
 
@@ -154,11 +154,11 @@ def judged_again(
         path = to / "history" / "probe.history.jsonl"
         path.write_bytes(path.read_bytes() + planted.encode() + b"\n")
     steps = schedules.read(folder / schedules.FILE)
-    cast = plan(
+    made = plan(
         ["W1", "W4"], Setting("muster-chaos", "muster-chaos", 3, result.shards, Path("/nowhere"))
     )
     played = Played(result.began_ns, result.ended_ns, "finished", list(result.faults))
-    occasion = Occasion(
+    request = RunRequest(
         datetime.fromisoformat(result.started_at),
         result.seed,
         [],
@@ -168,7 +168,7 @@ def judged_again(
         own=True,
         skipped={},
     )
-    return judge(occasion, cast, steps, played, to)
+    return judge(request, made, steps, played, to)
 
 
 def test_the_same_files_are_judged_the_same(run, folder: Path, tmp_path: Path):

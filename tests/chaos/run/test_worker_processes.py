@@ -35,43 +35,43 @@ class Rehearsed(WorkerProcesses):
     """Its processes are `Process`es, the newest one last in `lives`."""
 
     def __init__(self, folder):
-        where = SimpleNamespace(hosts=1, secure=False)
-        super().__init__(folder, where, 1, SimpleNamespace(record=lambda _: None))
+        cluster = SimpleNamespace(hosts=1, secure=False)
+        super().__init__(folder, cluster, 1, SimpleNamespace(record=lambda _: None))
         self._rng = random.Random(1)
         self.lives = []
 
-    def _start(self, hand):
-        hand.lives += 1
-        hand.child, hand.state, hand.due_s = Process(), "up", None
-        hand.log = io.StringIO()
-        self.lives.append(hand.child)
+    def _start(self, one):
+        one.lives += 1
+        one.child, one.state, one.due_s = Process(), "up", None
+        one.log = io.StringIO()
+        self.lives.append(one.child)
 
 
 def being_restarted(tmp_path):
-    """A crew of one that was told to end, and has not yet."""
-    crew = Rehearsed(tmp_path)
-    crew.start([Job("W5-static-0", "members", {}, AT_ONCE)])
-    crew.disturbing = True
-    while not crew.lives[0].sent:
-        crew.tick()
-    return crew
+    """A workers of one that was told to end, and has not yet."""
+    workers = Rehearsed(tmp_path)
+    workers.start([Job("W5-static-0", "members", {}, AT_ONCE)])
+    workers.disturbing = True
+    while not workers.lives[0].sent:
+        workers.tick()
+    return workers
 
 
 def test_a_process_that_is_ending_is_told_so_once(tmp_path):
     """However long it takes: its last moment stays where it is."""
-    crew = being_restarted(tmp_path)
-    until_s = crew._hands[0].until_s
+    workers = being_restarted(tmp_path)
+    until_s = workers._all[0].until_s
     for _ in range(5):
-        crew.tick()
-    assert crew.lives[0].sent == ["end"]
-    assert crew._hands[0].until_s == until_s
+        workers.tick()
+    assert workers.lives[0].sent == ["end"]
+    assert workers._all[0].until_s == until_s
 
 
 def test_a_process_that_was_ending_when_calm_was_asked_for_comes_back(tmp_path):
     """It was waited for in vain, and the run failed for it."""
-    crew = being_restarted(tmp_path)
-    crew.disturbing = False
-    crew.tick()
-    crew.lives[0].code = 0
-    assert crew.calm(5.0)
-    assert [one.sent for one in crew.lives] == [["end"], ["calm"]]
+    workers = being_restarted(tmp_path)
+    workers.disturbing = False
+    workers.tick()
+    workers.lives[0].code = 0
+    assert workers.calm(5.0)
+    assert [one.sent for one in workers.lives] == [["end"], ["calm"]]

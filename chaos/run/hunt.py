@@ -20,7 +20,7 @@ from musterd.chaos.mutants.hunt import Caught, Layer
 from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
 from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
-from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.machine import describe
 from musterd.chaos.run.result import Judgement, RunResult
 from musterd.chaos.run.target_cluster import OwnWorld
@@ -131,7 +131,7 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
     """One run of a schedule; `build` "": of the shipped build. Raises ClusterError."""
     kits = (BrokenBuild(build),) if build else ()
     kinds = sorted({kind for kind, _ in drill.steps})
-    stage = OwnWorld(drill.nodes, drill.network(seed), kinds, seed, kits)
+    cluster = OwnWorld(drill.nodes, drill.network(seed), kinds, seed, kits)
     schedule = drill.schedule(seed)
     with (
         Interrupts(_Silent.say),
@@ -140,27 +140,27 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
         folder = Path(name)
         prepare(folder)
         try:
-            stage.open()
-            cast = drill.cast(
-                Setting("muster-hunt", "muster-hunt", drill.nodes, stage.shards, folder)
+            cluster.open()
+            made = drill.work(
+                Setting("muster-hunt", "muster-hunt", drill.nodes, cluster.shards, folder)
             )
-            occasion = Occasion(
+            request = RunRequest(
                 started=datetime.now(UTC),
                 seed=seed,
                 command=["python", "-m", "musterd.chaos.mutants", build],
                 nodes=drill.nodes,
-                shards=stage.shards,
-                machine=describe(stage.network, stage.disk),
+                shards=cluster.shards,
+                machine=describe(cluster.network, cluster.disk),
                 own=True,
                 skipped={},
             )
             pace = replace(BROKEN_PACE if build else PACE, quiet_s=drill.quiet_s)
-            played = Conductor(stage, cast, schedule, folder, seed, _Silent(), pace).play()
+            played = Conductor(cluster, made, schedule, folder, seed, _Silent(), pace).play()
         finally:
-            stage.close()
+            cluster.close()
         if played.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        return judge(occasion, cast, schedule, played, folder)
+        return judge(request, made, schedule, played, folder)
 
 
 class _Silent:

@@ -12,11 +12,9 @@ from musterd.chaos.check import check_all
 from musterd.chaos.history import History, Outcome
 from musterd.chaos.merging import read_folder
 from musterd.chaos.run.conductor import FINISHED, Played
-from musterd.chaos.run.minima import expired, too_little, unseen
-from musterd.chaos.run.moves import rebalancing
-from musterd.chaos.run.notes import notes_of
-from musterd.chaos.run.observable_invariants import no_occasion
-from musterd.chaos.run.owning import gaps_of, judge_owned
+from musterd.chaos.run.minima import expired, notes_of, too_little, unseen
+from musterd.chaos.run.observable_invariants import not_observable
+from musterd.chaos.run.ownership import gaps_of, judge_owned, rebalancing
 from musterd.chaos.run.probes import (
     MS_NS,
     Leaders,
@@ -39,7 +37,7 @@ from musterd.chaos.run.result import (
     Spread,
 )
 from musterd.chaos.run.schedule import Schedule
-from musterd.chaos.run.summing import count, largest, workloads_of
+from musterd.chaos.run.workload_counts import count, largest, workloads_of
 from musterd.chaos.verdict import Verdict
 from musterd.chaos.workloads.catalog import Plan
 from musterd.chaos.workloads.track import FULL, read_tracks
@@ -59,7 +57,7 @@ OWN_LIMITS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class RunRequest:
     """What a run was asked for."""
 
     started: datetime
@@ -77,7 +75,7 @@ class Occasion:
 
 
 def judge(
-    occasion: Occasion, plan: Plan, schedule: Schedule, played: Played, folder: Path
+    request: RunRequest, plan: Plan, schedule: Schedule, played: Played, folder: Path
 ) -> RunResult:
     """Read what the run's processes wrote, run every checker, and sum up.
 
@@ -88,9 +86,9 @@ def judge(
     lines = list(read_tracks(folder / "tracks"))
     found = check_all(history)
     probes = probes_of(lines)
-    shards = {group: shard_of(group, occasion.shards) for group in probes}
+    shards = {group: shard_of(group, request.shards) for group in probes}
     kinds = {step.kind for step in schedule.steps}
-    verdicts = [_judgement(one, plan, kinds, played.began_ns, own=occasion.own) for one in found]
+    verdicts = [_judgement(one, plan, kinds, played.began_ns, own=request.own) for one in found]
     first = next(one for one in found if one.invariant == "I1")
     end_ns = _let_go_ns(history, played)
     _measure_probes(played, end_ns, probes, shards, leaders_of(lines))
@@ -101,20 +99,20 @@ def judge(
     missing = dict.fromkeys(schedule.missing, "the run was too short to have every fault once")
     result = RunResult(
         version=VERSION,
-        seed=occasion.seed,
-        started_at=occasion.started.isoformat(timespec="seconds"),
+        seed=request.seed,
+        started_at=request.started.isoformat(timespec="seconds"),
         began_ns=played.began_ns,
         ended_ns=played.ended_ns,
         minutes=schedule.minutes,
-        nodes=occasion.nodes,
-        shards=occasion.shards,
-        command=occasion.command,
+        nodes=request.nodes,
+        shards=request.shards,
+        command=request.command,
         ended=played.ended,
-        machine=occasion.machine,
+        machine=request.machine,
         workloads=workloads_of(plan, played, history, lines),
         faults=played.faults,
         classes=classes(played.faults),
-        skipped=[SkippedFault(kind, why) for kind, why in {**occasion.skipped, **missing}.items()],
+        skipped=[SkippedFault(kind, why) for kind, why in {**request.skipped, **missing}.items()],
         verdicts=verdicts,
         counts=count(history.operations),
         commits=count(commits),
@@ -136,15 +134,15 @@ def judge(
         largest=largest(plan, history),
         passed=False,
         reasons=[],
-        limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
-        notes=[*occasion.notes, *notes_of(played.faults)],
-        build=occasion.build,
+        limits=[*LIMITS, *(() if request.own else OWN_LIMITS)],
+        notes=[*request.notes, *notes_of(played.faults)],
+        build=request.build,
     )
     result.reasons = reasons(result, schedule, played, lines)
     if result.ended == FINISHED:
         result.reasons += too_little(result, plan, history)
         result.reasons += unseen(result)
-    if occasion.own:
+    if request.own:
         result.reasons += expired(plan, kinds, history)
     result.passed = not result.reasons
     return result
@@ -194,7 +192,7 @@ def _judgement(
 ) -> Judgement:
     applies, note = verdict.applies, verdict.note
     if applies and verdict.looked_at == 0 and not verdict.violations:
-        why = no_occasion(verdict.invariant, plan, kinds, own=own)
+        why = not_observable(verdict.invariant, plan, kinds, own=own)
         applies, note = not why, why or note
     return Judgement(
         invariant=verdict.invariant,
