@@ -126,7 +126,7 @@ class Conductor:
             self.history = self.historian(plan.folder, plan.engine)
             self.cluster = Cluster(plan.folder / "cluster", nodes=plan.nodes, shards=plan.shards)
             self.watch = Watch({n.node_id: n.endpoint for n in self.cluster.nodes.values()})
-            self.crew = self._make_crew()
+            self.workers = self._make_workers()
             try:
                 await self._work()
                 await self._look_back()
@@ -154,7 +154,7 @@ class Conductor:
                 await asyncio.wait([looking, auditing])
         self.evidence.finished = True
         self.view.say("all lines are counted and committed; the workers leave")
-        await self.crew.dismiss()
+        await self.workers.dismiss()
 
     async def _start_cluster(self) -> None:
         self.view.say(f"starting {self.plan.nodes} nodes; one process counts alone meanwhile")
@@ -185,7 +185,7 @@ class Conductor:
         plan = self.plan
         self.view.say(f"starting {plan.workers} workers")
         for _ in range(plan.workers):
-            await self.crew.start()
+            await self.workers.start()
         await self._reach(
             lambda: self.trail.settled(plan.workers, plan.partitions),
             JOIN_S_MAX,
@@ -208,7 +208,7 @@ class Conductor:
                     fires.result()
                 last, tick = tick, time.monotonic()
                 offsets = [offset for _, offset in sorted(self.ledger.offsets().items())]
-                self.crew.pace(clock.advance(tick - last, offsets, self.corpus.lines))
+                self.workers.pace(clock.advance(tick - last, offsets, self.corpus.lines))
                 self.view.update(self._scene(offsets))
                 if tick > end_s:
                     raise DemoError(f"the work is not done after {end_s - tick:.0f} s")
@@ -221,7 +221,7 @@ class Conductor:
 
     async def _fire(self, clock: Clock) -> None:
         faults = self.faults(
-            self.cluster, self.crew, self.watch, self.ledger, self.trail, self.evidence
+            self.cluster, self.workers, self.watch, self.ledger, self.trail, self.evidence
         )
         steps: dict[str, Callable[[float], Awaitable[str]]] = {
             KILL_LEADER: faults.kill_leader,
@@ -268,7 +268,7 @@ class Conductor:
 
     async def _stop(self) -> None:
         """End every process, whatever happened."""
-        await self.crew.end()
+        await self.workers.end()
         await self.history.end()
         self.cluster.close()
         await self.watch.close()
@@ -278,7 +278,7 @@ class Conductor:
         evidence.notes = self.ledger.notes()
         evidence.stored = self.ledger.offsets()
         evidence.found_digest = table_digest(self.ledger.totals())
-        evidence.exits = {name: hand.exit_status for name, hand in self.crew.hands.items()}
+        evidence.exits = {name: one.exit_status for name, one in self.workers.started.items()}
 
     # ---- beside the work
 
@@ -315,7 +315,7 @@ class Conductor:
 
     # ---- small things
 
-    def _make_crew(self) -> WorkerProcesses:
+    def _make_workers(self) -> WorkerProcesses:
         settings = WorkerSettings(
             name="",
             bootstrap=self.cluster.bootstrap,
@@ -360,14 +360,14 @@ class Conductor:
             },
             workers={
                 name: WorkerScene(
-                    "killed" if hand.killed else "running" if name in owned else "joining",
+                    "killed" if one.killed else "running" if name in owned else "joining",
                     *(
                         (owned[name][0], tuple(sorted(owned[name][1])))
                         if name in owned
                         else (0, ())
                     ),
                 )
-                for name, hand in self.crew.hands.items()
+                for name, one in self.workers.started.items()
             },
             acknowledged=self.trail.acknowledgements,
             compared=self.trail.comparisons,

@@ -24,14 +24,14 @@ class Faults:
     def __init__(
         self,
         cluster: Cluster,
-        crew: WorkerProcesses,
+        workers: WorkerProcesses,
         watch: Watch,
         ledger: Ledger,
         trail: Trail,
         evidence: Evidence,
     ) -> None:
         self.cluster = cluster
-        self.crew = crew
+        self.workers = workers
         self.watch = watch
         self.ledger = ledger
         self.trail = trail
@@ -85,7 +85,7 @@ class Faults:
         member, share = self.trail.members[name], owned[name]
         kill = WorkerKill(at_percent, time.monotonic_ns(), name, member, tuple(sorted(share)))
         self.evidence.worker_kill = kill
-        kill.exit_status = await self.crew.kill(name)
+        kill.exit_status = await self.workers.kill(name)
         self.trail.gone(name)
         kill.taken_over = await self.until(
             lambda: all(self.ledger.owners()[number].member != member for number in share)
@@ -94,15 +94,15 @@ class Faults:
 
     async def add_worker(self, at_percent: float) -> str:
         """Start one more worker; it is given its share."""
-        hand = await self.crew.start()
-        added = WorkerAdded(at_percent, time.monotonic_ns(), hand.name)
+        one = await self.workers.start()
+        added = WorkerAdded(at_percent, time.monotonic_ns(), one.name)
         self.evidence.worker_added = added
         partitions = len(self.evidence.lines)
-        running = sum(one.running for one in self.crew.hands.values())
+        running = sum(one.running for one in self.workers.started.values())
         added.joined = await self.until(
-            lambda: hand.name in self.trail.owned and self.trail.settled(running, partitions)
+            lambda: one.name in self.trail.owned and self.trail.settled(running, partitions)
         )
-        return f"{hand.name} joined" if added.joined else f"{hand.name} did not join in time"
+        return f"{one.name} joined" if added.joined else f"{one.name} did not join in time"
 
     async def until(self, holds: Callable[[], bool]) -> bool:
         """Wait for a condition; False where it does not come true in time."""

@@ -53,13 +53,13 @@ class WorkerProcesses:
     folder: Path
     hear: Callable[[str, WorkerEvent], None]
     trouble: Callable[[str], None]
-    hands: dict[str, WorkerProcess] = field(default_factory=dict)
+    started: dict[str, WorkerProcess] = field(default_factory=dict)
     dismissed: bool = False
     _pace: bytes = b""
 
     async def start(self) -> WorkerProcess:
         """Start one more worker; it joins by itself."""
-        name = f"worker-{len(self.hands) + 1}"
+        name = f"worker-{len(self.started) + 1}"
         settings = msgspec.structs.replace(self.settings, name=name)
         argv = [sys.executable, "-P", "-m", "musterd.demo.run_worker"]
         with self.log_path(name).open("ab") as log:
@@ -71,10 +71,10 @@ class WorkerProcesses:
                 env=processes.environment(),
                 limit=LINE_BYTES_MAX,
             )
-        hand = self.hands[name] = WorkerProcess(name, process)
-        hand.listening = asyncio.create_task(self._listen(hand))
-        self._write(hand, self._pace)
-        return hand
+        one = self.started[name] = WorkerProcess(name, process)
+        one.listening = asyncio.create_task(self._listen(one))
+        self._write(one, self._pace)
+        return one
 
     def log_path(self, name: str) -> Path:
         """What a worker logged."""
@@ -85,24 +85,24 @@ class WorkerProcesses:
         line = msgspec.json.encode(Pace(allowed_ppm)) + b"\n"
         if line != self._pace:
             self._pace = line
-            for hand in self.hands.values():
-                self._write(hand, line)
+            for one in self.started.values():
+                self._write(one, line)
 
     async def kill(self, name: str) -> int:
         """Send signal 9; returns the exit status."""
-        hand = self.hands[name]
-        hand.killed = True
-        hand.process.kill()
-        await self._reap(hand)
-        return await hand.process.wait()
+        one = self.started[name]
+        one.killed = True
+        one.process.kill()
+        await self._reap(one)
+        return await one.process.wait()
 
     async def dismiss(self) -> None:
         """Ask all to leave, and wait until they have; kill those that do not."""
         self.dismissed = True
-        for hand in self.hands.values():
-            if hand.running and hand.process.stdin is not None:
-                hand.process.stdin.close()
-        waits = [asyncio.create_task(self._reap(hand)) for hand in self.hands.values()]
+        for one in self.started.values():
+            if one.running and one.process.stdin is not None:
+                one.process.stdin.close()
+        waits = [asyncio.create_task(self._reap(one)) for one in self.started.values()]
         _, late = await asyncio.wait(waits, timeout=END_S_MAX) if waits else ((), ())
         if late:
             self.trouble(f"{len(late)} workers did not leave within {END_S_MAX:.0f} s")
@@ -112,33 +112,33 @@ class WorkerProcesses:
     async def end(self) -> None:
         """Kill whoever still runs."""
         self.dismissed = True
-        for hand in self.hands.values():
-            if hand.running:
-                hand.process.kill()
-        for hand in self.hands.values():
-            await self._reap(hand)
+        for one in self.started.values():
+            if one.running:
+                one.process.kill()
+        for one in self.started.values():
+            await self._reap(one)
 
     # ---- inside
 
-    def _write(self, hand: WorkerProcess, line: bytes) -> None:
-        stdin = hand.process.stdin
-        if line and hand.running and stdin is not None and not stdin.is_closing():
+    def _write(self, one: WorkerProcess, line: bytes) -> None:
+        stdin = one.process.stdin
+        if line and one.running and stdin is not None and not stdin.is_closing():
             stdin.write(line)
 
-    async def _reap(self, hand: WorkerProcess) -> None:
-        if hand.listening is not None:
-            await asyncio.wait([hand.listening])
-        hand.exit_status = await hand.process.wait()
+    async def _reap(self, one: WorkerProcess) -> None:
+        if one.listening is not None:
+            await asyncio.wait([one.listening])
+        one.exit_status = await one.process.wait()
 
-    async def _listen(self, hand: WorkerProcess) -> None:
-        stdout = hand.process.stdout
+    async def _listen(self, one: WorkerProcess) -> None:
+        stdout = one.process.stdout
         try:
             while stdout is not None and (line := await stdout.readline()).endswith(b"\n"):
-                self.hear(hand.name, decode_event(line))
+                self.hear(one.name, decode_event(line))
         except (ValueError, msgspec.DecodeError) as error:
-            self.trouble(f"{hand.name} said what cannot be understood: {error}")
-            hand.process.kill()
-        hand.exit_status = await hand.process.wait()
-        if not (hand.killed or self.dismissed):
-            log = self.log_path(hand.name)
-            self.trouble(f"{hand.name} ended by itself with {hand.exit_status}: see {log}")
+            self.trouble(f"{one.name} said what cannot be understood: {error}")
+            one.process.kill()
+        one.exit_status = await one.process.wait()
+        if not (one.killed or self.dismissed):
+            log = self.log_path(one.name)
+            self.trouble(f"{one.name} ended by itself with {one.exit_status}: see {log}")

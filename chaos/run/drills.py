@@ -121,6 +121,9 @@ def _killed(setting: Setting) -> Plan:
     return made
 
 
+ALWAYS = frozenset({"I1", "I2", "I3", "I6", "I13"})
+
+
 @dataclass(frozen=True, slots=True)
 class Drill:
     """A fixed schedule, the network it is played in, and who is at work."""
@@ -128,10 +131,10 @@ class Drill:
     name: str
     steps: tuple[tuple[str, float], ...]
     """Kinds of faults, and for how many seconds each is held."""
-    network: Callable[[int], Network]
-    """By seed."""
-    looks: frozenset[str]
+    looks: frozenset[str] = ALWAYS
     """Invariants that must have looked at something, or the shipped build has not passed."""
+    network: Callable[[int], Network] = lambda _: Network()
+    """By seed."""
     needs_disks: bool = False
     needs_sleep: bool = False
     nodes: int = NODES
@@ -157,17 +160,16 @@ class Drill:
         return Schedule(seed, self.nodes, steps[-1].at_s / 60, tuple(steps))
 
 
-ALWAYS = frozenset({"I1", "I2", "I3", "I6", "I13"})
 CUTS = Drill(
     "cuts",
     # Called at once, while it may believe to lead; and when it must know that it does not.
     (("isolate_leader", 0.0), ("isolate_leader", 2.0)),
-    Proxied,
     ALWAYS | {"I15"},
+    Proxied,
 )
 # With this choice the bit is one of the durable mark (tests/chaos/run/test_hunting.py sees to it):
 # the other files RocksDB looks at by itself, whatever the build does.
-FLIP = Drill("flip", (("flipped_byte", 0.5),), lambda _: Network(), ALWAYS | {"I14"}, choice=7)
+FLIP = Drill("flip", (("flipped_byte", 0.5),), ALWAYS | {"I14"}, choice=7)
 # A node that wrote its applied index too early has lost the last batch of each shard when it is
 # killed. That shows only where the key is read before it is committed again. Pulse and probe commit
 # to their few keys again at once: of five runs with four restarts two caught the build, so that one
@@ -175,123 +177,65 @@ FLIP = Drill("flip", (("flipped_byte", 0.5),), lambda _: Network(), ALWAYS | {"I
 # four in five are reads: a commit that is lost is read first in 80 %, and is lost in most restarts.
 # With 70 % a run of four restarts misses it in 0.8 %; were it half of that, in 18 %, and all five
 # runs in 0.02 %. It costs one process, and less time, since seldom a second run is needed.
-CRASH = Drill(
-    "crash",
-    (("restart_all", 0.5),) * 4,
-    lambda _: Network(),
-    ALWAYS,
-    work=_rereading,
-)
-# Nothing need break. Of 20 things that the operator does in a second one sets and one reads: some
-# ten of each by the end, half of the former set a value that the latter must find. What is read
-# amid a fault says nothing, so the calm is long and the fault, which a schedule must have, short.
-OPERATOR = Drill(
-    "operator",
-    (("transfer_leadership", 0.0),),
-    lambda _: Network(),
-    ALWAYS | {"I17"},
-    work=_operating,
-    calm_s=6.0,
-)
-# Nothing need break. Some ten turns by the end, all in one generation but for a pause of others.
-TURNS = Drill(
-    "turns",
-    (("transfer_leadership", 0.0),),
-    lambda _: Network(),
-    ALWAYS | {"I5", "I7"},
-    work=_taking_turns,
-    calm_s=12.0,
-)
-# Nothing need break. A group is made anew some five times.
+CRASH = Drill("crash", (("restart_all", 0.5),) * 4, work=_rereading)
+NOTHING = (("transfer_leadership", 0.0),)
+"""Nothing need break, and a schedule has a fault."""
+# Of 20 things that the operator does in a second one sets and one reads: some ten of each by the
+# end, half of the former set a value that the latter must find. What is read amid a fault says
+# nothing, so the calm is long and the fault short.
+OPERATOR = Drill("operator", NOTHING, ALWAYS | {"I17"}, work=_operating, calm_s=6.0)
+# Some ten turns by the end, all in one generation but for a pause of others.
+TURNS = Drill("turns", NOTHING, ALWAYS | {"I5", "I7"}, work=_taking_turns, calm_s=12.0)
+# A group is made anew some five times.
 RECREATED = replace(OPERATOR, name="recreated", looks=ALWAYS)
-# Nothing need break. A cooperative member comes and goes every six seconds, others of W11 oftener.
-GROUPS = Drill(
-    "groups",
-    (("transfer_leadership", 0.0),),
-    lambda _: Network(),
-    ALWAYS | {"I4", "I9", "I11"},
-    work=_coming_and_going,
-    calm_s=14.0,
-)
-# Nothing need break but members. Nine seconds are allowed for all to be owned again.
+# A cooperative member comes and goes every six seconds, others of W11 oftener.
+GROUPS = Drill("groups", NOTHING, ALWAYS | {"I4", "I9", "I11"}, work=_coming_and_going, calm_s=14.0)
+# Members break. Nine seconds are allowed for all to be owned again.
 KILLED = Drill(
     "killed",
-    (("transfer_leadership", 0.0),),
-    lambda _: Network(),
+    NOTHING,
     ALWAYS | {"I8"},
     work=_killed,
     calm_s=8.0,
     quiet_s=2 * SHORT_MS / 1000 + 6.0,
 )
-POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Network(), ALWAYS, needs_disks=True)
+POWER = Drill("power", (("power_loss_all", 0.5),), needs_disks=True)
 # Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
-EIO = Drill("eio", (("eio", 0.5),), lambda _: Network(), ALWAYS | {"I16"}, needs_disks=True)
-OLDER = Drill("older", (("older_copy", 2.0),), lambda _: Network(), ALWAYS | {"I14"})
-LOST = Drill("lost", (("lost_synced", 2.0),), lambda _: Network(), ALWAYS | {"I14"})
+EIO = Drill("eio", (("eio", 0.5),), ALWAYS | {"I16"}, needs_disks=True)
+OLDER = Drill("older", (("older_copy", 2.0),), ALWAYS | {"I14"})
+LOST = Drill("lost", (("lost_synced", 2.0),), ALWAYS | {"I14"})
 # Who slept notices it as soon as it looks at the time.
-SUSPEND = Drill(
-    "suspend", (("suspend", 2.0),), lambda _: Network(), ALWAYS | {"I15"}, needs_sleep=True
-)
+SUSPEND = Drill("suspend", (("suspend", 2.0),), ALWAYS | {"I15"}, needs_sleep=True)
 # Nodes record what they hold every 10 s, and compare as often: the fault itself waits for that.
-DIVERGING = Drill(
-    "diverging", (("two_diverge", 0.5),), lambda _: Network(), ALWAYS | {"I14"}, nodes=5
-)
+DIVERGING = Drill("diverging", (("two_diverge", 0.5),), ALWAYS | {"I14"}, nodes=5)
 # After 3 s it has to leave; by 5 s it is judged.
-HUNG = Drill(
-    "hung",
-    (("leader_fsync_hangs", 12.0),),
-    lambda _: Network(),
-    ALWAYS | {"I16"},
-    needs_disks=True,
-)
-DRILLS = {
-    "ack_before_commit": CUTS,
-    "disk_error_ignored": EIO,
-    "empty_assignment": GROUPS,
-    "endless": KILLED,
-    "forgotten_match": LOST,
-    "generation_fence": CUTS,
-    "generation_floor": RECREATED,
-    "hung_leader": HUNG,
-    "kept_token": TURNS,
-    "losses": OLDER,
-    "majority": CUTS,
-    "mark_unread": FLIP,
-    "read_round": CUTS,
-    "applied_ahead": CRASH,
-    "no_fsync": POWER,
-    "shared_assignment": GROUPS,
-    "silent_setting": OPERATOR,
-    "sleepless_clock": SUSPEND,
-    "two_suffice": DIVERGING,
-    "unnoted_leave": GROUPS,
+HUNG = Drill("hung", (("leader_fsync_hangs", 12.0),), ALWAYS | {"I16"}, needs_disks=True)
+_HUNTED = {
+    "ack_before_commit": (CUTS, "I15 I6 I1 I2 I13"),
+    "disk_error_ignored": (EIO, "I16"),
+    "empty_assignment": (GROUPS, "I9"),
+    "endless": (KILLED, "I8"),
+    "forgotten_match": (LOST, "I14"),
+    "generation_fence": (CUTS, "I6"),
+    "generation_floor": (RECREATED, "I3"),
+    "hung_leader": (HUNG, "I16"),
+    "kept_token": (TURNS, "I5 I7"),
+    "losses": (OLDER, "I14"),
+    "majority": (CUTS, "I15 I10 I1 I2 I13"),
+    "mark_unread": (FLIP, "I14"),
+    "read_round": (CUTS, "I15 I1 I2 I13"),
+    "applied_ahead": (CRASH, "I1 I2 I13 I10"),
+    "no_fsync": (POWER, "I1 I2 I13"),
+    "shared_assignment": (GROUPS, "I4"),
+    "silent_setting": (OPERATOR, "I17"),
+    "sleepless_clock": (SUSPEND, "I15"),
+    "two_suffice": (DIVERGING, "I14"),
+    "unnoted_leave": (GROUPS, "I11"),
 }
-"""By build."""
-
-_LOST = ("I1", "I2", "I13")
-PROMISES = {
-    "ack_before_commit": ("I15", "I6", *_LOST),
-    "disk_error_ignored": ("I16",),
-    "empty_assignment": ("I9",),
-    "endless": ("I8",),
-    "forgotten_match": ("I14",),
-    "generation_fence": ("I6",),
-    "generation_floor": ("I3",),
-    "hung_leader": ("I16",),
-    "kept_token": ("I5", "I7"),
-    "losses": ("I14",),
-    "majority": ("I15", "I10", *_LOST),
-    "mark_unread": ("I14",),
-    "read_round": ("I15", *_LOST),
-    "applied_ahead": (*_LOST, "I10"),
-    "no_fsync": _LOST,
-    "shared_assignment": ("I4",),
-    "silent_setting": ("I17",),
-    "sleepless_clock": ("I15",),
-    "two_suffice": ("I14",),
-    "unnoted_leave": ("I11",),
-}
-"""By build, the invariants that its missing rule is there to keep: any of them catches it."""
+"""By build, its drill, and the invariants that its missing rule is there to keep."""
+DRILLS = {build: drill for build, (drill, _) in _HUNTED.items()}
+PROMISES = {build: tuple(promises.split()) for build, (_, promises) in _HUNTED.items()}
+"""By build: any of them catches it."""
 DEMANDED = {"kept_token": ("I5", "I7")}
 """By build, those that all have to catch it: each of these checkers has to see a real server by
 itself, and the build breaks all of them at the same moment."""
