@@ -1,5 +1,6 @@
 """A replica whose state a majority contradicts serves nothing (arch-3.9)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -7,6 +8,7 @@ import structlog
 
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.runtime.shard import Shard
+from musterd.raft.contract import ShardId
 
 log = structlog.get_logger()
 
@@ -21,9 +23,14 @@ class Quarantine:
     def __init__(self, shards: Sequence[Shard], verifier: Verifier) -> None:
         self._shards = shards
         self._verifier = verifier
-        self._open: set[int] = set()
+        self._open: set[ShardId] = set()
+        self.begun_total: Counter[ShardId] = Counter()
+        """How often each shard's replica here was outvoted, since the start."""
+        self.conflicts: set[ShardId] = set()
+        """The shards whose replicas differ where no majority says which are right."""
         for shard in shards:
-            shard.digest_conflict |= bool(shard.log.differing or shard.log.set_aside)
+            if shard.log.differing or shard.log.set_aside:
+                self.conflicts.add(shard.number)
             if shard.quarantined:
                 log.warning("this replica is still in quarantine", shard=shard.number)
                 self._count(shard)
@@ -41,16 +48,17 @@ class Quarantine:
             conflict = self._verifier.conflict(shard)
             if not shard.quarantined:
                 shard.log.note_differing(self._verifier.differing(shard))
-            if conflict is False:
-                shard.log.drop_set_aside()
-            if conflict and not shard.digest_conflict:
+            if conflict and shard.number not in self.conflicts:
                 log.error(
                     "replicas differ, and no majority agrees",
                     shard=shard.number,
                     others=sorted(shard.log.differing),
                 )
-            if conflict is not None:
-                shard.digest_conflict = conflict
+            if conflict:
+                self.conflicts.add(shard.number)
+            elif conflict is False:
+                self.conflicts.discard(shard.number)
+                shard.log.drop_set_aside()
 
     def _begin(self, shard: Shard, majority: Sequence[int]) -> None:
         if shard.number not in self._open:
@@ -64,7 +72,7 @@ class Quarantine:
 
     def _count(self, shard: Shard) -> None:
         self._open.add(shard.number)
-        shard.quarantines_total += 1
+        self.begun_total[shard.number] += 1
 
     def _reloaded(self, shard: Shard) -> None:
         if shard.number in self._open:

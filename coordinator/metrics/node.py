@@ -19,6 +19,7 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.requests_under_way import Requests
 from musterd.coordinator.api.untaken_answers import UntakenAnswers
+from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.events import Trigger
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.metrics.api import ApiMeter
@@ -82,6 +83,7 @@ class Sources:
     """Tasks of the node's loop that have not ended."""
     unsynced_s: Callable[[], float]
     """Age of the oldest hard write that is not synced."""
+    quarantine: Quarantine
     topics: TopicRegistry
     heartbeats: Heartbeats
     admission: Admission
@@ -229,8 +231,10 @@ class NodeMetrics:
         conflicts = gauge("muster_shard_digest_conflict")
         for shard in sources.shards:
             quarantined.add_metric([str(shard.number)], shard.quarantined)
-            quarantines.add_metric([str(shard.number)], shard.quarantines_total)
-            conflicts.add_metric([str(shard.number)], shard.digest_conflict)
+            begun = sources.quarantine.begun_total[shard.number]
+            quarantines.add_metric([str(shard.number)], begun)
+            differs = shard.number in sources.quarantine.conflicts
+            conflicts.add_metric([str(shard.number)], differs)
         yield from (behind, active, quarantined, quarantines, conflicts)
 
     def _elections(self) -> Pages:

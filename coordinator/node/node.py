@@ -167,6 +167,7 @@ class Node:
                 room=lambda: self.driver.room,
                 reserve=self.settings.disk_reserve_bytes,
                 state_size=self.assembly.state_size,
+                quarantine=self.quarantine,
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,

@@ -57,9 +57,6 @@ class Shard:
         self.leadership: Leadership | None = None
         """From the moment the replica has applied its own no-op until it is deposed."""
         self.observers: list[Applied] = []
-        self.quarantines_total = 0
-        self.digest_conflict = False
-        """Replicas of the shard differ, and no majority says which are right."""
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
         self.on_reload: list[Callable[[], None]] = []

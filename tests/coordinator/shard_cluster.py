@@ -142,6 +142,9 @@ class ShardCluster(MemoryCluster):
     def quarantined(self):
         return [number for number in self.ids if self.shard(number).quarantined]
 
+    def has_conflict(self, number):
+        return bool(self.quarantines[number].conflicts)
+
     def heal(self):
         """Run until nobody is in quarantine."""
         self.run(lambda: not self.quarantined())

@@ -67,7 +67,7 @@ def test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three(wro
     cluster.checkpoint()
     cluster.judge()
     assert cluster.quarantined() == []
-    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert not any(cluster.has_conflict(n) for n in cluster.ids)
 
 
 def _right_restarts(cluster, here, wrong):
@@ -130,7 +130,7 @@ def test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wr
     here = [n for n in cluster.ids if n != away]
     if event != "unjudged":
         cluster.judge(*here)
-        assert all(cluster.shard(n).digest_conflict for n in here)
+        assert all(cluster.has_conflict(n) for n in here)
     BEFORE.get(event, _nothing)(cluster, here, wrong)
     cluster.restart(away)
     cluster.run(lambda: cluster.replica(away)._snapshots.installed)
@@ -144,13 +144,13 @@ def test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wr
         cluster.run_for(1.0)
     right = [n for n in here if n not in wrong]
     assert {offset_of(cluster, n) for n in right} == {FIRST}
-    assert all(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert all(cluster.has_conflict(n) for n in cluster.ids)
     assert cluster.replica(away).copy_of == 0
     cluster.ask(commit("", -1, 50))  # what differed is written anew, everywhere the same
     cluster.checkpoint()
     cluster.judge()
     assert cluster.replica(away).copy_of is None
-    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert not any(cluster.has_conflict(n) for n in cluster.ids)
 
 
 def _nothing(cluster, here, wrong):
@@ -174,7 +174,7 @@ def test_who_takes_a_state_that_differs_without_a_verdict_sets_its_own_aside(res
         _agree(cluster)
     assert [offset_of(cluster, n) for n in cluster.ids] == [FIRST - 1] * 3
     assert [cluster.replica(n).copy_of for n in cluster.ids] == [None, 0, 0]
-    assert cluster.shard(1).digest_conflict
+    assert cluster.has_conflict(1)
     assert _set_aside(cluster, 1) == FIRST
     assert cluster.quarantined() == []
     wipe(cluster, 1)
@@ -184,7 +184,7 @@ def test_who_takes_a_state_that_differs_without_a_verdict_sets_its_own_aside(res
     cluster.run(lambda: cluster.replica(1)._snapshots.installed)
     cluster.run(cluster.converged)
     _agree(cluster)
-    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert not any(cluster.has_conflict(n) for n in cluster.ids)
     assert [cluster.replica(n).copy_of for n in cluster.ids] == [None] * 3
     assert [cluster.replica(n).differing for n in cluster.ids] == [{}] * 3
 
@@ -221,7 +221,7 @@ def test_a_majority_that_agrees_later_drops_what_was_set_aside():
     cluster.ask(commit("", -1, 50))  # what differed is written anew, everywhere the same
     _agree(cluster)
     assert cluster.replica(1).set_aside is None
-    assert not any(cluster.shard(n).digest_conflict for n in cluster.verifiers)
+    assert not any(cluster.has_conflict(n) for n in cluster.verifiers)
     cluster.run_for(1.0)
     assert list(cluster.nodes[1].store.scan(Family.STATE, start, end)) == []
 
@@ -239,7 +239,7 @@ def test_a_wrong_node_can_be_replaced_while_another_keeps_its_own_state(wrong):
     cluster.ask(commit("", -1, 1, partition=2))
     _agree(cluster)
     assert _set_aside(cluster, 1) == FIRST
-    assert cluster.shard(1).digest_conflict
+    assert cluster.has_conflict(1)
 
 
 def test_an_agreement_older_than_the_difference_does_not_end_it():
@@ -261,7 +261,7 @@ def test_an_agreement_older_than_the_difference_does_not_end_it():
     cluster.run_for(1.0)
     cluster.judge()
     assert [set(cluster.replica(n).differing) for n in (0, 1)] == [{1}, {0}]
-    assert cluster.shard(0).digest_conflict
+    assert cluster.has_conflict(0)
     cluster.crash(1)
     cluster.cut.clear()
     cluster.connect_all()
@@ -273,7 +273,7 @@ def test_an_agreement_older_than_the_difference_does_not_end_it():
     cluster.run_for(3.0)
     _agree(cluster)
     assert _set_aside(cluster, 1) == FIRST
-    assert cluster.shard(1).digest_conflict
+    assert cluster.has_conflict(1)
 
 
 def _go_wrong(cluster, node, offset):
@@ -305,7 +305,7 @@ def test_who_took_a_right_state_still_knows_who_is_wrong():
     cluster.lead(0)
     _away_for_long(cluster, 1)
     assert _set_aside(cluster, 1) == FIRST
-    assert cluster.shard(1).digest_conflict
+    assert cluster.has_conflict(1)
 
 
 def _away_for_long(cluster, node):
@@ -371,16 +371,16 @@ def test_a_doubt_that_was_seen_is_not_over_because_somebody_does_not_answer():
     cluster.crash(2)
     cluster.checkpoint()
     cluster.judge(0, 1)
-    assert cluster.shard(0).digest_conflict
+    assert cluster.has_conflict(0)
     cluster.asked[0].said.clear()
     cluster.quarantines[0].judge()
-    assert cluster.shard(0).digest_conflict
+    assert cluster.has_conflict(0)
     cluster.restart(2)
     cluster.run(cluster.converged)
     cluster.checkpoint()
     cluster.judge()
     assert cluster.quarantined() == [0]
-    assert not cluster.shard(1).digest_conflict
+    assert not cluster.has_conflict(1)
 
 
 def test_a_replica_that_was_healed_is_a_witness_again_with_the_next_checkpoint():
@@ -435,12 +435,12 @@ def test_without_a_majority_nobody_stops_and_all_say_so():
     cluster.checkpoint()
     cluster.judge()
     assert cluster.quarantined() == []
-    assert all(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert all(cluster.has_conflict(n) for n in cluster.ids)
     cluster.ask(commit("", -1, 50))  # what differed is written anew, everywhere the same
     cluster.checkpoint()
     cluster.judge()
     assert cluster.quarantined() == []
-    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert not any(cluster.has_conflict(n) for n in cluster.ids)
 
 
 def test_a_state_that_cannot_be_read_replaces_nothing():
@@ -592,9 +592,10 @@ def test_nothing_shown_is_neither_a_conflict_nor_the_end_of_one():
         rig, verifier = judged({10: A}, n1=said, n2={}, n3={}, n4={})
         assert verifier.conflict(rig.shard) is None
         for known in (True, False):
-            rig.shard.digest_conflict = known
-            musterd.coordinator.integrity.quarantine.Quarantine([rig.shard], verifier).judge()
-            assert rig.shard.digest_conflict is known
+            rig.log.differing = {1: 10} if known else {}
+            quarantine = musterd.coordinator.integrity.quarantine.Quarantine([rig.shard], verifier)
+            quarantine.judge()
+            assert quarantine.conflicts == ({0} if known else set())
 
 
 def test_what_was_recorded_before_the_state_was_loaded_is_no_vote():

@@ -68,14 +68,20 @@ def rig():
 
 
 @pytest.fixture
-def metrics(rig, tmp_path):
+def quarantine(rig):
+    """Of the rig's shard, which every other node contradicts."""
+    return Quarantine([rig.shard], AgainstAll())
+
+
+@pytest.fixture
+def metrics(rig, quarantine, tmp_path):
     """Metrics attached to the rig's one shard."""
     metrics = NodeMetrics()
-    metrics.attach(_sources(rig, tmp_path))
+    metrics.attach(_sources(rig, quarantine, tmp_path))
     return metrics
 
 
-def _sources(rig, data_dir):
+def _sources(rig, quarantine, data_dir):
     refusing = Requests()
     refusing.refused_total = 4
     return Sources(
@@ -90,6 +96,7 @@ def _sources(rig, data_dir):
         learner_shards=lambda: {1: 0, 2: 3},
         tasks=lambda: 17,
         unsynced_s=lambda: 4.5,
+        quarantine=quarantine,
         topics=TopicRegistry(lambda: {"t": 4}, lambda: 1, lambda: True),
         heartbeats=Heartbeats([rig.shard], DisconnectDetector()),
         admission=Admission(),
@@ -212,9 +219,8 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     assert _value(page, "muster_build_info", version="9.9", node="1") == 1
 
 
-def test_a_quarantine_is_counted_once_and_stays_counted(rig, metrics):
+def test_a_quarantine_is_counted_once_and_stays_counted(rig, quarantine, metrics):
     """It heals within milliseconds, between two scrapes or two looks: the counter keeps it."""
-    quarantine = Quarantine([rig.shard], AgainstAll())
     for _ in range(2):
         quarantine.judge()
         quarantine.judge()
@@ -255,7 +261,7 @@ def test_the_rest_of_the_groups_is_one_series(tmp_path):
     """300 groups, 200 with series of their own: the page is bounded and no member is lost."""
     rig = _measured(Rig())
     metrics = NodeMetrics(groups_max=200)
-    metrics.attach(_sources(rig, tmp_path))
+    metrics.attach(_sources(rig, Quarantine([], AgainstAll()), tmp_path))
     rig.log.lead()
     for number in range(300):
         rig.ask(f"join {number}", join("a", group=f"g{number}"))
