@@ -122,6 +122,34 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """A span in which a member is none of its group's, as the group's log says.
+
+    Only simulated runs have it: nobody sees the log of real servers while they run.
+    """
+
+    group: str
+    member_id: str
+    from_ns: int
+    until_ns: int | None = None
+    """When it was one again under the same id, by its first Join sent again; None: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleJoin:
+    """The group gave a partition away under its owner, for a Join that said no more what is true.
+
+    It came late a second time, and no coordinator can tell (sc-S25). Only simulated runs have it.
+    """
+
+    key: Key
+    member_id: str
+    """The owner."""
+    generation: int
+    """Which gave it away."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreWrite:
     """A write to a store outside of muster that was handed a fencing token (workload chaos-W4)."""
 
@@ -294,6 +322,8 @@ class History:
     operations: list[Operation] = field(default_factory=list)
     ownerships: list[Ownership] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
+    stale_joins: list[StaleJoin] = field(default_factory=list)
     store_writes: list[StoreWrite] = field(default_factory=list)
     faults: list[FaultSpan] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -309,7 +339,7 @@ class History:
     facts: dict[str, object] = field(default_factory=dict)
     """Of the checkers' interest: `quiet_from_ns` (from then on nothing was broken, killed, joined
     or changed any more) and `ended_ns` (until then members were left alone), CLOCK_MONOTONIC;
-    `shards` (how many the cluster has)."""
+    `shards` (how many the cluster has); `began_ns` (from when the times in findings count)."""
 
     def commits(self) -> Iterator[Operation]:
         """The commits among the operations."""

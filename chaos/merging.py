@@ -26,10 +26,12 @@ from musterd.chaos.history import (
     Operation,
     Outcome,
     Ownership,
+    Removal,
     Replayed,
     Round,
     ShardLog,
     Side,
+    StaleJoin,
     StoreWrite,
 )
 from musterd.chaos.recording import (
@@ -44,6 +46,7 @@ from musterd.chaos.recording import (
     Header,
     Invoke,
     Owns,
+    Recording,
     RecordingError,
     Released,
     Revoking,
@@ -97,6 +100,8 @@ class _Reader:
             Died: self._death,
             Fact: self._fact,
             Generation: self._into(self._history.generations),
+            Removal: self._into(self._history.removals),
+            StaleJoin: self._into(self._history.stale_joins),
             StoreWrite: self._into(self._history.store_writes),
             FaultSpan: self._into(self._history.faults),
             Checkpoint: self._into(self._history.checkpoints),
@@ -122,17 +127,21 @@ class _Reader:
                     file.line += 1
                     if not line.endswith(b"\n") and len(line) <= LINE_BYTES_MAX:
                         break  # torn: only the last line has no end
-                    self._take(file, _parse(line))
+                    self.take(file, _parse(line))
         except _Damaged as damaged:
             raise RecordingError(f"{path}, line {file.line}: {damaged}") from damaged
         except OSError as error:
             raise RecordingError(f"{path}: {error.strerror}") from error
+        self.close(file)
+
+    def close(self, file: "_File") -> None:
+        """Nothing more comes of it: what has not ended by now never does."""
         self._history.operations += map(_unknown, file.begun.values())
         self._history.ownerships += (
             _owned(owns, file.revoking.get(number), None, "") for number, owns in file.owned.items()
         )
 
-    def _take(self, file: "_File", line: object) -> None:
+    def take(self, file: "_File", line: object) -> None:
         if file.line == 1 and not isinstance(line, Header):
             raise _Damaged("there is no header")
         self._takers[type(line)](file, line)
@@ -201,6 +210,31 @@ class _Reader:
         if one.until_ns is not None or not deaths:
             return one
         return _owned(one, one.revoking_ns, min(deaths), "died")
+
+
+class MemoryRecorder(Recording):
+    """A recording that stays in memory: what a whole simulated run writes down.
+
+    `clock_ns`: its time. No two lines have the same, so that their order is that of the run.
+    """
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        super().__init__()
+        self._clock_ns, self._last_ns = clock_ns, 0
+        self._reader, self._file = _Reader(), _File(Path())
+
+    def now_ns(self) -> int:
+        """The time of the next line."""
+        self._last_ns = max(self._clock_ns(), self._last_ns + 1)
+        return self._last_ns
+
+    def _write(self, line: object, *, opens: int = 0) -> None:  # noqa: ARG002 - no file to fill
+        self._reader.take(self._file, line)
+
+    def history(self) -> History:
+        """All of it. Nothing may be written afterwards."""
+        self._reader.close(self._file)
+        return self._reader.history()
 
 
 class _Damaged(Exception):  # noqa: N818 - it becomes a RecordingError, with the file and the line
@@ -285,7 +319,7 @@ def _ended(begun: Invoke, line: Ended) -> Operation:
         line.outcome,
         value,
         begun.member_id,
-        begun.generation,
+        begun.generation if line.generation is None else line.generation,
         begun.node if line.node is None else line.node,
         line.error,
         begun.numbered,

@@ -1,4 +1,4 @@
-"""Histories on disk: each process appends to a file of its own, a reader merges them.
+"""What a process writes down: on disk each appends to a file of its own, a reader merges them.
 
 A file is JSON lines: `{"header": {...}}` first, then one object per line whose one name says what
 it is. An operation and an ownership take two lines, begin and end, and each is handed to the kernel
@@ -10,6 +10,7 @@ import itertools
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,10 +30,12 @@ from musterd.chaos.history import (
     NodeState,
     Operated,
     Outcome,
+    Removal,
     Replayed,
     Round,
     ShardLog,
     Side,
+    StaleJoin,
     StoreWrite,
 )
 
@@ -50,6 +53,8 @@ ERROR_CHARS_MAX = 64
 
 Record = (
     Generation
+    | Removal
+    | StaleJoin
     | StoreWrite
     | FaultSpan
     | Checkpoint
@@ -113,6 +118,8 @@ class Ended:
     node: int | None = None
     """Where it was not known before."""
     error: str = ""
+    generation: int | None = None
+    """Where it was not known before (a commit that waits for others is sent under a later one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +181,8 @@ LINES: dict[str, type[Any]] = {
     "died": Died,
     "fact": Fact,
     "generation": Generation,
+    "removal": Removal,
+    "stale_join": StaleJoin,
     "store_write": StoreWrite,
     "fault": FaultSpan,
     "checkpoint": Checkpoint,
@@ -204,52 +213,22 @@ def boot_id() -> str:
         return ""
 
 
-class Recorder:
-    """Appends to one file. Threads may share it; each call is one write to the kernel.
+class Recording(ABC):
+    """What one process writes down; a subclass says where the lines go.
 
-    Every method but `close` raises RecordingError where the file cannot be written, and from then
-    on always: a history with a hole would prove what is not so.
+    Its methods raise RecordingError where a line cannot be kept.
     """
 
-    def __init__(self, path: Path, process: str, bytes_max: int = BYTES_MAX) -> None:
-        """Create `path` (its name should end with `SUFFIX`). Raises RecordingError.
-
-        A file that exists is an error: two lives of one process are two files.
-        """
-        self.path = path
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._open = 0
-        """How many have begun and not ended."""
-        self._broken = ""
+    def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self._lock = threading.Lock()
-        self._dump = {LINES[name]: (name, adapter(LINES[name]).dump_json) for name in LINES}
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self._file = os.open(path, flags, 0o644)
-        except OSError as error:
-            raise RecordingError(f"{path}: {error.strerror}") from error
-        self._write(Header(VERSION, process, boot_id()))
 
-    def __enter__(self) -> Self:
-        return self
+    def now_ns(self) -> int:
+        """The time of the next line."""
+        return time.monotonic_ns()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """No more is written. What has not ended stays open: unknown, or owned."""
-        with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-            self._file = -1
-            self._broken = self._broken or "the recorder is closed"
+    @abstractmethod
+    def _write(self, line: object, *, opens: int = 0) -> None:
+        """Keep a line; `opens`: how many more lines are owed after it, less those that it ends."""
 
     # -- operations
 
@@ -281,7 +260,7 @@ class Recorder:
         if kind in WRITES and value is None:
             raise ValueError(f"a {kind} has a value before it is sent")
         number = next(self._ids)
-        began = time.monotonic_ns()
+        began = self.now_ns()
         line = Invoke(
             number, client, kind, key, began, value, member_id, generation, node, numbered, token
         )
@@ -296,10 +275,12 @@ class Recorder:
         value: int | None = None,
         node: int | None = None,
         error: str = "",
+        generation: int | None = None,
     ) -> None:
         """An operation was answered, or given up (unknown). `value`: what a read was told."""
-        now = time.monotonic_ns()
-        self._write(Ended(number, outcome, now, value, node, error[:ERROR_CHARS_MAX]), opens=-1)
+        error = error[:ERROR_CHARS_MAX]
+        line = Ended(number, outcome, self.now_ns(), value, node, error, generation)
+        self._write(line, opens=-1)
 
     # -- ownership
 
@@ -317,24 +298,24 @@ class Recorder:
         Raises RecordingFullError.
         """
         number = next(self._ids)
-        now = time.monotonic_ns()
+        now = self.now_ns()
         line = Owns(number, client, key, member_id, generation, now, instance_id, token)
         self._write(line, opens=2)  # two lines may follow
         return number
 
     def revoking(self, number: int) -> None:
         """It was told to give it up: call when the notice comes, before work is stopped."""
-        self._write(Revoking(number, time.monotonic_ns()), opens=-1)
+        self._write(Revoking(number, self.now_ns()), opens=-1)
 
     def released(self, number: int, how: str) -> None:
         """It has stopped to work on it, and another may. `how`: revoked | lost | left."""
         if how not in RELEASES:
             raise ValueError(f"no way to release: {how!r}; there are {', '.join(sorted(RELEASES))}")
-        self._write(Released(number, time.monotonic_ns(), how), opens=-1)
+        self._write(Released(number, self.now_ns(), how), opens=-1)
 
     def died(self, client: str, at_ns: int | None = None) -> None:
         """`client` was killed by the caller, who waited until it was gone (default: now)."""
-        self._write(Died(client, time.monotonic_ns() if at_ns is None else at_ns))
+        self._write(Died(client, self.now_ns() if at_ns is None else at_ns))
 
     # -- everything else
 
@@ -345,6 +326,54 @@ class Recorder:
     def fact(self, name: str, value: object) -> None:
         """One of `History.facts`; `value` is JSON. Raises RecordingFullError."""
         self._write(Fact(name, value))
+
+
+class Recorder(Recording):
+    """Appends to one file. Threads may share it; each call is one write to the kernel.
+
+    Every method but `close` raises RecordingError where the file cannot be written, and from then
+    on always: a history with a hole would prove what is not so.
+    """
+
+    def __init__(self, path: Path, process: str, bytes_max: int = BYTES_MAX) -> None:
+        """Create `path` (its name should end with `SUFFIX`). Raises RecordingError.
+
+        A file that exists is an error: two lives of one process are two files.
+        """
+        super().__init__()
+        self.path = path
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._open = 0
+        """How many have begun and not ended."""
+        self._broken = ""
+        self._lock = threading.Lock()
+        self._dump = {LINES[name]: (name, adapter(LINES[name]).dump_json) for name in LINES}
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise RecordingError(f"{path}: {error.strerror}") from error
+        self._write(Header(VERSION, process, boot_id()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No more is written. What has not ended stays open: unknown, or owned."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+            self._file = -1
+            self._broken = self._broken or "the recorder is closed"
 
     def _write(self, line: object, *, opens: int = 0) -> None:
         name, dump = self._dump[type(line)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from musterd.chaos.check.setup import moment
 from musterd.chaos.history import SUPERSEDED, History, Key, Operation, Outcome
 from musterd.chaos.verdict import Verdict, Violation
 
@@ -11,7 +12,10 @@ _NS = 1e9
 
 
 def beginning(history: History) -> int:
-    """The first moment of a history, ns; what people are told of times counts from it."""
+    """The fact `began_ns`, else the first moment: what people are told of times counts from it."""
+    told = moment(history, "began_ns")
+    if told is not None:
+        return told
     firsts = (
         min((one.began_ns for one in history.operations), default=None),
         min((one.from_ns for one in history.ownerships), default=None),

@@ -1,9 +1,9 @@
-"""From when on a later generation of a group was known: told to a member, or committed under."""
+"""What is known of groups at a moment: the highest generation, and who was removed by then."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 
-from musterd.chaos.history import Generation, History, Operation, Outcome, Ownership
+from musterd.chaos.history import Generation, History, Operation, Outcome, Ownership, Removal
 
 Evidence = tuple[int, int, Operation | Generation | Ownership]
 """When (ns), which generation, and who knew."""
@@ -43,3 +43,19 @@ def _rising(evidence: list[Evidence]) -> list[Evidence]:
         if not highest or one[1] > highest[-1][1]:
             highest.append(one)
     return highest
+
+
+class Removals:
+    """Who was no member any more, and when, where the groups' logs are in the history."""
+
+    def __init__(self, history: History) -> None:
+        self._spans: dict[tuple[str, str], list[Removal]] = defaultdict(list)
+        for one in history.removals:
+            self._spans[one.group, one.member_id].append(one)
+
+    def is_removed(self, group: str, member_id: str, at_ns: int) -> bool:
+        """Whether the log had removed it by then."""
+        return any(
+            span.from_ns <= at_ns and (span.until_ns is None or at_ns < span.until_ns)
+            for span in self._spans.get((group, member_id), ())
+        )

@@ -7,15 +7,15 @@ A member confirms what it owns: from the moment it is told to the moment it has 
 two owners of a partition that overlap, the one of the older token is
 
 * live, and this is a violation, where it was in the group when the newer one got the partition;
-* a zombie where it had been removed from the group, and was not told yet: a whole generation after
-  its own and up to the newer owner's does not have it, or a call of it was refused because it is no
-  member any more before the newer one got the partition, or another process had its instance id by
-  then, or it ended as `lost` or `died` and is not
-  known to be in the newer owner's generation, or it took longer than the rebalance timeout to give
-  the partition up. Nobody can stop a zombie; its
-  commits and its writes to a fenced store are refused (inv-I6, inv-I7). These overlaps are counted.
-  One that goes on for longer than session timeout + rebalance timeout + 5 s to the end of the
-  history is a violation again: a live process is told by then.
+* a zombie where it had been removed from the group, and was not told yet: the group's log says so,
+  or a whole generation after its own and up to the newer owner's does not have it, or a call of it
+  was refused because it is no member any more before the newer one got the partition, or another
+  process had its instance id by then, or it ended as `lost` or `died` and is not known to be in the
+  newer owner's generation, or it took longer than the rebalance timeout to give the partition up.
+  Nobody can stop a zombie; its commits and its writes to a fenced store are refused (inv-I6,
+  inv-I7). These overlaps are counted, and so are those that a `StaleJoin` brought about. One that
+  goes on for longer than session timeout + rebalance timeout + 5 s to the end of the history is a
+  violation again: a live process is told by then.
 """
 
 from bisect import bisect_right
@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.known import Removals
 from musterd.chaos.check.setup import GRACE_NS, MS_NS, end_of
 from musterd.chaos.history import Expected, History, Key, Ownership
 from musterd.chaos.verdict import Verdict
@@ -101,10 +102,12 @@ def _age(one: Ownership) -> tuple[int, int]:
     return one.generation, one.token
 
 
-class _Members:
+class _Members(Removals):
     """Who was in each generation, and who was told to be in none, as far as that is known."""
 
     def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self.stale = {(o.key, o.member_id, o.generation) for o in history.stale_joins}
         self._refused: dict[tuple[str, str], int] = {}
         for call in history.operations:
             if call.error in REMOVED and call.member_id and call.ended_ns is not None:
@@ -162,8 +165,11 @@ def _is_zombie(
 def _was_removed(older: Ownership, newer: Ownership, members: _Members) -> bool:
     """Whether the group says so, or a node did."""
     between = older.generation, newer.generation
+    begins_ns = max(older.from_ns, newer.from_ns)
     return (
-        members.left_out(newer.key.group, older.owner, *between)
+        members.is_removed(older.key.group, older.member_id, begins_ns)
+        or (older.key, older.member_id, newer.generation) in members.stale
+        or members.left_out(newer.key.group, older.owner, *between)
         or members.refused_before(older, newer.from_ns)
         or members.replaced_before(older, newer.from_ns)
     )

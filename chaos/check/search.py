@@ -80,7 +80,7 @@ class _Search:
             if number in state.spent:
                 ended.add(_State(state.value, state.done, state.spent - {number}))
                 continue
-            for write in self._open_writes - state.done - state.spent:
+            for write in self._unlike(self._open_writes - state.done - state.spent):
                 after = self._written(state, write)
                 if after not in seen:
                     seen.add(after)
@@ -91,6 +91,18 @@ class _Search:
         self._open_reads.discard(number)
         self._states = self._best(ended)
         return bool(ended)
+
+    def _unlike(self, writes: set[int]) -> list[int]:
+        """Of writes of one value that may happen for ever, or never, the first stands for all."""
+        kept, values = [], set()
+        for write in sorted(writes):
+            access = self._all[write]
+            if access.certain or access.end < FOREVER:
+                kept.append(write)
+            elif access.value not in values:
+                values.add(access.value)
+                kept.append(write)
+        return kept
 
     def _written(self, state: _State, write: int) -> _State:
         access = self._all[write]

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 
 from musterd.chaos.check.findings import Findings, named
-from musterd.chaos.check.known import Evidence, KnownGenerations
+from musterd.chaos.check.known import Evidence, KnownGenerations, Removals
 from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS
 from musterd.chaos.history import Generation, History, Key, Operation, Outcome, Ownership
 from musterd.chaos.verdict import Verdict
@@ -20,17 +20,24 @@ def check(history: History) -> Verdict:
     A commit from that moment on; a heartbeat as long after it as a coordinator that was deposed may
     go on to answer (inv-I15). A later generation is known from the moment when a commit under it
     was acknowledged, or a member was told of it. Nor is a commit of a partition under an earlier
-    token than another process was told with it before. Looks at: acknowledged commits of members,
-    and heartbeats in a generation that was over, however they ended.
+    token than another process was told with it before, nor one of a member that had been removed.
+    Looks at: acknowledged commits of members, and heartbeats in a generation that was over, however
+    they ended.
     """
     found = Findings(history, "I6", "no commit or heartbeat in an earlier generation after a later")
     known = KnownGenerations(history)
-    granted = _Granted(history)
+    granted, removals = _Granted(history), Removals(history)
     for one in history.commits():
         if one.outcome is not Outcome.OK or one.generation < 0 or one.ended_ns is None:
             continue
         found.looked_at += 1
         _look(found, one, known.before(one.key.group, one.began_ns))
+        if removals.is_removed(one.key.group, one.member_id, one.began_ns):
+            found.broken(
+                f"{named(one.key)}: accepted {found.operation(one)} of {one.member_id}, which had "
+                f"been removed",
+                one.began_ns,
+            )
         later_owner = granted.after(one)
         if later_owner is not None:
             found.broken(

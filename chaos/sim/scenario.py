@@ -90,7 +90,7 @@ class Scenario:
     """The leader is killed at chosen points of a round; members come to stay (leader_kills.py)."""
     removals: bool = False
     """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
-    (deletion_checks.py)."""
+    (retention_checks.py)."""
     partition_s: float = 0.0
     """So long is a node's loop held up by each partition that an entry names; and clients commit
     many at a time (heavy_work.py)."""

@@ -19,6 +19,8 @@ KEY = Key("billing", "orders", 3)
 RECORDS = [
     history.Generation("billing", 7, ("a", "b"), 5, "node-0", True, 4, None),
     history.Generation("billing", 7, ("a",), 6, "w1", False, 4, (KEY,)),
+    history.Removal("billing", "a", 7, 8),
+    history.StaleJoin(KEY, "a", 7),
     history.StoreWrite("w1", KEY, 7, 1, 9, True, True),
     history.FaultSpan("kill", ("node-0",), 10, 20, True, "leader"),
     history.Checkpoint(0, 3, 100, "abc"),
@@ -34,6 +36,8 @@ RECORDS = [
 WHERE = [
     "generations",
     "generations",
+    "removals",
+    "stale_joins",
     "store_writes",
     "faults",
     "checkpoints",

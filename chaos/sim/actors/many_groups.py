@@ -21,8 +21,8 @@ _FETCH = Method(FETCH.path, FETCH.parse, _status)
 
 async def read(
     caller: Caller, groups: Sequence[str], keys: Collection[TopicPartition], timeout_ms: float
-) -> dict[str, dict[TopicPartition, int]]:
-    """The groups' offsets, 0 for none; without those of a later group that was refused.
+) -> dict[str, dict[TopicPartition, int | None]]:
+    """The groups' offsets, -1 for none; without those of a later group that was refused.
 
     Raises:
         RequestTimedOut, CoordinatorNotAvailable: nobody could answer in time.
@@ -42,9 +42,7 @@ async def read(
         later = Coordinator(coordinator.node_id, coordinator.endpoint, first.term)
         caller.routes.learn(groups[0], later)
     return {
-        one.group_id: {
-            TopicPartition(p.topic, p.partition): max(0, p.offset) for p in one.partitions
-        }
+        one.group_id: {TopicPartition(p.topic, p.partition): p.offset for p in one.partitions}
         for one in response.groups
         if int(one.status.code) == ErrorCode.NONE
     }

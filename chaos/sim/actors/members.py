@@ -5,19 +5,22 @@ unknown outcome, reads its offsets strictly before it commits, and joins again w
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from random import Random
 
 from muster.net.calls import JOIN
 from muster.v1 import group_pb2
+from musterd.chaos.history import SUPERSEDED, Expected, Key, Operated, Outcome
 from musterd.chaos.sim.actors import heartbeat_senders
 from musterd.chaos.sim.actors.leader_kills import Phases
 from musterd.chaos.sim.actors.sdk_members import Bystander, Worker, group_in
-from musterd.chaos.sim.checks import deletion_checks
-from musterd.chaos.sim.checks.answer_ledger import Ledger
+from musterd.chaos.sim.checks import group_history
+from musterd.chaos.sim.checks.answer_ledger import Ledger, stored_offset
 from musterd.chaos.sim.checks.call_ledger import CallLedger
+from musterd.chaos.sim.checks.group_history import GroupHistory, recorder
 from musterd.chaos.sim.checks.heartbeat_checks import Rounds, Served
-from musterd.chaos.sim.checks.ownership_checks import Ownerships
+from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTION
+from musterd.chaos.sim.checks.retention_checks import Expiries
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.coordinator_app import GroupsApp, GroupsChecker, joins_at
 from musterd.chaos.sim.engine.rpc import ClientNet
@@ -36,7 +39,6 @@ from musterd.coordinator.machine.commands import (
 )
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Synced
-from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.retention import RETENTION
@@ -58,12 +60,16 @@ class Members:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.log = recorder(lambda: world.now)
         self.checkers = [
-            GroupsChecker(checker, deletion_checks.Promises(checker), Ledger(checker))
+            GroupsChecker(
+                checker, GroupHistory(checker, self.log, StaleJoins(self._told)), Ledger(checker)
+            )
             for checker in world.checkers
         ]
         for checker in self.checkers:
-            checker.watches.append(checker.promises.watch)
+            checker.watches.append(Expiries(checker.shard).watch)
+            checker.watches.append(checker.history.watch)
             checker.watches.append(checker.ledger.watch)
             checker.watches.append(Rounds(checker.shard).watch)
             if world.scenario.kills:
@@ -80,16 +86,10 @@ class Members:
         self.made_s: float | None = None
         """When the topic's making was acknowledged."""
         self.net: ClientNet | None = None
-        self.ownerships: list[Ownerships] = []
         self.workers: list[Worker] = []
         if scenario.client == "sdk":
             self.net = ClientNet(world, scenario.client_faults)
             self.net.watches.append(self._sent)
-            self.ownerships = [
-                Ownerships(checker, StaleJoins(self._told)) for checker in world.checkers
-            ]
-            for checker, ownership in zip(self.checkers, self.ownerships, strict=True):
-                checker.watches.append(ownership.watch)
 
     def app(self, node: Node, starting: Callable[[], bool]) -> GroupsApp:
         """The app of a process that starts."""
@@ -100,7 +100,7 @@ class Members:
                 node.running.wake()
 
         scenario = self.world.scenario
-        kept = deletion_checks.RETENTION if scenario.removals else RETENTION
+        kept = SHORT_RETENTION if scenario.removals else RETENTION
         limits = scenario.state_limits
         herds = (lambda: joins_at(self.world.now, node.number)) if scenario.herds else None
         app = GroupsApp(
@@ -144,21 +144,24 @@ class Members:
         """inv-I8: within so long after the last fault every partition is owned."""
         return (self.session_ms + self.rebalance_ms) / 1_000 + 5.0
 
-    def unowned(self) -> list[tuple[str, int]]:
+    def unowned(self) -> list[Key]:
         """Partitions that no living process, or more than one, says it owns."""
         return [
-            place
-            for shard, ownership in enumerate(self.ownerships)
-            for place in ownership.unowned(
-                {group: self.partitions for at, group in self.group_ids() if at == shard}
-            )
+            key
+            for shard, group in self.group_ids()
+            for key in self.checkers[shard].history.unowned(self._keys(group))
+            if self.net is not None
         ]
+
+    def _keys(self, group: str) -> list[Key]:
+        return [Key(group, self.topic, partition) for partition in range(self.partitions)]
 
     def _sent(self, path: str, request: bytes) -> None:
         """A process sends a request."""
         if path == JOIN.path:
             group_id = group_pb2.JoinGroupRequest.FromString(request).group_id
-            self.ownerships[shard_of(group_id, self.world.scenario.shards)].stale.sent(request)
+            shard = shard_of(group_id, self.world.scenario.shards)
+            self.checkers[shard].history.stale.sent(request)
 
     def _told(self, group: str, member_id: str) -> int:
         """The generation of the assignment that this member knows."""
@@ -205,18 +208,44 @@ class Members:
         self.world.schedule(pause_s * self.world.rng.random(), self._bear, shard, group, instance)
 
     def finished(self) -> None:
-        """No acknowledged commit is missing, and the keys on disk say what the state says."""
+        """Read everything at every node, and judge what the run has written down.
+
+        And the keys on disk say what the state says.
+        """
         for shard, checker in enumerate(self.checkers):
             for node in self.world.nodes:
-                app = self._apps[node.number]
+                app, name = self._apps[node.number], f"node-{node.number}"
                 state = app.shards[shard].state
-                promises = checker.promises
-                for group, partition in promises.attempted:
-                    key = (group, partition)
-                    promises.read(key, promises.reading(key), _stored(state, group, partition))
+                began = checker.history.reads(name, list(checker.history.attempted))
+                for key, number in began.items():
+                    value = stored_offset(state, key.group, key.topic, key.partition)
+                    self.log.end(number, Outcome.OK, value=value)
                 checker.ledger.finished(node.number, state)
                 if app.stored_digest(shard) != app.final(shard)[1]:
                     checker.shard.violated("H-stored-state-diverged", node=node.number)
+            checker.history.finished()
+        self._note_setup()
+        for violation in group_history.judge(self.log):
+            self.world.checkers[0].keep(violation)
+
+    def _note_setup(self) -> None:
+        """What the checkers have to know of the run."""
+        scenario, ended_ns = self.world.scenario, self.log.now_ns()
+        chaos_ns = round(scenario.chaos_s * group_history.NS)
+        self.log.fact("quiet_from_ns", chaos_ns)
+        # Members by hand do nothing any more once the world is healed.
+        self.log.fact("ended_ns", chaos_ns if self.net is None else ended_ns)
+        for _, group in self.group_ids() if self.net is not None else ():
+            topics = ((self.topic, self.partitions),)
+            cooperative = scenario.assignor == "cooperative-sticky"
+            self.log.record(
+                Expected(group, topics, self.session_ms, self.rebalance_ms, cooperative=cooperative)
+            )
+        for node in self.world.nodes if scenario.operated else ():
+            for topic, partitions in self._apps[node.number].shards[0].state.topics.items():
+                now = self.log.now_ns()
+                told = Operated("", "partitions", topic, now, now, Outcome.OK, value=partitions)
+                self.log.record(replace(told, node=node.number))
 
 
 class Member:
@@ -235,6 +264,7 @@ class Member:
         self._generation = -1
         self._commit_seq = 0
         self._owned: list[int] = []
+        self._token = 0
         self._offsets: dict[int, int] = {}
 
     @property
@@ -357,11 +387,16 @@ class Member:
         if not isinstance(answer, Synced):
             self._refused(answer)
             return
-        self._owned = list(answer.assignment)
+        self._owned, self._token = list(answer.assignment), answer.token
         for partition in self._owned:
-            owner = self._instance or self._member_id
-            self._checker.owns(self._group, answer.generation, partition, owner)
+            # When it lets go of it nobody knows: it keeps working while it is asked to.
+            key, history = self._key(partition), self._checker.history
+            history.take(key, self._member_id, answer.generation, self._name, self._token)
+            history.drop(key, self._name, "revoked")
         self._read()
+
+    def _key(self, partition: int) -> Key:
+        return Key(self._group, TOPIC, partition)
 
     def _refused(self, answer: Answer) -> None:
         """Every refusal leads to a join: of the same membership, or of a new one.
@@ -382,8 +417,8 @@ class Member:
         """The committed offsets, strictly, before anything is committed."""
         self._attempt += 1
         attempt = self._attempt
-        promises = self._checker.promises
-        before = {p: promises.reading((self._group, p)) for p in self._owned}
+        log = self._checker.history.log
+        began = self._checker.history.reads(self._name, [self._key(p) for p in self._owned])
         node = self._world.nodes[self._node]
         shard = self._all.shard_at(self._node, self._shard)
 
@@ -401,10 +436,10 @@ class Member:
         def done(ok: bool) -> None:
             if not ok or not node.alive:
                 return
-            for partition in self._owned:
-                value = _stored(shard.state, self._group, partition)
-                promises.read((self._group, partition), before[partition], value)
-                self._offsets[partition] = value
+            for key, number in began.items():
+                value = stored_offset(shard.state, *astuple(key))
+                log.end(number, Outcome.OK, value=value)
+                self._offsets[key.partition] = max(value, 0)
             self._checker.shard.counts.reads += 1
             self._later(0.005, attempt, self._work)
 
@@ -475,11 +510,20 @@ class Member:
 
     def _commit(self, partition: int) -> None:
         """One more than was read or acknowledged; a repeat is byte for byte the same."""
-        key, promises = (self._group, partition), self._checker.promises
+        key, history = self._key(partition), self._checker.history
         value = self._offsets[partition] + 1
         if self._scenario.removals:  # never one that was deleted
-            value = max(value, promises.attempted.get(key, 0) + 1)
-        token = promises.attempt(key, value)
+            value = max(value, history.attempted.get(key, 0) + 1)
+        number = history.began(
+            self._name,
+            "commit",
+            key,
+            value,
+            member_id=self._member_id,
+            generation=self._generation,
+            numbered=True,
+            token=self._token,
+        )
         self._commit_seq += 1
         command = OffsetCommit(
             group_id=self._group,
@@ -496,12 +540,15 @@ class Member:
 
         def then(answer: Answer) -> None:
             if not isinstance(answer, Committed):
+                history.log.end(number, Outcome.UNKNOWN)
                 self._refused(answer)
                 return
             (result,) = answer.partitions
-            if result.error is Error.NONE and not result.superseded:
+            stored = result.error is Error.NONE and not result.superseded
+            error = SUPERSEDED if result.superseded else ""
+            history.log.end(number, Outcome.OK if stored else Outcome.UNKNOWN, error=error)
+            if stored:
                 self._offsets[partition] = value
-                promises.acknowledged(key, value, token)
                 self._checker.shard.counts.acked += 1
                 self._work()
             else:
@@ -517,13 +564,6 @@ class Member:
         shard = self._all.shard_at(node.number, self._shard)
         if shard is not None and not self._over:
             node.run_later(node.incarnation, lambda: _submit_unheard(shard, command))
-
-
-def _stored(state: ShardState, group_id: str, partition: int) -> int:
-    """The stored offset; 0 where there is none."""
-    group = state.groups.get(group_id)
-    offset = None if group is None else group.offsets.get((TOPIC, partition))
-    return 0 if offset is None else offset.offset
 
 
 def _submit_unheard(shard: Shard, command: OffsetCommit) -> None:

@@ -1,7 +1,7 @@
 """Members of groups as processes that run the shipped SDK: client, membership, tasks, committer.
 
-Each has its own loop on virtual time (loop.py) and its own connections (rpc.py). What it confirms
-to own goes to ownership_checks.py; what it commits and reads to deletion_checks.Promises.
+Each has its own loop on virtual time (loop.py) and its own connections (rpc.py). What it is told,
+commits and reads is written down in group_history.py.
 """
 
 import asyncio
@@ -39,8 +39,9 @@ from muster.net.discovery import Discovery, Routes
 from muster.net.pings import Pings
 from muster.net.topic_registry import TopicRegistry
 from muster.types import Assignment, TopicPartition
+from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.sim.actors import many_groups
-from musterd.chaos.sim.checks.ownership_checks import Ownerships
+from musterd.chaos.sim.checks.group_history import GroupHistory, owner
 from musterd.chaos.sim.checks.stale_joins import NOTHING
 from musterd.chaos.sim.engine.coordinator_app import GroupsChecker
 from musterd.chaos.sim.engine.loop import ProcessLoop, make_loop
@@ -145,7 +146,6 @@ class Fleet(Protocol):
     """All members of a run, as each of them sees the others."""
 
     net: ClientNet | None
-    ownerships: list[Ownerships]
     topic: str
     partitions: int
     session_ms: int
@@ -243,10 +243,10 @@ class Worker(RebalanceListener):
         self._members, self._world = members, world
         self._shard, self._group_id, self._instance = shard, group, instance
         self._checker: GroupsChecker = members.checkers[shard]
-        self._owned: Ownerships = members.ownerships[shard]
+        self._history: GroupHistory = self._checker.history
         self.process = Process(world, members.net, name)
         self._rng = world.rng
-        self._before: dict[int, tuple[int, int, int]] = {}
+        self._reads: dict[Key, int] = {}
         self._group: Any = None
         self._cooperative = world.scenario.assignor == "cooperative-sticky"
         self.shard_number, self.group_id = shard, group
@@ -289,14 +289,14 @@ class Worker(RebalanceListener):
         else:
             self._world.faults.counts["member_kill"] += 1
             self.process.die()
-            self._gone("died")
+            self._gone()
 
     def _stop(self) -> None:
         if self._group is not None:
             self._group.stop()
 
-    def _gone(self, why: str) -> None:
-        self._owned.drop_all(self.process.name, why)
+    def _gone(self) -> None:
+        self._history.died(self.process.name)
         self._members.died(self._shard, self._group_id, self._instance)
 
     async def _main(self) -> None:
@@ -322,7 +322,7 @@ class Worker(RebalanceListener):
         if len(left) > 1:  # this one
             self._checker.shard.violated("L-tasks-left", process=self.process.name, tasks=left)
         self.process.loop.post(self.process.die)
-        self._gone("left")
+        self._gone()
 
     def _ended(self, error: MusterError) -> None:
         """Its work is over and it did not ask for that: the scenario says what may do that."""
@@ -342,78 +342,69 @@ class Worker(RebalanceListener):
     # ---- RebalanceListener
 
     def assigned(self, group: Any, assignment: Assignment) -> None:
-        """These are new."""
-        counts, promises = self._checker.shard.counts, self._checker.promises
-        counts.generations += 1
-        owner = self._instance or assignment.member_id
-        for key in assignment.partitions:
-            self._checker.owns(self._group_id, assignment.generation, key.partition, owner)
-            self._before[key.partition] = promises.reading((self._group_id, key.partition))
-            self._owned.take(
-                self._group_id,
-                key.partition,
-                assignment.member_id,
-                assignment.generation,
-                self.process.name,
-                assignment.fencing_token,
-            )
+        self._checker.shard.counts.generations += 1
+        who, name = owner(assignment.member_id, self._instance), self.process.name
+        now, keys = group._machine.assignment or assignment, self._keys(assignment)
+        self._history.told(self._group_id, now.generation, who, name, self._keys(now))
+        self._reads |= self._history.reads(name, keys)
+        token = assignment.fencing_token
+        for key in keys:
+            self._history.take(key, assignment.member_id, assignment.generation, name, token)
+
+    def _keys(self, assignment: Assignment) -> list[Key]:
+        return [Key(self._group_id, key.topic, key.partition) for key in assignment.partitions]
 
     async def revoked(self, group: Any, assignment: Assignment) -> None:
-        """In good order."""
+        keys, name = self._keys(assignment), self.process.name
+        for key in keys:
+            self._history.revoking(key, name)
         if self._rng.random() < 0.3:  # a user's own clean-up takes a while
             await asyncio.sleep(0.05 * self._rng.random())
-        machine = group._machine
-        if self._cooperative and machine.state is not State.CLOSING:
-            now = machine.assignment
-            kept = {key.partition for key in now.partitions} if now is not None else set()
-            mine = [key.partition for key in assignment.partitions]
-            self._owned.stays(self._group_id, [p for p in mine if p in kept], assignment.member_id)
-            if now is not None:
-                for partition in mine:
-                    self._owned.moves(
-                        self._group_id, partition, assignment.member_id, now.generation
-                    )
-        for key in assignment.partitions:
-            self._owned.drop(self._group_id, key.partition, self.process.name, "revoked")
+        how = "left" if group._machine.state is State.CLOSING else "revoked"
+        for key in keys:
+            self._history.drop(key, name, how)
 
     def lost(self, group: Any, assignment: Assignment) -> None:
-        """Fenced."""
-        for key in assignment.partitions:
-            self._owned.drop(self._group_id, key.partition, self.process.name, "lost")
+        for key in self._keys(assignment):
+            self._history.drop(key, self.process.name, "lost")
 
     # ---- the work
 
     async def _work(self, p: muster.Partition) -> None:
-        place = (self._group_id, p.id)
-        promises, shard = self._checker.promises, self._checker.shard
+        key, log = Key(self._group_id, *p.key), self._history.log
+        shard = self._checker.shard
         value = p.committed or 0
-        promises.read(place, self._before[p.id], value)
+        log.end(self._reads.pop(key), Outcome.OK, value=-1 if p.committed is None else value)
         shard.counts.reads += 1
         while not self._over:
             await p.resumed()
             if self.process.is_unheard:
-                shard.violated("H-worked-after-sleep", group=place[0], partition=place[1])
+                shard.violated("H-worked-after-sleep", group=key.group, partition=key.partition)
             await asyncio.sleep(self._rng.expovariate(1 / THINK_S))
             if self._world.scenario.operated and value > 1 and self._rng.random() < BACK:
                 if not await self._go_back(p, value):
                     break
                 continue
             value += 1
-            token = promises.attempt(place, value)
-            zombie = self._owned.is_fenced(*place, p.member_id, self.process.name)
+            name, member_id, generation = self.process.name, p.member_id, self.generation
+            number = self._history.began(
+                name, "commit", key, value, member_id=member_id, numbered=True
+            )
+            outcome, error = Outcome.UNKNOWN, ""
             try:
                 result = await self._group.commit({p.key: value})
             except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
                 value -= 1  # refused, or unknown: the same again
-                continue
             except (IllegalGeneration, UnknownMemberId, GroupClosed):
                 break  # it is about to be told
-            if p.key in result.superseded:
-                shard.violated("H-superseded", group=place[0], partition=place[1], value=value)
-                continue
-            promises.acknowledged(place, value, token)
-            self._owned.acknowledged(*place, self.process.name, sent_as_zombie=zombie)
-            shard.counts.acked += 1
+            else:
+                outcome = Outcome.OK if p.key in result.acknowledged else Outcome.UNKNOWN
+                error = SUPERSEDED if p.key in result.superseded else ""
+                shard.counts.acked += outcome is Outcome.OK
+            finally:
+                # Commits of one member queue, and are sent under what it has by then.
+                generation = max(generation, self.generation)
+                log.end(number, outcome, error=error, generation=generation)
         await asyncio.Event().wait()
 
     async def _go_back(self, p: muster.Partition, value: int) -> bool:
@@ -480,19 +471,21 @@ class Bystander:
         groups = [group]
         if self._reads % 2 == 0:
             groups += [g for s, g in self._members.group_ids() if s == shard and g != group]
-        promises = self._members.checkers[shard].promises
+        history = self._members.checkers[shard].history
         keys = [TopicPartition(self._members.topic, p) for p in range(self._members.partitions)]
-        before = {(g, key): promises.reading((g, key.partition)) for g in groups for key in keys}
+        began = history.reads("bystander", [Key(g, *key) for g in groups for key in keys])
         try:
             if self._reads % 2 == 0:
                 caller = client._opened().caller
                 found = await many_groups.read(caller, groups, keys, REQUEST_MS)
             else:
                 committed = await client.committed(group, keys)
-                found = {group: {key: committed.offset(key) or 0 for key in keys}}
+                found = {group: {key: committed.offset(key) for key in keys}}
         except (RequestTimedOut, CoordinatorNotAvailable):
             return
         for g, offsets in found.items():
             for key in keys:
-                promises.read((g, key.partition), before[g, key], offsets[key])
+                value = offsets[key]
+                value = -1 if value is None else value
+                history.log.end(began[Key(g, *key)], Outcome.OK, value=value)
         self._members.checkers[shard].shard.counts.reads += 1

@@ -1,11 +1,11 @@
 """A person with the SDK at a terminal: alters settings, kicks, resets offsets, grows topics.
 
-All through the shipped client and frontend, over the faulty network. What it is told is held
-against what the log did since it asked (answer_ledger.py).
+All through the shipped client and frontend, over the faulty network. What it is told is judged as
+in real runs (group_history.py), kicks by the log (answer_ledger.py).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from muster.client import Client
 from muster.errors import (
@@ -16,8 +16,10 @@ from muster.errors import (
     UnknownTopicOrPartition,
 )
 from muster.types import TopicPartition
+from musterd.chaos.history import Key, Operated, Outcome
 from musterd.chaos.sim.actors.sdk_members import Fleet, Process, group_in
 from musterd.chaos.sim.checks.answer_ledger import Ledger
+from musterd.chaos.sim.checks.group_history import GroupHistory
 from musterd.coordinator.machine.decide.config import (
     INITIAL_DELAY_MS,
     MAX_SIZE,
@@ -53,6 +55,7 @@ class SdkOperator:
         self._rng = members.world.rng
         self.process = Process(members.world, members.net, "terminal")
         self._topics = 0
+        self._log = members.checkers[0].history.log
 
     def start(self) -> None:
         """Begin."""
@@ -87,18 +90,35 @@ class SdkOperator:
         luck = self._rng.random()
         wanted = {name: self._rng.randint(*SETTINGS[name])} if luck < 0.6 else {}
         removed = [name] if luck >= 0.8 else []
-        since = self._ledger(shard).seen
+        began_ns = self._log.now_ns()
+        changed = wanted | dict.fromkeys(removed, -1)
         try:
             told = await client.alter_group_settings(group, wanted, removed=removed)
         except UNKNOWN:
+            self._operated("set", group, began_ns, changed, Outcome.UNKNOWN)
             return
         own = {key: one.value for key, one in told.items() if one.overridden}
-        self._ledger(shard).settings_told(group, since, own)
+        self._operated("set", group, began_ns, changed)
+        self._operated("setting", group, began_ns, {key: own.get(key, -1) for key in SETTINGS})
         for key, value in wanted.items():
             if own.get(key) != value:
                 self._ledger(shard).shard.violated(
                     "H-setting-not-taken", group=group, setting=key, wanted=value, told=own
                 )
+
+    def _operated(
+        self,
+        what: str,
+        subject: str,
+        began_ns: int,
+        values: Mapping[str, int],
+        outcome: Outcome = Outcome.OK,
+    ) -> None:
+        """A call is over; it had one of these values for each name."""
+        now_ns = self._log.now_ns()
+        for name, value in values.items():
+            told = Operated("terminal", what, subject, began_ns, now_ns, outcome, name, value)
+            self._log.record(told)
 
     # ---- members
 
@@ -124,29 +144,32 @@ class SdkOperator:
         """To anywhere, forward or back; then, mostly, a strict read of all."""
         shard = self._rng.randrange(self._world.scenario.shards)
         group = group_in("reset", shard, self._world.scenario.shards)
-        ledger, partition = self._ledger(shard), self._rng.randrange(3)
+        history, partition = self._members.checkers[shard].history, self._rng.randrange(3)
         key, wanted = TopicPartition(self._members.topic, partition), self._rng.randrange(1_000)
-        since = ledger.seen
+        number = history.began("terminal", "reset", Key(group, *key), wanted)
         try:
             result = await client.commit_offsets(group, {key: wanted})
         except (*UNKNOWN, *TO_BE_MADE):
+            self._log.end(number, Outcome.UNKNOWN)
             return
         if key in result.superseded:
-            ledger.shard.violated("H-superseded", group=group, partition=partition, value=wanted)
-        ledger.reset_told((group, *key), since, wanted)
+            history.shard.violated("H-superseded", group=group, partition=partition, value=wanted)
+        self._log.end(number, Outcome.OK)
+        history.shard.counts.reset += 1
         if self._rng.random() < 0.8:
-            await self._read(client, ledger, group)
+            await self._read(client, history, group)
 
-    async def _read(self, client: Client, ledger: Ledger, group: str) -> None:
+    async def _read(self, client: Client, history: GroupHistory, group: str) -> None:
         keys = [TopicPartition(self._members.topic, partition) for partition in range(3)]
-        since = ledger.seen
+        began = history.reads("terminal", [Key(group, *key) for key in keys])
         try:
             committed = await client.committed(group, keys)
         except UNKNOWN:
             return
         for key in keys:
             value = committed.offset(key)
-            ledger.offset_told((group, *key), since, -1 if value is None else value)
+            value = -1 if value is None else value
+            self._log.end(began[Key(group, *key)], Outcome.OK, value=value)
 
     # ---- topics
 
@@ -166,6 +189,7 @@ class SdkOperator:
             call = client.add_partitions(name, wanted)
         else:
             return
+        began_ns = self._log.now_ns()
         try:
             topic = await call
         except (*UNKNOWN, *TO_BE_MADE):
@@ -175,4 +199,5 @@ class SdkOperator:
             return
         if name == self._members.topic:
             self._members.partitions = max(topic.partitions, self._members.partitions)
-        self._ledger(0).topic_told(topic.name, topic.partitions)
+        self._operated("grow", topic.name, began_ns, {"": topic.partitions})
+        self._ledger(0).shard.counts.grown += 1

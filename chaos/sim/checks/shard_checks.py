@@ -3,7 +3,8 @@
 The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
 client. A violation is kept once per kind and subject; kinds that start with H lose or diverge
 committed data, S means that one more crash would, A that somebody was not served who had to be, L
-that the shard did not come to rest, X that something raised.
+that the shard did not come to rest, X that something raised. What clients saw is judged by the
+checkers of chaos/check (group_history.py), under the names of their invariants, I1 to I17.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from typing import Protocol
 
 from musterd.raft.contract import Role
 
-SUBJECT = ("shard", "group", "topic", "partition")
+SUBJECT = ("shard", "group", "topic", "partition", "of")
 """Facts that say what a violation is about; the others say how it came."""
 
 VIOLATIONS_MAX = 50
@@ -161,9 +162,11 @@ class ShardChecker:
 
     def violated(self, kind: str, **facts: object) -> None:
         """Keep the first violation of each kind and subject."""
-        facts["shard"] = self.shard
-        one = Violation(kind, round(self.now, 4), facts)
-        known = any((v.kind, v.about) == (kind, one.about) for v in self.violations)
+        self.keep(Violation(kind, round(self.now, 4), {**facts, "shard": self.shard}))
+
+    def keep(self, one: Violation) -> None:
+        """The same, of one that was found later."""
+        known = any((v.kind, v.about) == (one.kind, one.about) for v in self.violations)
         if not known and len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(one)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from musterd.chaos.sim.checks.answer_ledger import Ledger
-from musterd.chaos.sim.checks.deletion_checks import Promises
+from musterd.chaos.sim.checks.group_history import GroupHistory
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.rpc import endpoint
-from musterd.coordinator.machine.events import GenerationFormed, MemberReplaced
+from musterd.coordinator.machine.events import MemberReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.assembly import Assembly
 from musterd.coordinator.runtime.growth import StateLimits
@@ -31,32 +31,9 @@ class GroupsChecker:
     """What members are promised, over all groups of one shard (docs/chaos.md, What is promised)."""
 
     shard: ShardChecker
-    promises: Promises
+    history: GroupHistory
     ledger: Ledger
     watches: list[Watch] = field(default_factory=list)
-    _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
-    _formed_at: dict[str, dict[int, int]] = field(default_factory=dict)
-    _owners: dict[tuple[str, int, int], str] = field(default_factory=dict)
-
-    def formed(self, index: int, event: GenerationFormed) -> None:
-        """inv-I3: generations rise, and no number ever names two sets of members."""
-        key = (event.group_id, event.generation)
-        known = self._formed.setdefault(key, event.member_ids)
-        if known != event.member_ids:
-            self.shard.violated("H-generation-used-twice", group=key[0], generation=key[1])
-        order = self._formed_at.setdefault(event.group_id, {})
-        order[index] = event.generation
-        wrong = [
-            g for i, g in order.items() if (i < index) != (g < event.generation) and i != index
-        ]
-        if wrong:
-            self.shard.violated("H-generation-went-back", group=key[0], generation=key[1])
-
-    def owns(self, group: str, generation: int, partition: int, member: str) -> None:
-        """inv-I4: in one generation a partition has one owner, a static one by its instance id."""
-        known = self._owners.setdefault((group, generation, partition), member)
-        if known != member:
-            self.shard.violated("H-two-owners", group=group, partition=partition)
 
 
 class WatchedShard:
@@ -110,10 +87,7 @@ class WatchedShard:
         for watch in self._checker.watches:
             watch(self._who[0], self.inner, index, entry, results)
         for event in events:
-            if isinstance(event, GenerationFormed):
-                self._checker.formed(index, event)
-            elif isinstance(event, MemberReplaced):
-                self._checker.shard.counts.replaced += 1
+            self._checker.shard.counts.replaced += isinstance(event, MemberReplaced)
 
 
 def joins_at(now_s: float, node: int) -> Joins:

@@ -17,7 +17,8 @@ _LOST = (
 _NOT_DURABLE = ("S-commit-without-durable-majority",)
 """Nothing is lost yet: that takes several crashes amid one sync, which no seed has."""
 
-_OFFSET_LOST = ("H-offset-lost",)
+_OFFSET_LOST = ("I1", "I2")
+_FENCED = ("I6",)
 _EXPIRED = ("H-member-expired", "H-session-ended", "H-member-lost")
 _DISRUPTED = ("A-leader-disrupted",)
 _STATE_DIFFERS = ("H-reloaded-state-diverged", "H-state-machine-divergence")
@@ -61,17 +62,17 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "growth_unchecked": ("A-state-above-limit",),
     "work_uncounted": _DISRUPTED,
     # The group machine.
-    "generation_fence": _OFFSET_LOST,
+    "generation_fence": (*_OFFSET_LOST, *_FENCED),
     "commit_seq": _OFFSET_LOST,
-    "static_fence": _OFFSET_LOST,
-    "generation_token": ("H-token-shared",),
-    "kept_token": ("H-token-shared",),
-    "generation_floor": ("H-generation-used-twice", "H-generation-went-back"),
-    "deletion": ("H-deleted-came-back",),
+    "static_fence": (*_OFFSET_LOST, *_FENCED),
+    "generation_token": ("I5",),
+    "kept_token": ("I5",),
+    "generation_floor": ("I3",),
+    "deletion": ("I2",),
     "retention": ("H-expired-early",),
     "unsorted_deletion": ("H-events-diverged",),
     "unsorted_history": _STATE_DIFFERS,
-    "silent_setting": ("H-setting-lost", "H-setting-not-taken"),
+    "silent_setting": ("H-setting-lost", "H-setting-not-taken", "I17"),
     "forward_only": ("H-offset-fell",),
     "timer_generation": ("H-timer-acted-early",),
     "join_dedupe": ("H-joined-twice",),
@@ -87,9 +88,9 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "doubtless": ("H-worked-after-sleep",),
     "mass_break": _EXPIRED,
     # The SDK, and what only the SDK shows.
-    "eager_keeps": ("H-owners-overlap", "H-two-owners"),
-    "cooperative_gives_all": ("H-revoked-what-stays", "H-revoked-in-vain"),
-    "withheld": ("H-owners-overlap", "H-two-owners"),
-    "zombie_fence": ("H-zombie-committed",),
+    "eager_keeps": ("I4",),
+    "cooperative_gives_all": ("I9",),
+    "withheld": ("I4",),
+    "zombie_fence": _FENCED,
 }
 """By build, the kinds that count: the violation of any of them catches it."""

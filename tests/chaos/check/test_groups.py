@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from musterd.chaos.check import cooperative, fences, generations, owned_again, owners, tokens
-from musterd.chaos.history import FaultSpan, Key, Outcome
+from musterd.chaos.history import FaultSpan, Key, Outcome, Removal, StaleJoin
 from tests.chaos.check.made import (
     KEY,
     OTHER,
@@ -522,3 +522,28 @@ def test_an_eager_group_is_not_looked_at_and_too_little_is_not_passed():
     little = cooperative.check(cooperating(owns("a", 1, 0, 5), owns("a", 3, 6, None)))
     assert not little.passed
     assert "1 revoked partitions cannot be judged" in little.note
+
+
+# -- what only simulated runs know
+
+
+def test_who_the_log_has_removed_is_a_zombie_and_may_not_commit():
+    """inv-I4 allows the overlap, inv-I6 no commit that was sent while it was removed."""
+    owned = [owns("a", 1, 0, 8), owns("b", 2, 5, 9)]
+    for span, passes in (((4, None), True), ((6, None), False), ((3, 4), False)):
+        from_s, until_s = span
+        removal = Removal("g", "a", from_s * S, until_s and until_s * S)
+        assert owners.check(history(ownerships=owned, removals=[removal])).passed is passes
+        sent = commit(7, 5, 6, member_id="a", generation=1)
+        found = tokens.check(history(sent, removals=[removal])).violations
+        assert [one.what.endswith("of a, which had been removed") for one in found] == [True] * (
+            span == (4, None)
+        )
+
+
+@pytest.mark.parametrize(("generation", "passes"), [(2, True), (3, False)])
+def test_a_join_that_came_again_excuses_the_overlap_that_it_brought_about(generation, passes):
+    """inv-I4: of that owner, and by that generation alone."""
+    owned = [owns("a", 1, 0, 8), owns("b", 2, 5, 9)]
+    made = history(ownerships=owned, stale_joins=[StaleJoin(KEY, "a", generation)])
+    assert owners.check(made).passed is passes

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from musterd.chaos import check
 from musterd.chaos.mutants import __main__ as mutants_main
 from musterd.chaos.mutants.__main__ import layers
 from musterd.chaos.mutants.build import Build
@@ -92,7 +93,8 @@ def test_what_else_a_build_breaks_does_not_catch_it(monkeypatch: pytest.MonkeyPa
 def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
     """A name that no check uses would catch nothing, and nobody would see that."""
     own = Path(build_promises.__file__)
-    files = [one for one in own.parents[1].rglob("*.py") if one.name != own.name]
+    folders = (own.parents[1], Path(check.__file__).parent)
+    files = [one for folder in folders for one in folder.rglob("*.py") if one.name != own.name]
     source = "".join(one.read_text("utf-8") for one in files)
     assert set(PROMISES) == set(MUTANTS)
     assert all(PROMISES.values())

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from musterd.chaos.sim.checks.ownership_checks import Ownerships
+from musterd.chaos.history import Key, Outcome
+from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.node import SimNode
 from musterd.chaos.sim.engine.wal import Op, cut, encode, recover
@@ -18,10 +19,12 @@ from musterd.chaos.sim.scenarios import SCENARIOS
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER
 from musterd.chaos.sim.simulation import Simulation
 from musterd.coordinator.machine.events import (
+    Ending,
     Event,
     GenerationFormed,
     MemberJoined,
     MemberRemoved,
+    OffsetRemoved,
     RemovalCause,
 )
 from musterd.coordinator.machine.shard_state import CommandResult
@@ -79,109 +82,70 @@ def test_one_seed_is_one_run_whatever_the_hash_seed() -> None:
     assert len(runs[0].splitlines()) > 500
 
 
-# ---- the checker
+# ---- what is written down
 
 
-def _owners(*events: Event) -> tuple[ShardChecker, Ownerships]:
-    checker = ShardChecker(0, 3)
-    owners = Ownerships(checker)
-    _apply(owners, 1, *events)
-    return checker, owners
+def _history(*events: Event) -> GroupHistory:
+    history = GroupHistory(ShardChecker(0, 3), recorder(lambda: 0.0))
+    _apply(history, 1, *events)
+    return history
 
 
-def _apply(owners: Ownerships, index: int, *events: Event) -> None:
+def _apply(history: GroupHistory, index: int, *events: Event) -> None:
     result = CommandResult(None, events, None, ())  # type: ignore[arg-type]
-    owners.watch(0, None, index, None, (result,))  # type: ignore[arg-type]
+    history.watch(0, None, index, None, (result,))  # type: ignore[arg-type]
 
 
-def _removed(member: str) -> MemberRemoved:
-    return MemberRemoved("g", member, RemovalCause.SESSION_EXPIRED, "", 0)
+def _joined(member: str, instance: str = "") -> MemberJoined:
+    return MemberJoined("g", member, "", "", 1, 1, "", (), (), 1, instance)
 
 
-def _kinds(checker: ShardChecker) -> list[str]:
-    return [one.kind for one in checker.violations]
+REMOVED = MemberRemoved("g", "a", RemovalCause.SESSION_EXPIRED, "", 0)
 
 
-def test_two_owners_that_the_group_counts_are_noticed() -> None:
-    """inv-I4: whatever their generations, and not where the first has let go."""
-    checker, owners = _owners()
-    owners.take("g", 0, "a", 1, "p1", 1)
-    owners.take("g", 1, "a", 1, "p1", 1)
-    owners.drop("g", 1, "p1", "revoked")
-    owners.take("g", 1, "b", 2, "p2", 2)
-    assert _kinds(checker) == []
-    owners.take("g", 0, "b", 2, "p2", 2)
-    assert _kinds(checker) == ["H-owners-overlap"]
-
-
-def test_two_processes_that_had_one_token_are_noticed() -> None:
-    """inv-I5: also where the first is long gone, and in one generation."""
-    checker, owners = _owners()
-    owners.take("g", 0, "a", 1, "p1", 1)
-    owners.take("g", 1, "a", 1, "p1", 1)
-    owners.drop_all("p1", "died")
-    owners.take("g", 0, "b", 1, "p2", 2)
-    assert _kinds(checker) == []
-    owners.take("g", 1, "b", 1, "p2", 1)
-    assert _kinds(checker) == ["H-token-shared"]
-
-
-def test_a_token_of_a_later_generation_that_is_smaller_is_noticed() -> None:
-    """inv-I5: in whatever order the processes hear of them."""
-    checker, owners = _owners()
-    owners.take("g", 0, "b", 2, "p2", 3)
-    owners.drop_all("p2", "died")
-    owners.take("g", 0, "a", 1, "p1", 2)
-    owners.drop_all("p1", "died")
-    assert _kinds(checker) == []
-    owners.take("g", 0, "c", 1, "p3", 4)
-    assert _kinds(checker) == ["H-token-fell"]
-
-
-@pytest.mark.parametrize("removed", ["a", "b"])
-def test_a_zombie_may_overlap_and_may_not_commit(removed: str) -> None:
-    """inv-I6: the one that the group removed, whether it was told first or last."""
-    checker, owners = _owners(_removed(removed))
-    owners.take("g", 0, "a", 1, "p1", 1)
-    owners.take("g", 0, "b", 2, "p2", 2)
-    assert _kinds(checker) == []
-    assert owners.is_removed("g", removed)
-    owners.acknowledged("g", 0, "p", sent_as_zombie=owners.is_removed("g", removed))
-    assert _kinds(checker) == ["H-zombie-committed"]
-
-
-def test_a_member_that_joins_again_is_no_zombie() -> None:
+def test_a_member_that_joins_again_is_removed_no_more() -> None:
     """Its first Join was repeated after its session: the same id is in the group again."""
-    joined = MemberJoined.__new__(MemberJoined)
-    object.__setattr__(joined, "group_id", "g")
-    object.__setattr__(joined, "member_id", "a")
-    _, owners = _owners(_removed("a"))
-    _apply(owners, 2, joined)
-    assert not owners.is_removed("g", "a")
-    _apply(owners, 1, _removed("a"))  # another node applies the older entry later
-    assert not owners.is_removed("g", "a")
+    history = _history(REMOVED)
+    _apply(history, 2, _joined("a"))
+    _apply(history, 1, REMOVED)  # another node applies the older entry later
+    _apply(history, 3, replace(REMOVED, member_id="b"))
+    history.finished()
+    back, gone = history.log.history().removals
+    assert (back.member_id, gone.member_id, gone.until_ns) == ("a", "b", None)
+    assert back.until_ns is not None
+    assert back.from_ns < back.until_ns < gone.from_ns
 
 
-def test_a_partition_that_comes_back_for_nothing_is_noticed() -> None:
-    """inv-I9: taken by one round and given back by the next, with the same members in both."""
-    for members, kinds in ((("a", "b"), ["H-revoked-in-vain"]), (("a",), [])):
-        formed = [
-            GenerationFormed("g", 1, 4, "range", "a", ("a", "b"), 0),
-            GenerationFormed("g", 2, 5, "range", "a", members, 0),
-        ]
-        checker, owners = _owners(*formed)
-        owners.moves("g", 0, "a", 4)
-        owners.take("g", 0, "a", 5, "p1", 5)
-        assert _kinds(checker) == kinds
+def test_a_generation_and_its_owners_are_named_alike() -> None:
+    """A static member by its instance id, whichever process it is."""
+    formed = GenerationFormed("g", 1, 4, "range", "a", ("a", "b"), 0)
+    history = _history(_joined("a"), _joined("b", "i"), formed)
+    history.take(Key("g", "t", 0), "b", 4, "p", 4)
+    written = history.log.history()
+    assert [one.members for one in written.generations] == [("a", "instance:i")]
+    assert [one.owner for one in written.ownerships] == ["instance:i"]
+
+
+def test_an_offset_that_expired_may_be_read_as_gone() -> None:
+    """And one that did not may not: inv-I1, inv-I2, inv-I13."""
+    key = Key("g", "t", 0)
+    for removed, kinds in (((OffsetRemoved("g", "t", 0, 7, Ending.EXPIRED),), set()), ((), ALL)):
+        history = _history()
+        history.log.end(history.began("p", "commit", key, 7), Outcome.OK)
+        _apply(history, 2, *removed)
+        history.log.end(history.reads("p", [key])[key], Outcome.OK, value=-1)
+        assert {one.kind for one in judge(history.log)} == kinds
+
+
+ALL = {"I1", "I2", "I13"}
 
 
 def test_what_nobody_owns_is_named() -> None:
     """inv-I8: nobody's, and what two processes own."""
-    _, owners = _owners(_removed("a"))
-    owners.take("g", 0, "a", 1, "p1", 1)
-    owners.take("g", 1, "a", 1, "p1", 1)
-    owners.take("g", 1, "b", 2, "p2", 2)
-    assert owners.unowned({"g": 3}) == [("g", 1), ("g", 2)]
+    history, keys = _history(), [Key("g", "t", partition) for partition in range(3)]
+    for key, member in ((keys[0], "a"), (keys[1], "a"), (keys[1], "b")):
+        history.take(key, member, 1, f"p{member}", 1)
+    assert history.unowned(keys) == keys[1:]
 
 
 # ---- the disk

@@ -102,10 +102,7 @@ def test_a_commit_that_goes_forward_only_and_falls_is_noticed() -> None:
 
 
 def _joined(member_id: str) -> MemberJoined:
-    joined = MemberJoined.__new__(MemberJoined)
-    object.__setattr__(joined, "group_id", "g")
-    object.__setattr__(joined, "member_id", member_id)
-    return joined
+    return MemberJoined("g", member_id, "", "", 1, 1, "", (), (), 1)
 
 
 def _join(member_id: str) -> JoinGroup:
@@ -132,20 +129,6 @@ def test_a_kick_that_was_acknowledged_and_not_done_is_noticed() -> None:
     _apply(ledger, _join(""), Done(), gone)
     ledger.kick_told("g", "m", 1)
     assert ledger.shard.violations == []
-
-
-def test_what_a_client_is_told_was_so_since_it_asked() -> None:
-    """Settings and offsets: what stood when it asked, or anything that came later."""
-    ledger = _ledger()
-    ledger._offsets_at["g", "t", 0] = [(1, 10), (3, 30), (5, 20)]
-    for told in (30, 20):
-        ledger.offset_told(("g", "t", 0), 4, told)
-    assert ledger.shard.violations == []
-    ledger.offset_told(("g", "t", 0), 4, 10)
-    assert [one.kind for one in ledger.shard.violations] == ["H-reset-lost"]
-    ledger.settings_told("g", 0, {})
-    ledger.settings_told("g", 0, {MAX_SIZE: 60})
-    assert [one.kind for one in ledger.shard.violations] == ["H-reset-lost", "H-setting-lost"]
 
 
 @pytest.mark.parametrize(("by_the_log", "found"), [(6, []), (4, ["H-topic-refused"])])

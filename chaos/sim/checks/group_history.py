@@ -1,0 +1,196 @@
+"""What a run's clients saw and its groups' logs say, written down for the checkers of chaos/check.
+
+It is the history that the processes of a real run leave, in memory and on virtual time, and with
+what only a simulator knows: every generation, every removal and every expiry as the log has them,
+and which owners a group overlooks for a Join that came late a second time (stale_joins.py).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from musterd.chaos.check import check_all
+from musterd.chaos.history import Generation, Key, Outcome, Ownership, Removal, StaleJoin
+from musterd.chaos.merging import MemoryRecorder
+from musterd.chaos.sim.checks.shard_checks import ShardChecker, Violation
+from musterd.chaos.sim.checks.stale_joins import StaleJoins
+from musterd.coordinator.machine.events import (
+    Ending,
+    GenerationFormed,
+    GroupDeleted,
+    MemberJoined,
+    MemberRemoved,
+    MemberReplaced,
+    OffsetRemoved,
+)
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.shard import Shard
+
+NS = 1e9
+
+
+def recorder(now_s: Callable[[], float]) -> MemoryRecorder:
+    """What a whole run writes down, on its virtual time."""
+    return MemoryRecorder(lambda: round(now_s() * NS))
+
+
+def judge(log: MemoryRecorder) -> Iterator[Violation]:
+    """What the checkers of real runs say of this one."""
+    ended_ns = log.now_ns()
+    log.fact("began_ns", 0)
+    for verdict in check_all(log.history()):
+        for one in verdict.violations:
+            at_ns = ended_ns if one.at_ns is None else one.at_ns
+            facts: dict[str, object] = {"of": one.what.partition(": ")[0], "what": one.what}
+            yield Violation(one.invariant, round(at_ns / NS, 4), facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One partition in the hands of one process."""
+
+    number: int
+    """The recorder's."""
+    member_id: str
+    generation: int
+    """In which it was given."""
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """Of one shard's groups."""
+
+    shard: ShardChecker
+    log: MemoryRecorder
+    stale: StaleJoins = field(default_factory=StaleJoins)
+    attempted: dict[Key, int] = field(default_factory=dict)
+    """The greatest value that anybody tried to commit."""
+    _held: dict[Key, dict[str, Holding]] = field(default_factory=dict)
+    """By process."""
+    _removed: dict[tuple[str, str], int] = field(default_factory=dict)
+    _instances: dict[tuple[str, str], str] = field(default_factory=dict)
+    _seen: int = 0
+
+    # ---- what clients say
+
+    def began(self, client: str, kind: str, key: Key, value: int, **known: object) -> int:
+        """A write is sent; returns the number by which it is ended."""
+        self.attempted[key] = max(value, self.attempted.get(key, 0))
+        return self.log.invoke(client, kind, key, value=value, **known)  # type: ignore[arg-type]
+
+    def reads(self, client: str, keys: list[Key]) -> dict[Key, int]:
+        """A strict read begins; returns a number for each key."""
+        return {key: self.log.invoke(client, "read", key) for key in keys}
+
+    def take(self, key: Key, member_id: str, generation: int, who: str, token: int) -> None:
+        """A process is told that it owns a partition."""
+        instance = self._instances.get((key.group, member_id), "")
+        number = self.log.owns(who, key, member_id, generation, instance, token)
+        mine = Holding(number, member_id, generation)
+        held = self._held.setdefault(key, {})
+        for process, other in held.items():
+            if process != who and not (self._is_removed(key, other) or self._is_removed(key, mine)):
+                earlier, later = sorted((mine, other), key=lambda one: one.generation)
+                self._excuse(key, earlier, later)
+        held[who] = mine
+
+    def _is_removed(self, key: Key, one: Holding) -> bool:
+        return (key.group, one.member_id) in self._removed
+
+    def _excuse(self, key: Key, earlier: Holding, later: Holding) -> None:
+        span = earlier.generation, later.generation
+        if self.stale.excuse(key.group, earlier.member_id, *span):
+            self.shard.counts.stale_join += 1
+            self.log.record(StaleJoin(key, earlier.member_id, later.generation))
+
+    def revoking(self, key: Key, who: str) -> None:
+        """It is asked to let go of it."""
+        self.log.revoking(self._held[key][who].number)
+
+    def drop(self, key: Key, who: str, how: str) -> None:
+        """It has let go of it. Dropping what it does not own changes nothing."""
+        one = self._held.get(key, {}).pop(who, None)
+        if one is not None:
+            self.log.released(one.number, how)
+
+    def died(self, who: str) -> None:
+        """The process was killed."""
+        self.log.died(who)
+        for held in self._held.values():
+            held.pop(who, None)
+
+    def told(self, group: str, generation: int, owner: str, who: str, keys: list[Key]) -> None:
+        """A member is told of its generation, and of all that it owns in it."""
+        at_ns, mine = self.log.now_ns(), tuple(keys)
+        self.log.record(
+            Generation(group, generation, (owner,), at_ns, who, whole=False, assigned=mine)
+        )
+
+    def unowned(self, keys: list[Key]) -> list[Key]:
+        """Partitions that nobody owns, or more than one does."""
+        return [key for key in keys if len(self._held.get(key, {})) != 1]
+
+    # ---- what the group says
+
+    def watch(
+        self,
+        _node: int,
+        _shard: Shard,
+        index: int,
+        _entry: Entry,
+        results: tuple[CommandResult, ...],
+    ) -> None:
+        """A node has applied an entry; the first one that does counts."""
+        if index <= self._seen:
+            return
+        self._seen = index
+        for result in results:
+            self.stale.applied(result)
+            for event in result.events:
+                match event:
+                    case MemberJoined():  # a first Join that is repeated brings the same id again
+                        self._joins(event.group_id, event.member_id, event.group_instance_id)
+                    case MemberRemoved():
+                        self._leaves(event.group_id, event.member_id)
+                    case MemberReplaced():
+                        self._leaves(event.group_id, event.replaced_id)
+                        self._joins(event.group_id, event.member_id, event.group_instance_id)
+                    case GenerationFormed():
+                        self._forms(event)
+                    case OffsetRemoved(ending=Ending.EXPIRED):
+                        key = Key(event.group_id, event.topic, event.partition)
+                        number = self.log.invoke("retention", "delete", key, value=-1)
+                        self.log.end(number, Outcome.OK)
+                    case GroupDeleted():
+                        self._deleted(event.group_id)
+                    case _:
+                        pass
+
+    def _joins(self, group: str, member_id: str, instance: str) -> None:
+        self._instances[group, member_id] = instance
+        since_ns = self._removed.pop((group, member_id), None)
+        if since_ns is not None:
+            self.log.record(Removal(group, member_id, since_ns, self.log.now_ns()))
+
+    def _leaves(self, group: str, member_id: str) -> None:
+        self._removed.setdefault((group, member_id), self.log.now_ns())
+
+    def _deleted(self, group: str) -> None:
+        """A group without members was deleted: whoever still works in it is a zombie."""
+        for key, held in self._held.items():
+            for one in held.values() if key.group == group else ():
+                self._leaves(group, one.member_id)
+
+    def _forms(self, event: GenerationFormed) -> None:
+        group, at_ns = event.group_id, self.log.now_ns()
+        names = tuple(owner(one, self._instances.get((group, one), "")) for one in event.member_ids)
+        self.log.record(Generation(group, event.generation, names, at_ns, "log", whole=True))
+
+    def finished(self) -> None:
+        """Nothing comes any more."""
+        for (group, member_id), since_ns in self._removed.items():
+            self.log.record(Removal(group, member_id, since_ns))
+
+
+def owner(member_id: str, instance: str) -> str:
+    """Who owns partitions, as histories name it."""
+    return Ownership("", Key("", "", 0), member_id, 0, 0, None, instance_id=instance).owner
