@@ -18,13 +18,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import IO, Any
 
 from musterd.coordinator.host import die_with, tied_command
+from musterd.coordinator.node.loopback import ClusterError
 
 Message = dict[str, Any]
 
 _LINE_BYTES_MAX = 256 * 1024 * 1024
 
 
-class ChildError(Exception):
+class ChildError(ClusterError):
     """A child ended, or did not answer in time."""
 
 

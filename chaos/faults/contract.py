@@ -13,7 +13,7 @@ be called at any time, twice, and after an `inject` that failed half-way; it end
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
@@ -27,6 +27,7 @@ HEAL_S_MAX = 60.0
 LOOK_S_MAX = 5.0
 """A node's page may be late, a process just be gone."""
 POLL_S = 0.1
+UNTIL_POLL_S = 0.05
 
 
 class FaultError(ClusterError):
@@ -112,6 +113,12 @@ class Fault(ABC):
             self.mend(world, self.hit[-1])
             self.hit.pop()
 
+    def hit_one(self, world: World, rng: Random) -> int:
+        """Draw the one running node that is hit."""
+        node_id = one_of(world, world.running(), rng)
+        self.hit = [node_id]
+        return node_id
+
     def mend(self, world: World, node_id: int) -> None:
         """Undo what was done to one node; by default start it where it does not run."""
         world.start_if_down(node_id)
@@ -164,6 +171,16 @@ class Watched(Fault):
 
     def saw(self, real: bool, what: str) -> None:
         self.effect, self.unreal = (what, "") if real else ("", what)
+
+
+def until(holds: Callable[[], bool], timeout_s: float) -> bool:
+    """Poll a condition; False where it does not come true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(UNTIL_POLL_S)
+    return True
 
 
 def one_of(world: World, nodes: Sequence[int], rng: Random) -> int:

@@ -12,7 +12,16 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, Watched, fault, one_of
+from musterd.chaos.faults.contract import (
+    Fault,
+    FaultError,
+    Group,
+    Injected,
+    Watched,
+    fault,
+    one_of,
+    until,
+)
 from musterd.chaos.faults.disk import last_words
 from musterd.chaos.world import damage, process_state
 from musterd.chaos.world.damage import DamageError, Part
@@ -150,8 +159,7 @@ class FlippedByte(_Damaged):
     title = "one bit of a file of one node is flipped: log, data, manifest or mark"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
+        node_id = self.hit_one(world, rng)
         world.kill(node_id)
         parts = list(Part)
         rng.shuffle(parts)
@@ -171,8 +179,7 @@ class WholeDiskLost(_Damaged):
     title = "one node loses all its data, and is replaced"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
+        node_id = self.hit_one(world, rng)
         world.kill(node_id)
         world.wipe(node_id)
         return self.injected("wiped")
@@ -193,10 +200,9 @@ class _Forgetful(_Damaged, Watched):
         Facts: `heard`, whether the others have noted for sure what is then forgotten; `losses`, how
         often they learnt of the loss.
         """
-        node_id = one_of(world, world.running(), rng)
+        node_id = self.hit_one(world, rng)
         node = world.nodes[node_id]
         copy = node.data_dir.with_name(f"{node.data_dir.name}.copy")
-        self.hit = [node_id]
         before = _losses(world, node_id)
         try:
             self._copy(world, node_id, copy)
@@ -208,7 +214,8 @@ class _Forgetful(_Damaged, Watched):
         finally:
             shutil.rmtree(copy, ignore_errors=True)
         injected = self._start_on(world, node_id, "its directory", self.how)
-        losses = self._noticed(world, node_id, before)
+        until(lambda: _losses(world, node_id) > before, NOTICED_S_MAX)
+        losses = _losses(world, node_id) - before
         outcome, code = "silent", None
         if self.facts["outcome"] != outcome:  # since they have noticed
             outcome, code = self._outcome(world, node_id)
@@ -217,13 +224,6 @@ class _Forgetful(_Damaged, Watched):
         self.facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
         self.saw(losses > 0, f"others noticed the loss {losses} times; then: {outcome}")
         return injected
-
-    @staticmethod
-    def _noticed(world: World, node_id: int, before: int) -> int:
-        deadline = time.monotonic() + NOTICED_S_MAX
-        while (losses := _losses(world, node_id) - before) <= 0 and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        return losses
 
     def mend(self, world: World, node_id: int) -> None:
         """A new store would hide that it does not come back by itself."""
@@ -259,11 +259,8 @@ class LostSynced(_Forgetful):
 
 def _await_stopped(pid: int) -> None:
     """Raises FaultError where a thread does not stop in `STOPPED_S_MAX`."""
-    deadline = time.monotonic() + STOPPED_S_MAX
-    while not process_state.stopped(pid):
-        if time.monotonic() > deadline:
-            raise FaultError(f"process {pid} did not stop")
-        time.sleep(POLL_S)
+    if not until(lambda: process_state.stopped(pid), STOPPED_S_MAX):
+        raise FaultError(f"process {pid} did not stop")
 
 
 def _lacks(world: World, node_id: int) -> str:
@@ -272,17 +269,16 @@ def _lacks(world: World, node_id: int) -> str:
     for other, view in world.views().items():
         for state in view.shard_states if other != node_id else ():
             wanted[state.shard] = max(wanted.get(state.shard, 0), state.commit_index)
-    deadline = time.monotonic() + WHOLE_S_MAX
-    while True:
+
+    def lacking() -> list[int]:
         own = world.describe(node_id)
         states = () if own is None else own.shard_states
         applied = {state.shard: state.applied_index for state in states}
-        lacking = [shard for shard, index in wanted.items() if applied.get(shard, 0) < index]
-        if not lacking:
-            return ""
-        if time.monotonic() > deadline:
-            return f"it lacks entries of shards {sorted(lacking)}"
-        time.sleep(POLL_S)
+        return sorted(shard for shard, index in wanted.items() if applied.get(shard, 0) < index)
+
+    if until(lambda: not lacking(), WHOLE_S_MAX):
+        return ""
+    return f"it lacks entries of shards {lacking()}"
 
 
 def _losses(world: World, node_id: int) -> int:

@@ -133,7 +133,7 @@ class LostUnsynced(_PowerLoss):
     weight = 2.0
 
     def inject(self, world: World, rng: Random) -> Injected:
-        return self.power_off(world, [one_of(world, world.running(), rng)])
+        return self.power_off(world, [self.hit_one(world, rng)])
 
 
 @fault
@@ -188,8 +188,7 @@ class Eio(_Dead):
         Facts: `node`, `refuses_ns` (from when on nothing may be acknowledged by this node that was
         asked later), `ended_ns` and `exit_code` (null while it runs), `message`.
         """
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
+        node_id = self.hit_one(world, rng)
         world.equipped(LoopDisks).refuse([node_id])
         self.facts |= {"node": node_id, "refuses_ns": time.monotonic_ns()}
         code = wait_end(world, node_id, NOTICE_S)
@@ -216,8 +215,7 @@ class DiskFull(DiskFault, Watched):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill it. Facts: `node`, and after heal `exit_code` (null where it ran on)."""
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
+        node_id = self.hit_one(world, rng)
         taken = world.equipped(LoopDisks).fill(node_id)
         self.facts |= {"node": node_id, "exit_code": None}
         return self.injected(f"{taken} bytes were free")
@@ -456,7 +454,7 @@ class DiskHang(DiskFault, Watched):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Freeze the file system; it thaws by itself after `HANG_S_MAX`."""
-        self.hit = [one_of(world, world.running(), rng)]
+        self.hit_one(world, rng)
         world.equipped(LoopDisks).freeze(self.hit, HANG_S_MAX)
         return self.injected("writes hang")
 

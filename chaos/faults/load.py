@@ -7,7 +7,7 @@ from typing import ClassVar
 import grpc
 
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
-from musterd.chaos.child import Child, ChildError, Message, ask_all, close_all
+from musterd.chaos.child import Child, Message, ask_all, close_all
 from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault
 from musterd.chaos.faults.crowd import GROUP_SIZE, MEMBERS_S_MAX
 from musterd.chaos.world.world import World
@@ -42,7 +42,7 @@ class _Crowd(Watched):
         self._answers: list[Message] = []
 
     def _begin(self, world: World, rng: Random, what: Message, processes: int = 1) -> Injected:
-        """Start them, and wait until something came of it. Raises FaultError where nothing does.
+        """Start them, and wait until something came of it. Raises ChildError where nothing does.
 
         Facts: `clients`.
         """
@@ -55,17 +55,14 @@ class _Crowd(Watched):
             "topic": TOPIC,
             **what,
         }
-        try:
-            for number in range(processes):
-                own = {**config, "process": number, "processes": processes}
-                self._clients.append(
-                    Child("musterd.chaos.faults.crowd", own, wrap=world.client_command)
-                )
-            for one in self._clients:
-                one.ready(timeout_s=ANSWER_S_MAX)
-            self._answers = ask_all(self._clients, "begin", MEMBERS_S_MAX + ANSWER_S_MAX)
-        except ChildError as error:
-            raise FaultError(f"{self.kind}: {error}") from error
+        for number in range(processes):
+            own = {**config, "process": number, "processes": processes}
+            self._clients.append(
+                Child("musterd.chaos.faults.crowd", own, wrap=world.client_command)
+            )
+        for one in self._clients:
+            one.ready(timeout_s=ANSWER_S_MAX)
+        self._answers = ask_all(self._clients, "begin", MEMBERS_S_MAX + ANSWER_S_MAX)
         hit = tuple(node_place(one) for one in world.running())
         detail = ", ".join(f"{v} {k}" for k, v in what.items())
         return Injected(hit, detail, facts={"clients": len(self._answers)})

@@ -26,6 +26,7 @@ ELSEWHERE = {
     errors_pb2.UNKNOWN_TOPIC_OR_PARTITION,
 }
 """Whoever says so is to be asked again, or another."""
+TAKEN = {int(errors_pb2.NONE)}
 
 
 class OwnGroup:
@@ -45,36 +46,28 @@ class OwnGroup:
 
     def commit(self, offset: int, partitions: Iterable[int] = (0,), metadata: str = "") -> None:
         """The same offset of some partitions. Raises FaultError where nobody takes it."""
+        commit = self._commit(offset, partitions, metadata)
+        if self._told(commit, lambda codes: codes == TAKEN) != TAKEN:
+            raise FaultError(f"nobody took a commit of {self.name} in {DONE_S_MAX:.0f} s")
+
+    def told(self, offset: int, partition: int) -> set[int]:
+        """What its coordinator says to a commit of one partition: error codes; empty: nobody."""
+        return self._told(self._commit(offset, [partition]))
+
+    def _commit(
+        self, offset: int, partitions: Iterable[int], metadata: str = ""
+    ) -> Callable[[int], set[int]]:
         request = group_pb2.OffsetCommitRequest(group_id=self.name, generation=-1)
         for partition in partitions:
             request.partitions.add(
                 topic=TOPIC, partition=partition, offset=offset, metadata=metadata
             )
 
-        def taken(node_id: int) -> bool:
-            answer = self._world.groups(node_id).OffsetCommit(request, timeout=CALL_S)
-            return answer.status.code == errors_pb2.NONE and all(
-                one.status.code == errors_pb2.NONE for one in answer.partitions
-            )
-
-        for node_id in self._asked():
-            try:
-                if taken(node_id):
-                    return
-            except grpc.RpcError:
-                continue
-        raise FaultError(f"nobody took a commit of {self.name} in {DONE_S_MAX:.0f} s")
-
-    def told(self, offset: int, partition: int) -> set[int]:
-        """What its coordinator says to a commit of one partition: error codes; empty: nobody."""
-        request = group_pb2.OffsetCommitRequest(group_id=self.name, generation=-1)
-        request.partitions.add(topic=TOPIC, partition=partition, offset=offset)
-
         def codes(node_id: int) -> set[int]:
             answer = self._world.groups(node_id).OffsetCommit(request, timeout=CALL_S)
             return {int(answer.status.code), *(int(one.status.code) for one in answer.partitions)}
 
-        return self._told(codes)
+        return codes
 
     def delete(self) -> set[int]:
         """The same of its deletion; NONE where it is gone, as after a call that timed out."""
@@ -85,13 +78,17 @@ class OwnGroup:
             return {int(one.status.code) for one in answer.results}
 
         told = self._told(codes)
-        return {int(errors_pb2.NONE)} if told == {int(errors_pb2.GROUP_ID_NOT_FOUND)} else told
+        return TAKEN if told == {int(errors_pb2.GROUP_ID_NOT_FOUND)} else told
 
-    def _told(self, codes: Callable[[int], set[int]]) -> set[int]:
-        """What a node says that is not to be asked again; empty: nobody."""
+    def _told(
+        self,
+        codes: Callable[[int], set[int]],
+        final: Callable[[set[int]], bool] = lambda codes: not codes & ELSEWHERE,
+    ) -> set[int]:
+        """What a node says for good; empty: nobody."""
         for node_id in self._asked():
             with contextlib.suppress(grpc.RpcError):
-                if not (told := codes(node_id)) & ELSEWHERE:
+                if final(told := codes(node_id)):
                     return told
         return set()
 

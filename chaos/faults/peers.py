@@ -3,7 +3,7 @@
 import time
 from random import Random
 
-from musterd.chaos.child import Child, ChildError
+from musterd.chaos.child import Child
 from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault, one_of
 from musterd.chaos.faults.network import Shaped, both_ways, name_of
 from musterd.chaos.faults.own_group import METADATA_BYTES_MAX, PARTITIONS, OwnGroup
@@ -56,8 +56,6 @@ class Garbage(Watched):
                     raise FaultError(f"node {target} keeps a {lane} on which it read {kind}")
             else:
                 self.saw(True, f"{len(tries)} connections taken, and ended over garbage")
-        except ChildError as error:
-            raise FaultError(str(error)) from error
         finally:
             impostor.close()
         if world.nodes[target].process is not process or not world.nodes[target].running:

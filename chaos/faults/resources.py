@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from musterd.chaos.child import Child
-from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault, one_of
+from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault
 from musterd.chaos.faults.disk import SETTLE_S, last_words, wait_end
 from musterd.chaos.faults.load import deleted
 from musterd.chaos.world import process_state
@@ -72,8 +72,7 @@ class CpuStarvation(_ResourceFault):
     needs = frozenset({"cpu_limit"})
 
     def inject(self, world: World, rng: Random) -> Injected:
-        node_id, share = one_of(world, world.running(), rng), round(rng.uniform(*CPU_SHARES), 3)
-        self.hit = [node_id]
+        node_id, share = self.hit_one(world, rng), round(rng.uniform(*CPU_SHARES), 3)
         cpu = world.equipped(CpuLimit)
         self._since["throttled"] = cpu.throttled(node_id)
         cpu.limit(node_id, share)
@@ -128,8 +127,7 @@ class MemoryShort(_ResourceFault):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the limit. Facts after heal: `limit_reached`, `oom_kills`, `exit_code`."""
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
+        node_id = self.hit_one(world, rng)
         memory = world.equipped(MemoryLimit)
         self._since["oom_kills"] = memory.killed(node_id)
         self._since["limit_reached"] = memory.reached(node_id)
@@ -158,8 +156,7 @@ class OutOfFiles(_ResourceFault):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Limit, then connect. Facts after heal: `exit_code`."""
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
+        node_id = self.hit_one(world, rng)
         pid = world.nodes[node_id].pid
         self._most = count = limits.open_files(pid) + SPARE_FILES
         self._limited = (pid, limits.limit_open_files(pid, count))
@@ -209,8 +206,7 @@ class UnreadAnswers(_ResourceFault):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Ask. Facts after heal: `refused`, `rise_bytes`."""
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
+        node_id = self.hit_one(world, rng)
         self._pid = world.nodes[node_id].pid
         self._since["refused"] = _untaken(world, node_id)
         _forget_peak(self._pid)

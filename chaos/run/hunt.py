@@ -21,8 +21,7 @@ from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
 from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
 from musterd.chaos.run.judgement import RunRequest, judge
-from musterd.chaos.run.machine import describe
-from musterd.chaos.run.result import Judgement, RunResult
+from musterd.chaos.run.result import Judgement, RunResult, this_machine
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
@@ -150,7 +149,7 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
                 command=["python", "-m", "musterd.chaos.mutants", build],
                 nodes=drill.nodes,
                 shards=cluster.shards,
-                machine=describe(cluster.network, cluster.disk),
+                machine=this_machine(cluster.network, cluster.disk),
                 own=True,
                 skipped={},
             )

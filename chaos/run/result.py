@@ -5,6 +5,8 @@ with the history files; durations are ms or s as named. A figure that was not me
 absent, never 0.
 """
 
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import ClassVar
 
 import pydantic
 
-from musterd.chaos.build import Build
+from musterd.chaos.build import Build, version
 
 VERSION = 1
 FILE = "run.json"
@@ -305,3 +307,34 @@ def read(folder: Path) -> RunResult:
     if result.version != VERSION:
         raise ResultError(f"{path} is of version {result.version}, not {VERSION}")
     return result
+
+
+def this_machine(network: str, disk: Path | None) -> Machine:
+    """`disk`: a folder on the nodes' disk; None: not known."""
+    return Machine(
+        cpu=_cpu(),
+        cores=os.cpu_count() or 1,
+        memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        muster=version() or "not installed",
+        network=network,
+        disk="not known" if disk is None else _disk(disk),
+    )
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _disk(folder: Path) -> str:
+    best = ("", "not known")
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        device, where, kind, *_ = line.split(" ")
+        inside = folder.resolve().is_relative_to(where)
+        if inside and len(where) >= len(best[0]):
+            best = (where, f"{kind} on {device}")
+    return best[1]

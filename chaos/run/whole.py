@@ -12,8 +12,7 @@ from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
 from musterd.chaos.run.conductor import Conductor, prepare
 from musterd.chaos.run.judgement import RunRequest, judge
-from musterd.chaos.run.machine import describe
-from musterd.chaos.run.result import RunResult
+from musterd.chaos.run.result import RunResult, this_machine
 from musterd.chaos.run.schedule import Schedule, ScheduleError
 from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import make_view
@@ -71,7 +70,7 @@ def run_whole(
                 command=command,
                 nodes=len(cluster.nodes),
                 shards=cluster.shards,
-                machine=describe(cluster.network, cluster.disk),
+                machine=this_machine(cluster.network, cluster.disk),
                 own=cluster.own,
                 skipped=cluster.skipped(),
                 build=built,

@@ -199,7 +199,7 @@ def _tried() -> str:
             if not trial.dead(0):
                 return "a disk takes writes after its power was cut (EXT4_IOC_SHUTDOWN)"
             trial.remount([0])
-        except (KeeperClientError, OSError) as error:
+        except (ClusterError, OSError) as error:
             return f"disks of their own cannot be had here: {error}"
         finally:
             with contextlib.suppress(KeeperClientError):  # what matters was said

@@ -12,7 +12,7 @@ CLOSE_S_MAX = 60.0
 
 
 class KeeperClientError(ClusterError):
-    """The keeper could not do what it was told, or left something behind."""
+    """The keeper left something behind."""
 
 
 class KeeperClient:
@@ -27,11 +27,8 @@ class KeeperClient:
         return Path(f"/proc/{self._started().pid}/root")
 
     def ask(self, verb: str, **fields: object) -> dict[str, object]:
-        """Tell it to do something. Raises KeeperClientError where it cannot."""
-        try:
-            return self._started().ask(verb, VERB_S_MAX, **fields)
-        except ChildError as error:
-            raise KeeperClientError(str(error)) from error
+        """Tell it to do something. Raises ChildError where it cannot."""
+        return self._started().ask(verb, VERB_S_MAX, **fields)
 
     def adopt(self, cgroup: Path, lift: Mapping[Path, str]) -> None:
         """Have a control group removed when the run ends, however it ends.
@@ -61,8 +58,8 @@ class KeeperClient:
             keeper = Child("musterd.chaos.world.equipment.keeper", {}, wrap=lambda argv: argv)
             try:
                 keeper.ready()
-            except ChildError as error:
+            except ChildError:
                 keeper.close()
-                raise KeeperClientError(str(error)) from error
+                raise
             self._keeper = keeper
         return self._keeper

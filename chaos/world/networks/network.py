@@ -124,13 +124,13 @@ class ChildNetwork(Network):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def launch(self, module: str, given: Message) -> Message:
-        """Start the child; returns what it said when it was ready. Raises ClusterError."""
+        """Start the child; returns what it said when it was ready. Raises ChildError."""
         self._child = Child(module, given)
         try:
             return self._child.ready(_READY_S)
-        except ChildError as error:
+        except ChildError:
             self.close()
-            raise ClusterError(str(error)) from error
+            raise
 
     def close(self) -> None:
         child, self._child = self._child, None
@@ -176,14 +176,14 @@ class ChildNetwork(Network):
     def _ask(self, verb: str, **fields: object) -> Message:
         try:
             return self._open_child().ask(verb, _ANSWER_S, **fields)
-        except ChildRefusedError as error:
-            raise ClusterError(str(error)) from error
-        except ChildError as error:
+        except ChildRefusedError:
+            raise
+        except ChildError:
             # A late answer would be taken for that of the next question.
             if self._child is not None:
                 self._child.close()
                 self._child = None
-            raise ClusterError(str(error)) from error
+            raise
 
     def _open_child(self) -> Child:
         if self._child is None:

@@ -4,7 +4,6 @@ from typing import Self
 
 from musterd.chaos.child import Child, ChildError
 from musterd.chaos.world.world import World
-from musterd.coordinator.node.loopback import ClusterError
 
 _READY_S, _ANSWER_S = 30.0, 10.0
 
@@ -19,7 +18,7 @@ class ReplayProxy:
     def __init__(
         self, world: World, percent: float, delay_ms: tuple[float, float], seed: int = 0
     ) -> None:
-        """Start it: so many requests are sent again, so much later. Raises ClusterError."""
+        """Start it: so many requests are sent again, so much later. Raises ChildError."""
         ports = world.network.proxy_ports(len(world.nodes))
         nodes = dict(zip(world.endpoints, ports, strict=True))
         self.endpoints = list(nodes.values())
@@ -28,9 +27,9 @@ class ReplayProxy:
         self.child = Child("musterd.chaos.world.networks.replayer", given, world.client_command)
         try:
             self.child.ready(_READY_S)
-        except ChildError as error:
+        except ChildError:
             self.close()
-            raise ClusterError(str(error)) from error
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -40,10 +39,7 @@ class ReplayProxy:
 
     def counts(self) -> dict[str, int]:
         """`METHOD passed | copied | not_copied`, `METHOD copy CODE` -> how many."""
-        try:
-            found: dict[str, int] = self.child.ask("counts", _ANSWER_S)["counts"]
-        except ChildError as error:
-            raise ClusterError(str(error)) from error
+        found: dict[str, int] = self.child.ask("counts", _ANSWER_S)["counts"]
         return found
 
     def close(self) -> None:

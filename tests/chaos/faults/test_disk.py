@@ -15,9 +15,10 @@ from typing import cast
 
 import pytest
 
+from musterd.chaos.child import ChildError
 from musterd.chaos.faults.disk import PowerLossAll
 from musterd.chaos.world.equipment.disk import LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient, KeeperClientError
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -169,7 +170,7 @@ def test_a_disk_in_use_cannot_be_mounted_again(disks, tmp_path, monkeypatch) -> 
     """An error that says so, and no disk that seems to be back."""
     with (tmp_path / "node-0/file").open("wb"):
         disks.cut([0])
-        with pytest.raises(KeeperClientError, match="busy"):
+        with pytest.raises(ChildError, match="busy"):
             disks.remount([0])
     disks.remount([0])
 

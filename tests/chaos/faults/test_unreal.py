@@ -293,7 +293,7 @@ class Forgetful:
 @pytest.mark.parametrize("losses", [2, 0])
 def test_a_loss_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, kind, tmp_path, monkeypatch):
     """What was lost is told by the others; a new store would hide that it does not come back."""
-    monkeypatch.setattr(damage, "one_of", lambda *_: 1)
+    monkeypatch.setattr(contract, "one_of", lambda *_: 1)
     monkeypatch.setattr(damage.process_state, "stopped", lambda pid: pid == 7)
     monkeypatch.setattr(damage, "NOTICED_S_MAX", 0.05)
     monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
@@ -307,7 +307,7 @@ def test_a_loss_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, kind, tmp_
 
 def test_a_node_that_serves_and_does_not_get_what_it_lacks_is_behind(tmp_path, monkeypatch):
     """The others believe that it has it: it is told so, and by which shard."""
-    monkeypatch.setattr(damage, "one_of", lambda *_: 1)
+    monkeypatch.setattr(contract, "one_of", lambda *_: 1)
     monkeypatch.setattr(damage.process_state, "stopped", lambda pid: pid == 7)
     monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
     monkeypatch.setattr(damage, "WHOLE_S_MAX", 0.05)
