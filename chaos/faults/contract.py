@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import ClusterError, node_place
@@ -56,7 +56,7 @@ class Injected:
     """One line for people."""
     minority: tuple[int, ...] = ()
     """Running nodes that cannot reach a majority while the fault lasts (for inv-I15)."""
-    facts: Mapping[str, object] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     """What checkers need to know, JSON values only."""
 
 
@@ -87,7 +87,7 @@ class Fault(ABC):
     def __init__(self) -> None:
         self.hit: list[int] = []
         """Nodes that it broke and has not mended yet."""
-        self.facts: dict[str, object] = {}
+        self.facts: dict[str, Any] = {}
         """What checkers need to know; complete once `heal` has returned."""
         self.effect = ""
         """After `heal`: what was seen of it, for people; "" where nothing is looked for."""

@@ -229,7 +229,7 @@ class UnreadAnswers(_ResourceFault):
             self._client.close()
             self._client = None
         rise_bytes = self.facts.get("rise_bytes", 0)
-        if hit and isinstance(rise_bytes, int) and rise_bytes > DEAF_RISE_MAX_BYTES:
+        if hit and rise_bytes > DEAF_RISE_MAX_BYTES:
             raise FaultError(f"{node_place(hit[0])} took {rise_bytes} bytes for what nobody reads")
 
     def look(self, world: World) -> Sight:

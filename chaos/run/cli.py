@@ -16,7 +16,6 @@ from musterd.chaos.world.networks.choice import Wanted
 
 if TYPE_CHECKING:
     from musterd.chaos.run.result import FaultClass, RunResult, Spread
-    from musterd.chaos.run.schedule import Schedule
     from musterd.chaos.run.target_cluster import TargetCluster
 
 SCHEMA = "muster.chaos.run/v1"
@@ -79,6 +78,7 @@ def run(
 ) -> None:
     """Break a cluster under load, and check what it promised; exits 0 only if all of it held."""
     from musterd.chaos.run.schedule import Schedule, ScheduleError, read  # noqa: PLC0415  # grpc is slow
+    from musterd.chaos.run.whole import run_whole  # noqa: PLC0415
     from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
 
     _check(nodes, network, fault or [], workload or [], on_fault, bootstrap)
@@ -90,7 +90,19 @@ def run(
         seed = random.SystemRandom().getrandbits(32) if seed is None else seed
         wanted = network or Wanted.AUTO
         cluster = _target_cluster(nodes or NODES, seed, fault or [], wanted, bootstrap, on_fault)
-        result, folder = _run(cluster, given, seed, minutes, workload or [], to, many)
+        started = datetime.now(UTC)
+        folder = to or Path(f"muster-chaos-{started:%Y%m%d-%H%M%S}")
+        result = run_whole(
+            cluster,
+            folder.resolve(),
+            started=started,
+            command=["muster", *sys.argv[1:]],
+            seed=seed,
+            minutes=minutes,
+            given=given,
+            workloads=workload or [],
+            many=many,
+        )
     except (ClusterError, ScheduleError, FileExistsError) as error:
         raise CommandError(
             str(error), next_step="`muster chaos run --help`", exit_code=ExitCode.ERROR
@@ -155,33 +167,6 @@ def _target_cluster(
     choice = choose_network(network, seed)
     sys.stderr.write(f"network: {choice.reason}\n")
     return OwnWorld(nodes, choice.network, faults, seed)
-
-
-def _run(
-    cluster: "TargetCluster",
-    given: "Schedule | None",
-    seed: int,
-    minutes: float,
-    workloads: list[str],
-    to: Path | None,
-    many: int,
-) -> "tuple[RunResult, Path]":
-    from musterd.chaos.run.whole import run_whole  # noqa: PLC0415
-
-    started = datetime.now(UTC)
-    folder = to or Path(f"muster-chaos-{started:%Y%m%d-%H%M%S}")
-    result = run_whole(
-        cluster,
-        folder.resolve(),
-        started=started,
-        command=["muster", *sys.argv[1:]],
-        seed=seed,
-        minutes=minutes,
-        given=given,
-        workloads=workloads,
-        many=many,
-    )
-    return result, folder
 
 
 # ---- what is shown

@@ -1,6 +1,6 @@
 """Plays one run: a cluster, the workloads on it, one fault after the other, then quiet and an end.
 
-It only writes down; `judging` reads what was written and says what it means. So a run that broke
+It only writes down; `judgement` reads what was written and says what it means. So a run that broke
 off, or was interrupted, is judged by what there is.
 """
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from musterd.chaos.history import FaultSpan, Side
 from musterd.chaos.recording import SUFFIX, Recorder
@@ -176,7 +177,7 @@ class Conductor:
         )
         self.played.faults.append(fault)
         minority: tuple[int, ...] = ()
-        facts: Mapping[str, object] = {}
+        facts: Mapping[str, Any] = {}
         cut_ns = 0
         try:
             done = self.cluster.inject(step.kind, step.seed)
@@ -210,7 +211,7 @@ class Conductor:
         self._settle(self.pace.settle_s)
         fault.settled_ns = time.monotonic_ns()
 
-    def _heal(self, fault: FaultRun, facts: Mapping[str, object]) -> None:
+    def _heal(self, fault: FaultRun, facts: Mapping[str, Any]) -> None:
         healed = self.cluster.heal()
         if fault.injected:
             fault.detail = "; ".join(filter(None, (fault.detail, healed.effect)))

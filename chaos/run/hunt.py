@@ -21,7 +21,7 @@ from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
 from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
 from musterd.chaos.run.judgement import RunRequest, judge
-from musterd.chaos.run.result import Judgement, RunResult, this_machine
+from musterd.chaos.run.result import Judgement, RunResult
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
@@ -143,16 +143,8 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
             made = drill.work(
                 Setting("muster-hunt", "muster-hunt", drill.nodes, cluster.shards, folder)
             )
-            request = RunRequest(
-                started=datetime.now(UTC),
-                seed=seed,
-                command=["python", "-m", "musterd.chaos.mutants", build],
-                nodes=drill.nodes,
-                shards=cluster.shards,
-                machine=this_machine(cluster.network, cluster.disk),
-                own=True,
-                skipped={},
-            )
+            command = ["python", "-m", "musterd.chaos.mutants", build]
+            request = RunRequest.of(cluster, datetime.now(UTC), seed, command)
             pace = replace(BROKEN_PACE if build else PACE, quiet_s=drill.quiet_s)
             played = Conductor(cluster, made, schedule, folder, seed, _Silent(), pace).play()
         finally:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from musterd.chaos.build import Build
 from musterd.chaos.check import check_all
@@ -35,8 +35,10 @@ from musterd.chaos.run.result import (
     RunResult,
     SkippedFault,
     Spread,
+    this_machine,
 )
 from musterd.chaos.run.schedule import Schedule
+from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.workload_counts import count, largest, workloads_of
 from musterd.chaos.verdict import Verdict
 from musterd.chaos.workloads.catalog import Plan
@@ -72,6 +74,13 @@ class RunRequest:
     build: Build | None = None
     notes: Sequence[str] = ()
     """What is known to be missing before it begins."""
+
+    @classmethod
+    def of(cls, cluster: TargetCluster, started: datetime, seed: int, command: list[str]) -> Self:
+        """On this cluster, which is open."""
+        machine = this_machine(cluster.network, cluster.disk)
+        nodes, own, skipped = len(cluster.nodes), cluster.own, cluster.skipped()
+        return cls(started, seed, command, nodes, cluster.shards, machine, own, skipped)
 
 
 def judge(

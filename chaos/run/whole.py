@@ -3,6 +3,7 @@
 import secrets
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
 from musterd.chaos.run.conductor import Conductor, prepare
 from musterd.chaos.run.judgement import RunRequest, judge
-from musterd.chaos.run.result import RunResult, this_machine
+from musterd.chaos.run.result import RunResult
 from musterd.chaos.run.schedule import Schedule, ScheduleError
 from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import make_view
@@ -64,17 +65,8 @@ def run_whole(
                 many_groups=many,
             )
             made = plan(wanted, setting)
-            request = RunRequest(
-                started=started,
-                seed=seed,
-                command=command,
-                nodes=len(cluster.nodes),
-                shards=cluster.shards,
-                machine=this_machine(cluster.network, cluster.disk),
-                own=cluster.own,
-                skipped=cluster.skipped(),
-                build=built,
-                notes=notes,
+            request = replace(
+                RunRequest.of(cluster, started, seed, command), build=built, notes=notes
             )
             played = Conductor(cluster, made, steps, folder, seed, view).play()
             interrupts.finishing()
