@@ -1,7 +1,7 @@
 """The node's core loop as a plain object: deliver, tick, persist, send, reply.
 
 No sockets, no asyncio and no clock of its own, so the simulator runs it as it is. Whoever owns it
-calls `receive` for frames, `timer` now and then, `turn` whenever `wake` was called, and gives it a
+calls `receive` for frames, `timer` now and then, `turn` whenever `on_wake` says so, and gives it a
 `Link` to send through (docs/adr/0001-one-loop.md). Everything happens on one thread.
 """
 
@@ -59,11 +59,12 @@ class Driver:
         clock: Callable[[], float],
         rng: Random,
         settings: RaftSettings | None = None,
+        client_endpoint: str = "",
     ) -> None:
         """Open `store` and check it; raises CorruptStoreError or IdentityError.
 
         `machines(shard)` gives each shard's state machine; it is loaded by `start`. `clock` is
-        monotonic seconds greater than 0.
+        monotonic seconds greater than 0. `client_endpoint` is told to the peers.
         """
         self.store = store
         self.clock = clock
@@ -74,11 +75,10 @@ class Driver:
         self.book = PeerBook(store, self.identity)
         self.stats = DriverStats()
         self.participants: list[Participant] = []
-        self.wake: Callable[[], None] = _sleep
-        """Called when a turn is wanted; the owner schedules one, however often it is called."""
+        self._told_to_wake: Callable[[], None] = _sleep
         self.urgent = False
         """The turn that is wanted serves an election: whoever gives turns shall not delay it."""
-        self.client_endpoint = ""
+        self._client_endpoint = client_endpoint
         self.draining = False
         self.rooms = DiskRoom()
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
@@ -123,6 +123,14 @@ class Driver:
     def _seconds(self, milliseconds: int) -> float:
         return milliseconds / SECOND_MS
 
+    def on_wake(self, wake: Callable[[], None]) -> None:
+        """From now on `wake()` is called whenever a turn is wanted, however often; give one."""
+        self._told_to_wake = wake
+
+    def wake(self) -> None:
+        """Ask for a turn."""
+        self._told_to_wake()
+
     def start(self) -> None:
         """Load all state machines and set the first election deadlines."""
         pysyncobj_pin.use_clock(self.clock)
@@ -166,7 +174,7 @@ class Driver:
 
     def _wake(self) -> None:
         if not self._in_turn:
-            self.wake()
+            self._told_to_wake()
 
     def budget(self, node: int) -> PeerBudget:
         """Bytes in flight to a peer."""
@@ -188,7 +196,7 @@ class Driver:
     def hello(self, lane: "pb.Lane.ValueType") -> pb.Hello:
         """What this node says first on a connection."""
         return hello.make_hello(
-            self.identity, self.book, self.store, self.client_endpoint, lane, self.run_id
+            self.identity, self.book, self.store, self._client_endpoint, lane, self.run_id
         )
 
     def sender(self) -> codec.Sender:
@@ -664,7 +672,7 @@ class Driver:
         """Before a stop: refuse proposals and hand all leadership over; watch `led()`."""
         self.draining = True
         for replica in self.replicas.values():
-            replica.draining = True
+            replica.drain()
         self._hand_over_all()
 
     def _hand_over_all(self) -> None:

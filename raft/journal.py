@@ -71,10 +71,8 @@ class Journal(PySyncObjJournal):
         self._cuts = 0
         self._term_epoch = 0
         self._cut_epoch = 0
-        self.trim_floor: int | None = None
-        """While a snapshot travels: keep entries above this index."""
-        self.export_floor: int | None = None
-        """While an exporter follows: keep entries above this index, so far as its share goes."""
+        self._snapshot_floor: int | None = None
+        self._export_floor: int | None = None
         self._load()
 
     # What is where.
@@ -229,10 +227,10 @@ class Journal(PySyncObjJournal):
         """
         floor = applied
         limit = self._settings.log_disk_bytes
-        if self.trim_floor is not None and self._bytes < self._settings.snapshot_log_bytes:
-            floor = min(applied, self.trim_floor)
-        if self.export_floor is not None and self._bytes < limit + self._settings.export_lag_bytes:
-            floor = min(floor, self.export_floor)
+        if self._snapshot_floor is not None and self._bytes < self._settings.snapshot_log_bytes:
+            floor = min(applied, self._snapshot_floor)
+        if self._export_floor is not None and self._bytes < limit + self._settings.export_lag_bytes:
+            floor = min(floor, self._export_floor)
         first = self._first
         while self._steps and self._bytes > limit and self._steps[0][0] < floor:
             end, size = self._steps.popleft()
@@ -248,6 +246,20 @@ class Journal(PySyncObjJournal):
         surplus = first - self._tail_first
         if surplus > 0:
             self._drop_tail_front(surplus)
+
+    def keep_for_snapshots(self, above: int | None) -> None:
+        """Let `trim` keep what is above the index of a snapshot that travels; None: none does.
+
+        It is kept while the log is shorter than `snapshot_log_bytes`.
+        """
+        self._snapshot_floor = above
+
+    def keep_for_exporter(self, above: int | None) -> None:
+        """Let `trim` keep what is above the index that an exporter has; None: nobody exports.
+
+        It is kept up to `export_lag_bytes` beyond the log's own limit.
+        """
+        self._export_floor = above
 
     def set_hard_state(self, term: int, voted_for: int | None) -> None:
         """Keep term and vote: thesis section 3.8, Figure 3.1 "persistent state"."""

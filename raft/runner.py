@@ -39,7 +39,7 @@ class LoopRunner:
 
     def start(self) -> None:
         """From now on the driver runs."""
-        self._driver.wake = self.wake
+        self._driver.on_wake(self.wake)
         self._timer_due = self._loop.time()
         self._timer_handle = self._loop.call_soon(self._timer)
 
@@ -91,7 +91,7 @@ class LoopRunner:
 
     def stop(self) -> None:
         """No more turns: what the driver still has to keep is in the store's pending batch."""
-        self._driver.wake = _nothing
+        self._driver.on_wake(_nothing)
         self._driver.stop()
         for handle in (self._turn_handle, self._timer_handle):
             if handle is not None:

@@ -205,7 +205,7 @@ class Snapshots:
             pairs=store.scan(Family.STATE, *keys.state_range(self._shard, self.local_id)),
             progress_at=self._host.clock(),
         )
-        self._set_trim_floor()
+        self._keep_log()
         return True
 
     def chunks(self, node: int) -> Iterator[Message]:
@@ -284,7 +284,7 @@ class Snapshots:
         sending = self._sending.pop(node, None)
         if sending is not None:
             self._host.free_snapshot_slot()
-            self._set_trim_floor()
+            self._keep_log()
 
     def cancel_all(self) -> None:
         """Leadership is over."""
@@ -292,9 +292,9 @@ class Snapshots:
             self.cancel(node)
         self._refused_at.clear()
 
-    def _set_trim_floor(self) -> None:
+    def _keep_log(self) -> None:
         indexes = [sending.entry[1] for sending in self._sending.values()]
-        self._journal.trim_floor = min(indexes) if indexes else None
+        self._journal.keep_for_snapshots(min(indexes) if indexes else None)
 
     # The follower's end.
 

@@ -141,8 +141,14 @@ def open_node(
         retention=retention,
         limits=limits,
     )
-    driver = Driver(store, lambda number: wrap(assembly.shards[number]), link, CLOCK, rng)
-    driver.client_endpoint = endpoint
+    driver = Driver(
+        store,
+        lambda number: wrap(assembly.shards[number]),
+        link,
+        CLOCK,
+        rng,
+        client_endpoint=endpoint,
+    )
     assembly.attach(driver)
     for shard in assembly.shards:
         shard.on_reload.append(freeze_loaded)

@@ -370,7 +370,7 @@ class Node:
                 ):
                     shards = cursor.shards
             for number, replica in self.driver.replicas.items():
-                replica.journal.export_floor = shards.get(number)
+                replica.journal.keep_for_exporter(shards.get(number))
             await asyncio.sleep(EXPORT_POLL_S)
 
     # ---- ClusterView, of api/cluster_view.py

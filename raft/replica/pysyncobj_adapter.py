@@ -116,23 +116,16 @@ class Host(Protocol):
         ...
 
 
-class _Outbox(Transport):
+class _HostTransport(Transport):
     """What SyncObj believes is its network: queues at the host."""
 
-    def __init__(self) -> None:
+    def __init__(self, deliver: Callable[[Node, Message], None]) -> None:
         super().__init__(None, None, [])
-        self.deliver: Callable[[Node, Message], None] = _nowhere
+        self._deliver = deliver
 
     def send(self, node: Node, message: Message) -> bool:
-        self.deliver(node, message)
+        self._deliver(node, message)
         return True
-
-    def destroy(self) -> None:
-        self.deliver = _nowhere
-
-
-def _nowhere(_node: Node, _message: Message) -> None:
-    """SyncObj sends nothing while it is constructed."""
 
 
 _UNBINDING = frozenset(
@@ -172,7 +165,6 @@ class Core(SyncObj):
     _transfer_in_progress: bool = _private("_SyncObj__transferInProgress")
     _noop_index: int | None = _private("_SyncObj__noopIDx")
     _connected: set[PeerNode] = _private("_SyncObj__connectedNodes")
-    _outbox: _Outbox = _private("_SyncObj__transport")
     _needs_dump: bool = _private("_SyncObj__needLoadDumpFile")
     _serializer: Any = _private("_SyncObj__serializer")
 
@@ -191,9 +183,11 @@ class Core(SyncObj):
         self._needs_dump = False
         pysyncobj_pin.use_clock(host.clock)
         super().__init__(
-            self._me, self._peers, conf=_pysyncobj_conf(host.settings), transport=_Outbox()
+            self._me,
+            self._peers,
+            conf=_pysyncobj_conf(host.settings),
+            transport=_HostTransport(self._send_node),
         )
-        self._outbox.deliver = self._send_node
         self._base_log = journal
         self._term = journal.getCurrentTerm()
         self._voted_for = journal.getVotedForNodeId()

@@ -45,8 +45,7 @@ class Replica(Ticking):
 
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
         self._reach = Reach()
-        self.draining = False
-        """Set on shutdown: no new proposals, so that leadership can move."""
+        self._draining = False
         super().__init__(host, shard, journal, machine)
 
     # ReplicatedLog (raft/contract.py).
@@ -109,7 +108,7 @@ class Replica(Ticking):
         return (
             self._state == LEADER
             and self._promoted
-            and not self.draining
+            and not self._draining
             and self._transfer.target is None
         )
 
@@ -165,7 +164,7 @@ class Replica(Ticking):
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
         """Append `entry` at once; see the contract. The next tick sends it."""
-        unwilling = self.draining or self._rebuilding or self._transfer.target is not None
+        unwilling = self._draining or self._rebuilding or self._transfer.target is not None
         if self._state != LEADER or unwilling:
             done(NotLeader(self._hint()))
             return
@@ -301,6 +300,10 @@ class Replica(Ticking):
         self._pre_vote.forget(node)
         if self._state == CANDIDATE and node in self._votes_from:
             self._step_down(self._term)  # a vote that was counted is forgotten
+
+    def drain(self) -> None:
+        """The node will stop: from now on no proposals are taken, so that leadership can move."""
+        self._draining = True
 
     def lose(self) -> None:
         """This node's store lost what it had synced: it leads nothing more (raft/lives.py)."""

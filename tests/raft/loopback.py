@@ -40,8 +40,8 @@ class LoopbackNode:
             time.monotonic,
             Random(self.number),
             cluster.settings,
+            f"client-{self.number}:1",
         )
-        self.driver.client_endpoint = f"client-{self.number}:1"
         self.hub.attach(self.driver)
         self.driver.start()
         self.runner = LoopRunner(self.driver, cluster.fatal)

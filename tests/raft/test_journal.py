@@ -192,7 +192,7 @@ def test_the_front_is_trimmed_in_steps_and_never_beyond_what_is_applied():
 def test_a_travelling_snapshot_holds_the_log_back_but_not_for_ever():
     """A follower finds the log behind its snapshot; a stuck transfer does not fill the disk."""
     store, log = fresh(replace(TINY, snapshot_log_bytes=4000))
-    log.trim_floor = 5
+    log.keep_for_snapshots(5)
     fill(log, 40)
     store.write()
     log.trim(applied=41)

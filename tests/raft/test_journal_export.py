@@ -14,7 +14,7 @@ def _filled(floor, entries):
     store.mark_hard()
     store.write()
     log = Journal(store, 0, SETTINGS)
-    log.export_floor = floor
+    log.keep_for_exporter(floor)
     for index in range(log.last_index + 1, log.last_index + 1 + entries):
         log.add(bytes((KIND_COMMAND,)) + b"x" * 1_000, index, 1)
     log.trim(log.last_index)

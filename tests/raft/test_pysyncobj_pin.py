@@ -204,7 +204,7 @@ def test_what_runs_of_pysyncobj_is_what_is_listed() -> None:
 def test_the_transport_that_syncobj_knows_delivers_to_the_override() -> None:
     """The callback that SyncObj's constructor hands out is ours, should anything ever use it."""
     g = ReplicaGroup(Options())
-    callback = g.replica(0)._outbox._onMessageReceivedCallback
+    callback = g.replica(0)._SyncObj__transport._onMessageReceivedCallback
     assert callback.__func__ is Replica._SyncObj__onMessageReceived
 
 

@@ -15,7 +15,9 @@ class Driver:
     def __init__(self):
         self.turns = 0
         self.urgent = False
-        self.wake = None
+
+    def on_wake(self, wake):
+        self.wake = wake
 
     def turn(self):
         self.urgent = False

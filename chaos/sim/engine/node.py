@@ -179,9 +179,9 @@ class SimNode:
             self.clock,
             Random(self.world.rng.getrandbits(64)),
             self.world.settings,
+            endpoint(self.number),
         )
-        self.driver.wake = self._want_turn
-        self.driver.client_endpoint = endpoint(self.number)
+        self.driver.on_wake(self._want_turn)
         self.app.attach(self.driver)
         for shard, replica in self.driver.replicas.items():
             self._watch(shard, replica.journal)
