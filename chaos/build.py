@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
@@ -28,11 +29,8 @@ class Build:
     @property
     def named(self) -> str:
         """For people."""
-        if self.commit is None:
-            where = "no commit known"
-        else:
-            digits, dash, dirty = self.commit.partition("-")
-            where = f"commit {digits[:SHORT]}{dash}{dirty}"
+        digits, dash, dirty = (self.commit or "").partition("-")
+        where = f"commit {digits[:SHORT]}{dash}{dirty}" if digits else "no commit known"
         return f"muster {self.version or 'not installed'}, {where}"
 
     def differs(self, other: "Build") -> bool:
@@ -65,10 +63,9 @@ def read(told: object) -> Build | None:
 
 def version() -> str | None:
     """None: it is not installed."""
-    try:
+    with suppress(PackageNotFoundError):
         return version_of("muster-coordinator")
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def commit(file: Path) -> str | None:
@@ -81,16 +78,10 @@ def commit(file: Path) -> str | None:
 def _git(file: Path, *arguments: str) -> str | None:
     """What it prints; None where it fails. It locks nothing, and heeds no hook's environment."""
     argv = ["git", "--no-optional-locks", *arguments]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
-            argv,
-            cwd=file.parent,
-            env=environment,
-            timeout=GIT_S_MAX,
-            capture_output=True,
-            check=False,
+            argv, cwd=file.parent, env=env, timeout=GIT_S_MAX, capture_output=True, check=True
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
+        return done.stdout.decode(errors="replace").strip()
+    return None

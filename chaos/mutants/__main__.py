@@ -79,9 +79,6 @@ def main(arguments: list[str] | None = None) -> int:
     caught = [one for one in ended if one.seed is not None]
     for (layer_name, promise), builds in by_promise(caught).items():
         say(f"{promise} ({layer_name}) caught {', '.join(builds)}")
-    if caught:
-        slowest = max(caught, key=lambda one: (one.tried, one.seconds))
-        say(f"longest hunt{'' if chosen.cold else ' (known seeds first)'}: {slowest.line()}")
     if chosen.report is not None:
         chosen.report.parent.mkdir(parents=True, exist_ok=True)
         document = _document(ended, skipped, known, stamp, cold=chosen.cold)
@@ -154,12 +151,7 @@ def _document(
 
 def _begin_process(parent_pid: int) -> None:
     end_with_pool(parent_pid)
-    be_quiet()
-
-
-def be_quiet() -> None:
-    """Broken builds make PySyncObj shout."""
-    logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)
+    logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)  # broken builds make it shout
 
 
 def say(line: str) -> None:

@@ -46,6 +46,11 @@ class Builds(dict[str, Build]):
         """Enter a build that is patched in several places, or by values alone."""
         self[name] = Build(name, rule, patches)
 
+    def add_all(self, *rows: tuple[str, str, Any, str, Any]) -> None:
+        """Enter builds of one patch each: name and rule, and the three of `Patch`."""
+        for name, rule, owner, attribute, value in rows:
+            self.add(name, rule, (owner, attribute, value))
+
     def replaces(self, name: str, owner: Any, attribute: str = "") -> Callable[[_T], _T]:
         """Decorator: enter a build of what it decorates, whose docstring is the rule.
 

@@ -221,29 +221,21 @@ BUILDS.add(
     (PeerLives, "known_life", gives(COUNT_END)),
 )
 BUILDS.add(
-    "outdated_hello",
-    "Takes a late hello of an earlier life of the same process for the present one.",
-    (PeerLives, "is_outdated", gives(False)),
-)
-BUILDS.add(
-    "absurd_life",
-    "Notes whatever life or epoch a peer names.",
-    (codec, "_refuse_absurd", gives(None)),
-)
-BUILDS.add(
-    "own_stall_counts",
-    "Counts what the node stood still as the silence of others.",
-    (Replica, "stood_still", gives(None)),
-)
-BUILDS.add(
-    "frame_checksum",
-    "Takes what a peer's frame says whatever its checksum is.",
-    (codec, "_is_intact", gives(True)),
-)
-BUILDS.add("any_step", "Takes any term, and any life of its own.", (Reach, "check", gives(None)))
-BUILDS.add(
     "any_kind",
     "Takes entries into its log that it cannot apply.",
     (codec, "KINDS", _ANY_KIND),
     (codec, "_PLAIN", _ANY_KIND),
 )
+BUILDS.add_all(
+    ("outdated_hello",
+     "Takes a late hello of an earlier life of the same process for the present one.",
+     PeerLives, "is_outdated", gives(False)),
+    ("absurd_life", "Notes whatever life or epoch a peer names.",
+     codec, "_refuse_absurd", gives(None)),
+    ("own_stall_counts", "Counts what the node stood still as the silence of others.",
+     Replica, "stood_still", gives(None)),
+    ("frame_checksum", "Takes what a peer's frame says whatever its checksum is.",
+     codec, "_is_intact", gives(True)),
+    ("any_step", "Takes any term, and any life of its own.",
+     Reach, "check", gives(None)),
+)  # fmt: skip

@@ -53,8 +53,8 @@ class ForgetfulRouter(CommandRouter):
         coordinator = self._coordinator
         group = coordinator.state.groups.get(command.group_id)
         if isinstance(command, JoinGroup) and not coordinator.proposer.busy(command.group_id):
-            seats = coordinator.waiters._groups.get(command.group_id, {})  # type: ignore[attr-defined]
-            is_parked = (joining_id(command), Barrier.JOIN) in seats
+            parked = coordinator.waiters._groups.get(command.group_id, {})  # type: ignore[attr-defined]
+            is_parked = (joining_id(command), Barrier.JOIN) in parked
             if _waits_again(group, command) and not is_parked:
                 return
         super().take(call, command, size)
@@ -119,7 +119,6 @@ class Believing(Coordination):
     """Asks no quorum, and waits for nothing."""
 
     async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
-        del settled
         return shard.elsewhere() if shard.coordinator_state.elsewhere else None
 
 
@@ -134,18 +133,12 @@ class BelievingFetching(OffsetFetch):
         return await super().fetch(request)
 
 
-BUILDS.add(
-    "sleepless_clock",
-    "Measures its quorum by a clock that stands still while the machine sleeps.",
-    (assembly, "CLOCK", time.monotonic),
-)
-BUILDS.add(
-    "shard_time_cap",
-    "Shard time jumps over what the node slept through.",
-    (shard_time, "SHARD_TIME_STEP_MS_MAX", 10**9),
-)
-BUILDS.add(
-    "extra_round",
-    "A session ends without a proof that all the member sent was read.",
-    (sessions, "ROUNDS_TO_PROVE", 0),
-)
+BUILDS.add_all(
+    ("sleepless_clock",
+     "Measures its quorum by a clock that stands still while the machine sleeps.",
+     assembly, "CLOCK", time.monotonic),
+    ("shard_time_cap", "Shard time jumps over what the node slept through.",
+     shard_time, "SHARD_TIME_STEP_MS_MAX", 10**9),
+    ("extra_round", "A session ends without a proof that all the member sent was read.",
+     sessions, "ROUNDS_TO_PROVE", 0),
+)  # fmt: skip

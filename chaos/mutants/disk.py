@@ -235,45 +235,10 @@ BUILDS.add(
     (driver, "Outbox", UnsyncedOutbox),
 )
 BUILDS.add(
-    "hung_for_ever",
-    "Ends by no sync, however long it hangs.",
-    (Driver, "disk_is_lost", property(gives(False))),
-)
-BUILDS.add(
-    "hung_unseen",
-    "Measures a sync when it has ended: while it hangs nothing grows.",
-    (SyncWatch, "age_s", property(gives(0.0))),
-)
-BUILDS.add(
-    "sockets_open",
-    "Ends without shutting its sockets: while the kernel keeps the process they take calls.",
-    (process_end, "shut_sockets", gives(None)),
-)
-BUILDS.add(
-    "sigterm_waits",
-    "At SIGTERM waits for a sync that hangs, however long.",
-    (node, "ends_within", _without_limit),
-)
-BUILDS.add(
-    "low_unheard",
-    "A leader does not hear what followers say of their disks.",
-    (DiskRoom, "of", gives(Room.ENOUGH)),
-)
-BUILDS.add(
-    "growth_unchecked",
-    "Takes whatever the state's limits say.",
-    (StateSize, "refusal", gives(None)),
-)
-BUILDS.add(
     "disk_error_ignored",
     "Goes on after a write or a sync has failed, as if it had not.",
     (RocksStore, "_open", _open_heedless),
     (RocksStore, "_write_mark_file", _mark_heedless),
-)
-BUILDS.add(
-    "mark_unread",
-    "Opens its files without a look at the durable mark, whatever that says.",
-    (RocksStore, "_read_mark_file", gives(None)),
 )
 REAL.add(
     "no_fsync",
@@ -281,3 +246,20 @@ REAL.add(
     (RocksStore, "_open", _open_unsynced),
     (RocksStore, "_write_mark_file", gives(None)),
 )
+BUILDS.add_all(
+    ("hung_for_ever", "Ends by no sync, however long it hangs.",
+     Driver, "disk_is_lost", property(gives(False))),
+    ("hung_unseen", "Measures a sync when it has ended: while it hangs nothing grows.",
+     SyncWatch, "age_s", property(gives(0.0))),
+    ("sockets_open",
+     "Ends without shutting its sockets: while the kernel keeps the process they take calls.",
+     process_end, "shut_sockets", gives(None)),
+    ("sigterm_waits", "At SIGTERM waits for a sync that hangs, however long.",
+     node, "ends_within", _without_limit),
+    ("low_unheard", "A leader does not hear what followers say of their disks.",
+     DiskRoom, "of", gives(Room.ENOUGH)),
+    ("growth_unchecked", "Takes whatever the state's limits say.",
+     StateSize, "refusal", gives(None)),
+    ("mark_unread", "Opens its files without a look at the durable mark, whatever that says.",
+     RocksStore, "_read_mark_file", gives(None)),
+)  # fmt: skip

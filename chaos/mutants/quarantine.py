@@ -117,13 +117,9 @@ def _valid_for_ever(self: PeerCheckpoints, node: NodeId) -> Any:
     return self._answers.get(node)
 
 
-BUILDS.add(
-    "copies_vote",
-    "Counts copies of one state as many witnesses.",
-    (Verifier, "_copy_of", gives(None)),
-)
-BUILDS.add(
-    "older_agreement_decides",
-    "Takes an agreement from before a difference for its end.",
-    (verify, "_noted_index", gives(0)),
-)
+BUILDS.add_all(
+    ("copies_vote", "Counts copies of one state as many witnesses.",
+     Verifier, "_copy_of", gives(None)),
+    ("older_agreement_decides", "Takes an agreement from before a difference for its end.",
+     verify, "_noted_index", gives(0)),
+)  # fmt: skip

@@ -133,7 +133,7 @@ BUILDS.add(
     (Requests, "take", gives(True)),
     (Requests, "let_go", gives(True)),
 )
-_ROWS: tuple[tuple[str, str, Any, str, Any], ...] = (
+BUILDS.add_all(
     ("unread_calls", "Ends no call whose answer is not taken.",
      UntakenAnswers, "look", gives(None)),
     ("strangers_held", "Holds heartbeats of members that nobody knows.",
@@ -189,5 +189,3 @@ _ROWS: tuple[tuple[str, str, Any, str, Any], ...] = (
     ("work_uncounted", "Bounds an entry, a queue and a turn by bytes alone.",
      proposer, "work_of", gives(1)),
 )  # fmt: skip
-for _name, _rule, *_patch in _ROWS:
-    BUILDS.add(_name, _rule, (_patch[0], _patch[1], _patch[2]))

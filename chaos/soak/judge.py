@@ -1,12 +1,6 @@
 """Whether anything grew: verdicts on a run's samples.
 
-Memory: the least-squares line through every sample after the warm-up rises by less than 1 MiB/h.
-Handles, threads, tasks: the lower quartile in the last quiet window is not above that in the first
-one, which is right after the warm-up. In both windows the same members stand in the same groups,
-nobody comes or goes, and every shard is led by the same node, so there is no tolerance. A quartile,
-because a call under way adds to what is at rest, and on a busy machine half of the samples may see
-one. Two things are counted apart, because others decide on them, within a bound: files of the store
-(RocksDB) and the threads of gRPC's pool, which has more of them while the machine is busy.
+What is judged, and why so, stands in docs/chaos.md, A soak.
 """
 
 from collections.abc import Callable, Collection, Iterable

@@ -1,10 +1,8 @@
 """Members whose every call is known: single attempts at every node, also at those that are cut off.
 
-The SDK asks the coordinator only and hides its heartbeats. What a node answers that nobody should
-ask (it is cut off, or deposed, or the generation is an old one) is what inv-I6 and inv-I15 are
-about. So each of a few groups has one member here that beats, commits and reads at every node in
-turn, and goes on to beat and commit in the generation before its own, as a zombie does. Where the
-conductor says that nodes are cut off, it does all of that there before the heal (`visit`).
+What a node answers that nobody should ask (it is cut off, or deposed, or the generation is an old
+one) is what inv-I6 and inv-I15 are about; the SDK asks the coordinator only. Nodes that are cut off
+are called before the heal (`visit`).
 """
 
 import asyncio
@@ -12,12 +10,13 @@ import itertools
 import secrets
 import time
 from collections.abc import Collection
+from typing import Any
 
 from muster.errors import ErrorCode
 from musterd.chaos.history import Key
 from musterd.chaos.workloads.base import Settings, Values, Worker
 from musterd.chaos.workloads.operation_log import OperationLog
-from musterd.chaos.workloads.raw import Membership, Pass, RawNodes
+from musterd.chaos.workloads.raw import Identity, Membership, RawNodes
 
 SESSION_MS = 30_000
 REBALANCE_MS = 10_000
@@ -55,7 +54,7 @@ class Pulse(Worker[PulseSettings]):
         settings = self.settings
         self._raw = self.raw()
         self._members = [
-            Lone(self._raw, self.book, group, settings.topic, Values(self.brief.number))
+            RawMember(self._raw, self.book, group, settings.topic, Values(self.brief.number))
             for group in settings.groups
         ]
         for member, following in itertools.pairwise([*self._members, *self._members[:1]]):
@@ -63,9 +62,10 @@ class Pulse(Worker[PulseSettings]):
                 member.beside = (following.key,)
         for member in self._members:
             self.spawn(self._hold(member))
-        formed = asyncio.ensure_future(self._all_formed())
+        formed = asyncio.gather(*(member.formed.wait() for member in self._members))
+        either: list[asyncio.Future[Any]] = [formed, self.failed]
         # Whoever started this process bounds the wait.
-        await asyncio.wait([formed, self.failed], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
             formed.cancel()
             self.failed.result()
@@ -88,16 +88,12 @@ class Pulse(Worker[PulseSettings]):
         await asyncio.gather(*(member.leave() for member in self._members))
         await self._raw.aclose()
 
-    async def _all_formed(self) -> None:
-        for member in self._members:
-            await member.formed.wait()
-
-    async def _hold(self, member: "Lone") -> None:
+    async def _hold(self, member: "RawMember") -> None:
         """Join, and stay a member whatever happens."""
         while True:
             at = await self._raw.leader(member.group, self.rng.choice(self._raw.endpoints))
             if at:
-                await member.stand(at)
+                await member.keep(at)
             await self.pause(HOLD_EVERY_S if member.formed.is_set() else FORM_EVERY_S)
 
     async def _go_round(self, at: str) -> None:
@@ -111,13 +107,13 @@ class Pulse(Worker[PulseSettings]):
                     await self.pause(self.settings.every_s)
 
 
-class Lone:
+class RawMember:
     """The one member of a group."""
 
     def __init__(
         self, raw: RawNodes, book: OperationLog, group: str, topic: str, values: Values
     ) -> None:
-        """It joins at the first `stand`."""
+        """It joins at the first `keep`."""
         self.group = group
         self.formed = asyncio.Event()
         """`FORMED_MIN` generations were formed, and the server told all members of each."""
@@ -131,28 +127,22 @@ class Lone:
         self._values = values
         self._nonce = secrets.token_hex(16)
         self._member_id = ""
-        self._now: Pass | None = None
-        self._before: Pass | None = None
+        self._now: Identity | None = None
+        self._before: Identity | None = None
         """Of the generation before: nobody may be taken for a member by it."""
         self._told: set[int] = set()
 
     async def call(self, at: str, kind: str) -> None:
         """Make one of `CALLS`; a heartbeat only where it has joined, an old one if twice."""
-        match kind:
-            case "read":
-                await self._raw.read(at, self.key, self.beside)
-            case "commit":
-                await self._raw.commit(at, self.key, self._values.next(self.key), self._now)
-            case "old_commit":
-                if self._before is not None:
-                    value = self._values.next(self.key)
-                    await self._raw.commit(at, self.key, value, self._before)
-            case _:
-                held = self._now if kind == "beat" else self._before
-                if held is not None:
-                    await self._raw.heartbeat(at, held)
+        held = self._before if kind.startswith("old") else self._now
+        if kind == "read":
+            await self._raw.read(at, self.key, self.beside)
+        elif kind.endswith("commit") and (held is not None or kind == "commit"):
+            await self._raw.commit(at, self.key, self._values.next(self.key), held)
+        elif kind.endswith("beat") and held is not None:
+            await self._raw.heartbeat(at, held)
 
-    async def stand(self, at: str) -> None:
+    async def keep(self, at: str) -> None:
         """At the coordinator: be a member, and see that the server says so."""
         self.at = at
         held = self._now
@@ -176,7 +166,7 @@ class Lone:
                 if await self._raw.leave(at, self._now):
                     return
 
-    async def _join(self, at: str) -> Pass | None:
+    async def _join(self, at: str) -> Identity | None:
         asked_ns = time.monotonic_ns()
         wanted = Membership(
             self.group, self._nonce, self._member_id, SESSION_MS, REBALANCE_MS, self._book.client
@@ -197,9 +187,6 @@ class Lone:
     async def _ask(self, at: str) -> None:
         """What the server says of the group, after it asked a quorum."""
         asked_ns = time.monotonic_ns()
-        told = await self._raw.members(at, self.group)
-        if told is not None:
-            generation, members = told
-            self._told.add(generation)
-            source = f"node-{self._raw.nodes[at]}"
-            self._book.formed(self.group, generation, members, source, asked_ns)
+        for told in await self._raw.groups(at, [self.group]):
+            self._told.add(told[1])
+            self._book.formed(*told, f"node-{self._raw.nodes[at]}", asked_ns)

@@ -1,7 +1,6 @@
 """Single attempts at one node, without the SDK's retries: a deposed leader answers for itself.
 
-The SDK finds the coordinator and hides who answered. What a node says that does not know yet that
-it is deposed is what inv-I2 and inv-I15 are about, so these calls go to the node that is named.
+What a node says that does not know yet that it is deposed is what inv-I2 and inv-I15 are about.
 """
 
 import secrets
@@ -42,7 +41,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Identity:
     """What a member proves itself with."""
 
     group: str
@@ -56,19 +55,24 @@ class RawNodes:
     def __init__(
         self, nodes: Mapping[str, int], book: OperationLog, tls: Tls | None = None
     ) -> None:
-        """`nodes`: node ids by address. Nothing is connected yet."""
+        """`nodes`: ids by address. Raises InvalidConfig where a file of `tls` cannot be read."""
         self.nodes = dict(nodes)
         self.endpoints = list(nodes)
         self._book = book
         self._reads: Counter[tuple[str, str]] = Counter()
         """By node and group."""
-        self._channels = {one: open_channel(one, tls) for one in nodes}
+        self._channels = {
+            one: grpc.aio.insecure_channel(one, options=CHANNEL_OPTIONS)
+            if tls is None
+            else grpc.aio.secure_channel(one, tls.credentials(), options=CHANNEL_OPTIONS)
+            for one in nodes
+        }
         channels = self._channels.items()
         self._stubs: dict[str, group_pb2_grpc.GroupCoordinatorAsyncStub] = {
             one: group_pb2_grpc.GroupCoordinatorStub(channel)  # type: ignore[misc]
             for one, channel in channels
         }
-        self._admins: dict[str, admin_pb2_grpc.AdminAsyncStub] = {
+        self.admins: dict[str, admin_pb2_grpc.AdminAsyncStub] = {
             one: admin_pb2_grpc.AdminStub(channel)  # type: ignore[misc]
             for one, channel in channels
         }
@@ -96,7 +100,7 @@ class RawNodes:
                 return self._by_id.get(result.coordinator.node_id, "")
         return ""
 
-    async def commit(self, at: str, key: Key, value: int, held: Pass | None = None) -> Outcome:
+    async def commit(self, at: str, key: Key, value: int, held: Identity | None = None) -> Outcome:
         """One commit, one attempt; without `held` a simple one, outside of a membership."""
         member_id, generation = ("", -1) if held is None else (held.member_id, held.generation)
         request = group_pb2.OffsetCommitRequest(
@@ -149,7 +153,7 @@ class RawNodes:
         ]
         return outcomes[0]
 
-    async def heartbeat(self, at: str, held: Pass) -> int | None:
+    async def heartbeat(self, at: str, held: Identity) -> int | None:
         """One beat of one member, answered at once; the code, or None where no answer came."""
         # A nonce of its own each time: a newer call of the same client would end this one.
         request = group_pb2.HeartbeatRequest(
@@ -182,11 +186,11 @@ class RawNodes:
 
     async def join(
         self, at: str, wanted: Membership
-    ) -> tuple[int | None, Pass | None, tuple[str, ...]]:
+    ) -> tuple[int | None, Identity | None, tuple[str, ...]]:
         """Join and sync, one attempt each.
 
-        The code (None: no answer), the pass of the generation that was formed, and all its members
-        where this one leads it. Nothing of it is written down.
+        The code (None: no answer), who it is in the generation that was formed, and all its members
+        where it leads them. Nothing of it is written down.
         """
         request = group_pb2.JoinGroupRequest(
             group_id=wanted.group,
@@ -215,9 +219,9 @@ class RawNodes:
         code = int(synced.status.code)
         if code != ErrorCode.NONE or synced.park_again:
             return code, None, ()
-        return code, Pass(wanted.group, joined.member_id, joined.generation), members
+        return code, Identity(wanted.group, joined.member_id, joined.generation), members
 
-    async def leave(self, at: str, held: Pass) -> bool:
+    async def leave(self, at: str, held: Identity) -> bool:
         """One attempt; whether the member is gone. Nothing of it is written down."""
         request = group_pb2.LeaveGroupRequest(group_id=held.group)
         request.members.add(member_id=held.member_id)
@@ -247,25 +251,28 @@ class RawNodes:
         self._book.operated("partitions", topic, began_ns, Outcome.OK, value=count, node=node)
         return True
 
-    async def members(self, at: str, group: str) -> tuple[int, tuple[str, ...]] | None:
-        """A stable group's generation and all its members, by a node that asked a quorum."""
-        request = admin_pb2.DescribeGroupsRequest(group_ids=[group], linearizable=True)
+    async def groups(
+        self, at: str, names: Sequence[str], timeout_s: float = ATTEMPT_S
+    ) -> list[tuple[str, int, tuple[str, ...]]]:
+        """Stable groups that a node coordinates: name, generation, owners, after it asked a quorum.
+
+        Owners are all members, as `Ownership.owner` names them.
+        """
+        request = admin_pb2.DescribeGroupsRequest(group_ids=names, linearizable=True)
         try:
-            answer = await self._admins[at].DescribeGroups(request, timeout=ATTEMPT_S)
+            answer = await self.admins[at].DescribeGroups(request, timeout=timeout_s)
         except grpc.RpcError:
-            return None
-        for one in answer.groups:
-            is_whole = int(one.status.code) == ErrorCode.NONE and one.next_member == 0
-            if is_whole and one.state == "Stable":
-                return one.generation, tuple(sorted(each.member_id for each in one.members))
-        return None
-
-
-def open_channel(at: str, tls: Tls | None) -> grpc.aio.Channel:
-    """With the SDK's options. Raises InvalidConfig where a file of `tls` cannot be read."""
-    if tls is None:
-        return grpc.aio.insecure_channel(at, options=CHANNEL_OPTIONS)
-    return grpc.aio.secure_channel(at, tls.credentials(), options=CHANNEL_OPTIONS)
+            return []
+        found = []
+        for group in answer.groups:
+            whole = int(group.status.code) == ErrorCode.NONE and group.next_member == 0
+            if whole and group.state == "Stable":
+                instances = [(one.group_instance_id, one.member_id) for one in group.members]
+                owners = sorted(
+                    f"instance:{name}" if name else member for name, member in instances
+                )
+                found.append((group.group_id, group.generation, tuple(owners)))
+        return found
 
 
 def _end_read(note: Note, answer: _Read | None) -> Outcome:

@@ -76,7 +76,7 @@ async def run(brief: Brief) -> int:
 
 
 def main() -> None:
-    """See the head of this file."""
+    """Run the worker of the brief on the command line; exits with its code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's business
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     sys.exit(asyncio.run(run(Brief.model_validate(child.config()))))

@@ -1,8 +1,7 @@
 """Figures that a worker measures beside its history: one JSON object per line, `what` says which.
 
-A line is written at once, by one system call, so that a worker that is killed leaves what it saw; a
-torn last line is what a kill may leave, and is passed over. A track that is full says so in its
-last line and takes no more.
+A line is written by one system call: a worker that is killed leaves what it saw, and a torn last
+line at most. A track that is full says so in its last line and takes no more.
 """
 
 import json

@@ -6,11 +6,9 @@ import time
 
 import grpc
 
-from muster.errors import ErrorCode
-from muster.v1 import admin_pb2, admin_pb2_grpc
+from muster.v1 import admin_pb2
 from musterd.chaos.history import Checkpoint
 from musterd.chaos.workloads.base import Settings, Worker
-from musterd.chaos.workloads.raw import open_channel
 
 CALL_S = 1.0
 LED_EVERY_S = 0.25
@@ -34,14 +32,9 @@ class Watcher(Worker[WatcherSettings]):
 
     async def start(self) -> None:
         self._groups = self.settings.groups[:GROUPS_MAX]
-        self._channels = {node: open_channel(at, self.tls) for at, node in self.brief.nodes.items()}
-        self._admins: dict[int, admin_pb2_grpc.AdminAsyncStub] = {
-            node: admin_pb2_grpc.AdminStub(one)  # type: ignore[misc]
-            for node, one in self._channels.items()
-        }
+        self._raw = self.raw()
         self._digests: set[tuple[int, int, int]] = set()
         self._told: set[tuple[str, int, tuple[str, ...]]] = set()
-        self._leaders: dict[int, int] = {}
         self.spawn(self._watch_leaders())
         self.spawn(self._watch_checkpoints())
         self.spawn(self._watch_groups())
@@ -49,33 +42,32 @@ class Watcher(Worker[WatcherSettings]):
     async def stop(self) -> None:
         await self.cancel()
         await self._checkpoints()
-        for channel in self._channels.values():
-            await channel.close()
+        await self._raw.aclose()
 
     # ---- who leads
 
     async def _watch_leaders(self) -> None:
         before: object = None
         while True:
-            views = await asyncio.gather(*(self._view(node) for node in self._admins))
+            views = await asyncio.gather(*map(self._view, self._raw.endpoints))
+            nodes = list(zip(self._raw.nodes.values(), views, strict=True))
             best: dict[int, tuple[int, int]] = {}
-            for node, view in zip(self._admins, views, strict=True):
+            for node, view in nodes:
                 for state in () if view is None else view.shard_states:
                     if state.role == "Leader":
                         known = best.get(state.shard, (-1, -1))
                         best[state.shard] = max(known, (state.term, node))
-            self._leaders = {shard: node for shard, (_, node) in best.items()}
-            down = [n for n, view in zip(self._admins, views, strict=True) if view is None]
-            seen = (sorted(self._leaders.items()), down)
+            leaders = sorted((shard, node) for shard, (_, node) in best.items())
+            seen = (leaders, [node for node, view in nodes if view is None])
             if seen != before:
                 before = seen
-                self.track.note("led", at_ns=time.monotonic_ns(), led=seen[0], silent=down)
+                self.track.note("led", at_ns=time.monotonic_ns(), led=seen[0], silent=seen[1])
             await asyncio.sleep(LED_EVERY_S)
 
-    async def _view(self, node: int) -> admin_pb2.DescribeClusterResponse | None:
+    async def _view(self, at: str) -> admin_pb2.DescribeClusterResponse | None:
         with contextlib.suppress(grpc.RpcError):
             request = admin_pb2.DescribeClusterRequest()
-            return await self._admins[node].DescribeCluster(request, timeout=CALL_S)
+            return await self._raw.admins[at].DescribeCluster(request, timeout=CALL_S)
         return None
 
     # ---- digests
@@ -86,10 +78,10 @@ class Watcher(Worker[WatcherSettings]):
             await self._checkpoints()
 
     async def _checkpoints(self) -> None:
-        for node, admin in self._admins.items():
+        request = admin_pb2.CheckpointsRequest(recorded=True)
+        for at, node in self._raw.nodes.items():
             with contextlib.suppress(grpc.RpcError):
-                request = admin_pb2.CheckpointsRequest(recorded=True)
-                answer = await admin.Checkpoints(request, timeout=CALL_S)
+                answer = await self._raw.admins[at].Checkpoints(request, timeout=CALL_S)
                 for one in answer.checkpoints:
                     where = (node, one.shard, one.index)
                     if where not in self._digests:
@@ -101,25 +93,12 @@ class Watcher(Worker[WatcherSettings]):
     async def _watch_groups(self) -> None:
         while self._groups:
             await asyncio.sleep(self.settings.every_s)
-            await asyncio.gather(*(self._describe(node) for node in self._admins))
+            await asyncio.gather(*(self._describe(*each) for each in self._raw.nodes.items()))
 
-    async def _describe(self, node: int) -> None:
-        """What a node says of the groups that it coordinates, after it asked a quorum."""
+    async def _describe(self, at: str, node: int) -> None:
+        """What a node says of the groups that it coordinates."""
         asked_ns = time.monotonic_ns()
-        request = admin_pb2.DescribeGroupsRequest(group_ids=self._groups, linearizable=True)
-        try:
-            answer = await self._admins[node].DescribeGroups(request, timeout=CALL_S)
-        except grpc.RpcError:
-            return
-        for group in answer.groups:
-            whole = int(group.status.code) == ErrorCode.NONE and group.next_member == 0
-            owners = tuple(
-                sorted(
-                    f"instance:{one.group_instance_id}" if one.group_instance_id else one.member_id
-                    for one in group.members
-                )
-            )
-            known = (group.group_id, group.generation, owners)
-            if whole and group.state == "Stable" and known not in self._told:
+        for known in await self._raw.groups(at, self._groups, CALL_S):
+            if known not in self._told:
                 self._told.add(known)
                 self.book.formed(*known, f"node-{node}", asked_ns)

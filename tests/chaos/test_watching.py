@@ -3,8 +3,11 @@
 import asyncio
 
 from muster.v1 import admin_pb2
-from musterd.chaos.workloads.operation_log import OperationLog
-from musterd.chaos.workloads.watcher import Watcher, WatcherSettings
+from musterd.chaos.merging import read_folder
+from musterd.chaos.workloads.watcher import Watcher
+from tests.chaos.briefs import brief
+
+AT = "127.0.0.1:1"
 
 
 class _Node:
@@ -25,12 +28,16 @@ def test_a_generation_that_is_given_twice_is_written_down_with_each_set_of_membe
     tmp_path,
 ) -> None:
     """Once each: inv-I3 has to see that a number came back with others."""
-    written = []
-    watcher = Watcher.__new__(Watcher)
-    watcher.settings, watcher._groups, watcher._told = WatcherSettings(), ("g",), set()
-    watcher._admins = {0: _Node("a", "a", "b")}
-    watcher.book = OperationLog(tmp_path / "w", "w")
-    watcher.book.record = written.append
-    for _ in range(3):
-        asyncio.run(watcher._describe(0))
+    written = asyncio.run(_watch(tmp_path))
     assert [(one.generation, one.members) for one in written] == [(3, ("a",)), (3, ("b",))]
+
+
+async def _watch(folder):
+    watcher = Watcher(brief("watcher", folder, AT, 0, {}))
+    watcher._groups, watcher._told, watcher._raw = ("g",), set(), watcher.raw()
+    watcher._raw.admins[AT] = _Node("a", "a", "b")
+    for _ in range(3):
+        await watcher._describe(AT, 0)
+    await watcher._raw.aclose()
+    watcher.close()
+    return read_folder(folder).generations
