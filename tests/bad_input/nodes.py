@@ -79,7 +79,7 @@ def init(folder) -> Seen:
 def init_twice(world: World):
     folder = world.killed_copy(KILLED)
     seen = init(folder)
-    again = serve(world, folder, peer_listen=world.cluster.nodes[0].peer_endpoint)
+    again = serve(world, folder, peer_listen=world.cluster.nodes[0].addresses.peer_listen)
     assert "cannot be had" in again.text, "the node that lives there is as it was"
     return seen
 
@@ -251,7 +251,6 @@ def disk_full(world: World):
     assert process is not None
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (FULL_BYTES, FULL_BYTES))
     group = world.group_in(1)
-    node.reported = True
 
     def ended():
         answer = world.commit(group, world.offset, "x" * 4_000)

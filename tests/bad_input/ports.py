@@ -78,7 +78,7 @@ def garbage_metrics_port(world: World):
 
 def on_peer_port(world: World, data) -> Seen:
     """A stranger on node 0's peer port."""
-    until_closed(world.cluster.nodes[0].peer_endpoint, data)
+    until_closed(world.cluster.nodes[0].addresses.peer_listen, data)
     reason = refusals(world, 0)["127.0.0.1"]
     assert logged(world, 0, "127.0.0.1", reason)
     return Seen("closed", reason)

@@ -208,7 +208,7 @@ class World:
     @property
     def running(self) -> list[int]:
         """The nodes that run."""
-        return [node_id for node_id, node in self.cluster.nodes.items() if node.pid is not None]
+        return [node_id for node_id, node in self.cluster.nodes.items() if node.running]
 
     def anywhere(self, ask, status_of=lambda answer: answer.status):
         """`ask(node_id)` at one running node after the other until it is for one of them."""
@@ -368,7 +368,7 @@ class World:
         try:
             yield node
         finally:
-            if node.pid is not None:
+            if node.running:
                 self.stop(node_id)
             if node.data_dir.exists():
                 shutil.rmtree(node.data_dir)
@@ -401,12 +401,12 @@ class World:
         flags = {
             "data_dir": node.data_dir,
             "listen": node.endpoint,
-            "peer_listen": node.peer_endpoint,
+            "peer_listen": node.addresses.peer_listen,
             "metrics_listen": node.metrics_endpoint,
             **changes,
         }
         peers = [
-            f"--peer={other.node_id}={other.peer_endpoint}"
+            f"--peer={other.node_id}={other.addresses.peer_listen}"
             for other in self.cluster.nodes.values()
             if other is not node
         ]

@@ -138,7 +138,7 @@ def _wait(condition, what):
 
 def _views(cluster):
     for node in cluster.nodes.values():
-        if node.pid is not None:
+        if node.running:
             with grpc.insecure_channel(node.endpoint) as channel:
                 stub = admin_pb2_grpc.AdminStub(channel)
                 yield (
@@ -156,7 +156,7 @@ def _commit_everywhere(cluster, partition=1):
     stubs = []
     channels = []
     for node in cluster.nodes.values():
-        if node.pid is not None:
+        if node.running:
             channels.append(grpc.insecure_channel(node.endpoint))
             stubs.append(group_pb2_grpc.GroupCoordinatorStub(channels[-1]))
     try:

@@ -1,11 +1,9 @@
 """A Prometheus of its own: a directory, a port on loopback, the rules of deploy/, fast scrapes."""
 
 import json
-import os
 import re
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -13,16 +11,11 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from musterd.coordinator.host import tied_command
+
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 READY_S_MAX = 30.0
 SCRAPE_S = 1
-TIED = """
-import os, sys
-from musterd.coordinator.host import die_with
-die_with(int(sys.argv[1]))
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-"""Ends with the test process, whatever ends that: PR_SET_PDEATHSIG outlives exec."""
 
 
 @dataclass
@@ -41,14 +34,14 @@ class Prometheus:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         command = [
-            *(sys.executable, "-c", TIED, str(os.getpid()), str(self.program)),
+            str(self.program),
             f"--config.file={self.directory / 'prometheus.yml'}",
             f"--storage.tsdb.path={self.directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--log.level=warn",
         ]
         with (self.directory / "log").open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(tied_command(command), stdout=log, stderr=log)
         wait_for(self._ready, READY_S_MAX, lambda: (self.directory / "log").read_text()[-2000:])
         return self
 
