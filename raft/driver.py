@@ -22,9 +22,8 @@ from musterd.raft.lives import PeerLives
 from musterd.raft.outbox import DriverStats, Link, Outbox
 from musterd.raft.peers import Loss, PeerBook, Replacement
 from musterd.raft.progress import PeerBudget
-from musterd.raft.replica.pysyncobj_adapter import SECOND_MS
 from musterd.raft.replica.replica import Replica
-from musterd.raft.settings import RaftSettings
+from musterd.raft.settings import SECOND_MS, RaftSettings
 from musterd.raft.sync_watch import SyncWatch
 from musterd.storage.invariant import invariant
 from musterd.storage.store import Store

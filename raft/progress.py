@@ -2,9 +2,7 @@
 
 from collections import deque
 
-from musterd.raft.settings import RaftSettings
-
-SECOND_MS = 1000
+from musterd.raft.settings import SECOND_MS, RaftSettings
 
 
 class PeerBudget:

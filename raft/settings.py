@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 KIB = 1024
 MIB = 1024 * 1024
+SECOND_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from musterd.raft.identity import Identity
 from musterd.raft.journal import Journal
 from musterd.raft.peers import PeerBook
 from musterd.raft.progress import PeerBudget
-from musterd.raft.settings import RaftSettings
+from musterd.raft.settings import SECOND_MS, RaftSettings
 from musterd.storage.invariant import invariant
 from musterd.storage.store import Store
 
@@ -56,7 +56,6 @@ RUNNING = frozenset(
 FOLLOWER, CANDIDATE, LEADER = range(3)
 """PySyncObj's role numbers."""
 
-SECOND_MS = 1000
 NEVER = float("inf")
 
 
