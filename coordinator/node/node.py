@@ -113,7 +113,6 @@ class Node:
         pace = TurnPacing(self.assembly.core.admission)
         self._runner = LoopRunner(self.driver, self._fail, pace.rest_s)
         self._untaken = open_answers()
-        self._attach_metrics()
         self.driver.start()
         freeze_heap()
         core = self.assembly.core
@@ -126,6 +125,7 @@ class Node:
         )
         self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
         self.quarantine = Quarantine(self.assembly.shards, self._verifier)
+        self._attach_metrics()
         self._probe = QueueProbe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
