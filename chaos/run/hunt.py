@@ -23,6 +23,7 @@ from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
 from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import Judgement, RunResult
 from musterd.chaos.run.target_cluster import OwnWorld
+from musterd.chaos.run.view import View
 from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
@@ -131,9 +132,9 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
     kits = (BrokenBuild(build),) if build else ()
     kinds = sorted({kind for kind, _ in drill.steps})
     cluster = OwnWorld(drill.nodes, drill.network(seed), kinds, seed, kits)
-    schedule = drill.schedule(seed)
+    schedule, view = drill.schedule(seed), View()
     with (
-        Interrupts(_Silent.say),
+        Interrupts(view.say),
         tempfile.TemporaryDirectory(prefix="muster-hunt-") as name,
     ):
         folder = Path(name)
@@ -146,24 +147,12 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
             command = ["python", "-m", "musterd.chaos.mutants", build]
             request = RunRequest.of(cluster, datetime.now(UTC), seed, command)
             pace = replace(BROKEN_PACE if build else PACE, quiet_s=drill.quiet_s)
-            played = Conductor(cluster, made, schedule, folder, seed, _Silent(), pace).play()
+            played = Conductor(cluster, made, schedule, folder, seed, view, pace).play()
         finally:
             cluster.close()
         if played.ended == INTERRUPTED:
             raise KeyboardInterrupt
         return judge(request, made, schedule, played, folder)
-
-
-class _Silent:
-    @staticmethod
-    def say(line: str) -> None:
-        """Nobody looks."""
-
-    def update(self, done: float, now: str) -> None:
-        """Nobody looks."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 LAYER = Layer(

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -10,8 +9,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 PLAIN_EVERY_S = 30.0
 
 
-class View(Protocol):
-    """Where a run shows itself."""
+class View:
+    """Where a run shows itself: this one nowhere."""
 
     def say(self, line: str) -> None:
         """Something happened."""
@@ -28,7 +27,7 @@ def make_view() -> View:
     return LiveView() if sys.stderr.isatty() else PlainView()
 
 
-class PlainView:
+class PlainView(View):
     """A line for each thing that happens, and one now and then."""
 
     def __init__(self) -> None:
@@ -47,11 +46,8 @@ class PlainView:
             self._next_s = now_s + PLAIN_EVERY_S
             self.say(f"{done:4.0%}  {now}")
 
-    def close(self) -> None:
-        """Nothing to do."""
 
-
-class LiveView:
+class LiveView(View):
     """A bar with what is happening now; what happened scrolls above it."""
 
     def __init__(self, console: Console | None = None) -> None:
