@@ -126,7 +126,7 @@ class Leadership:
         self._sweep = Sweep(shard.node.retention, shard.clock_ms)
         self._notices = TopicChangeNotifier()
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
-        self._heard_quorum = True
+        self._served = True
         self._checkpoint_due_ms = shard.clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._moved_since_checkpoint = True
 
@@ -221,20 +221,20 @@ class Leadership:
 
     # ---- the turn
 
-    def turn(self, turn: Turn) -> None:
-        """Fire what is due and close this turn's entry."""
+    def turn(self, turn: Turn, *, serving: bool) -> None:
+        """Fire what is due, where the shard is `serving`, and close this turn's entry."""
         time_ms = self._time.advance(turn.clock_ms)
-        heard = self._watch_quorum(turn)
+        self._watch(turn, serving=serving)
         self.sessions.turn(
             time_ms,
             lag_ms=turn.lag_ms,
             loop_round=turn.loop_round,
             waited_rounds=turn.waited_rounds,
-            heard=heard,
+            heard=serving,
             herd=turn.joins.stop_sessions,
         )
         self.waiters.turn(turn.clock_ms)
-        if heard and self.room is not Room.NONE:
+        if serving and self.room is not Room.NONE:
             self._fire(many_joins=turn.joins.hold_first_rounds)
         self._flush(time_ms)
 
@@ -242,18 +242,16 @@ class Leadership:
         """Close an entry over what was asked since the last turn; timers can wait for the next."""
         self._flush(self._time.advance(turn.clock_ms))
 
-    def _watch_quorum(self, turn: Turn) -> bool:
-        """Whether a quorum is heard; where it is lost, who waits here is told to look elsewhere.
+    def _watch(self, turn: Turn, *, serving: bool) -> None:
+        """Where the quorum is lost, who waits here is told to look elsewhere.
 
         Whoever stood still itself has asked nobody meanwhile, and its callers wait for one turn
         more: the quorum mostly answers by then, and all of them would come back at once.
         """
-        heard = self._shard.log.quorum_heard
-        if turn.lag_ms <= LAG_FORGIVEN_MS or heard:
-            if self._heard_quorum and not heard:
+        if turn.lag_ms <= LAG_FORGIVEN_MS or serving:
+            if self._served and not serving:
                 self._shard.node.shard_moved(self._shard.number)
-            self._heard_quorum = heard
-        return heard
+            self._served = serving
 
     def _flush(self, time_ms: int) -> None:
         if self.room is Room.NONE:

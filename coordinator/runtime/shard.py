@@ -333,10 +333,11 @@ class Shard:
         After everything delivered was taken in, before the tick.
         """
         self._set_clock(turn.clock_ms)
+        state = self._observe()  # what is not allowed stops the process here
         if self._deposed_calls:
             self._deposed_calls.turn(turn.clock_ms, self.elsewhere())
         if self.leadership is not None:
-            self.leadership.turn(turn)
+            self.leadership.turn(turn, serving=state is CoordinatorState.SERVING)
 
     def hurry(self, turn: Turn) -> None:
         """Close an entry over what was asked since the last turn; timers can wait for the next."""
