@@ -20,7 +20,7 @@ from pathlib import Path
 from musterd.chaos import build
 from musterd.chaos.child import end_with_pool
 from musterd.chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise, due
-from musterd.chaos.sim.hunt.build_worlds import KNOWN_SEEDS
+from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS
 
 
 def layers() -> dict[str, Layer]:

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,7 @@ from musterd.chaos.interrupts import Interrupts
 if TYPE_CHECKING:
     from musterd.chaos.sim import simulation
     from musterd.chaos.sim.faults.schedule import Schedule
-    from musterd.chaos.sim.hunt.build_worlds import Mutant
+    from musterd.chaos.sim.hunt.sought_builds import Mutant
     from musterd.chaos.sim.run import Totals
     from musterd.chaos.sim.scenario import Scenario
 
@@ -63,8 +63,8 @@ def sim(
     Ctrl-C, which lets the runs under way end and sums up what there is (again = at once, code 130).
     """
     from musterd.chaos.sim import run  # noqa: PLC0415 - it loads all of muster
-    from musterd.chaos.sim.hunt.build_worlds import MUTANTS  # noqa: PLC0415
     from musterd.chaos.sim.hunt.sim_layer import hunt  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.sought_builds import MUTANTS  # noqa: PLC0415
     from musterd.chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
 
     names = scenario or []
@@ -197,10 +197,10 @@ def replay_seed(
     be_quiet()
     wanted = _read_schedule(schedule) if schedule is not None else _parse(run_of, mutant)
     broken = _mutant(mutant or wanted.mutant)
-    world = _scenario(wanted.scenario, broken)
+    world = _scenario(wanted.scenario)
     as_json = output is not Format.TABLE
     tell = note if shrink else _say
-    with _build(broken):
+    with nullcontext() if broken is None else broken.installed():
         simulation = Simulation(world, wanted.seed, wanted if schedule is not None else None)
         if trace and not as_json and not shrink:
             simulation.trace = _say
@@ -246,7 +246,7 @@ def document(result: "simulation.Result") -> dict[str, object]:
 def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float) -> None:
     from dataclasses import replace  # noqa: PLC0415
 
-    from musterd.chaos.sim.hunt.shrunk_run import named_by, shrink_result  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.shrink import named_by, shrink_result  # noqa: PLC0415
 
     shrunk = shrink_result(result, broken, seconds)
     note(f"what still fails: {named_by(result.violations[0])}")
@@ -289,20 +289,18 @@ def _read_schedule(path: Path) -> "Schedule":
 
 
 def _mutant(name: str) -> "Mutant | None":
-    from musterd.chaos.sim.hunt.build_worlds import MUTANTS  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.sought_builds import MUTANTS  # noqa: PLC0415
 
     if name and name not in MUTANTS:
         raise _unknown("mutant", name, list(MUTANTS))
     return MUTANTS[name] if name else None
 
 
-def _scenario(name: str, broken: "Mutant | None") -> "Scenario":
+def _scenario(name: str) -> "Scenario":
     from musterd.chaos.sim.scenarios import SCENARIOS, named  # noqa: PLC0415
 
     with suppress(KeyError):
         return named(name)
-    if broken is not None and broken.scenario.name == name:
-        return broken.scenario
     raise _unknown("scenario", name, list(SCENARIOS))
 
 
@@ -312,10 +310,6 @@ def _unknown(what: str, name: str, known: list[str]) -> CommandError:
         next_step=f"one of: {', '.join(known)}",
         exit_code=ExitCode.USAGE,
     )
-
-
-def _build(broken: "Mutant | None") -> AbstractContextManager[None]:
-    return nullcontext() if broken is None else broken.installed()
 
 
 def _say(line: str) -> None:

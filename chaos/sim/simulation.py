@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from musterd.chaos.sim.actors import deleter, heavy_work, state_filler, strangers
@@ -25,7 +26,6 @@ from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import PowerCutError, SimNode
 from musterd.chaos.sim.engine.rpc import ClientNet
 from musterd.chaos.sim.engine.server import SimServer
-from musterd.chaos.sim.engine.views import DurableView
 from musterd.chaos.sim.engine.world import ClientProcess
 from musterd.chaos.sim.faults.faults import Faults
 from musterd.chaos.sim.faults.faulty import FaultyNode
@@ -232,11 +232,12 @@ class Simulation:
         if node.alive:
             node.look_at_room()
             for shard, checker in enumerate(self.checkers):
-                checker.turned(node.views[shard], self.durable_views(shard))
+                holders = partial(self._holders, shard)
+                checker.turned(node.number, node.incarnation, node.replica(shard), holders)
 
-    def durable_views(self, shard: int) -> Sequence[DurableView]:
-        """Every node's disk, whether it is up or down."""
-        return [DurableView(node, shard) for node in self.nodes]
+    def _holders(self, shard: int, index: int, term: int) -> int:
+        """Nodes, up or down, whose disks have an entry."""
+        return sum(node.is_durable(shard, index, term) for node in self.nodes)
 
     # -- faults
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
-from musterd.chaos.sim.engine.views import has_entry
+from musterd.chaos.sim.engine.wal import has_entry
 from musterd.chaos.sim.engine.world import Node
 from musterd.raft.log_format import KIND_ADMITTED
 from musterd.raft.peers import decode_admission

@@ -8,11 +8,11 @@ checkers of chaos/check (group_history.py), under the names of their invariants,
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from musterd.raft.contract import Role
+from musterd.raft.replica.replica import Replica
 
 SUBJECT = ("shard", "group", "topic", "partition", "of")
 """Facts that say what a violation is about; the others say how it came."""
@@ -24,34 +24,8 @@ Position = tuple[int, int]
 """Index and term."""
 
 
-class Seen(Protocol):
-    """What the checker reads of one replica after a turn."""
-
-    node: int
-    incarnation: int
-
-    @property
-    def role(self) -> Role: ...
-    @property
-    def term(self) -> int: ...
-    @property
-    def commit_index(self) -> int: ...
-    @property
-    def first_index(self) -> int: ...
-    @property
-    def last_index(self) -> int: ...
-    def entry_at(self, index: int) -> tuple[int, bytes]:
-        """Term and command of an entry that is in the log."""
-
-    def is_durable(self, index: int, term: int) -> bool:
-        """True if a power cut now would leave the entry in this replica's log or state."""
-
-
-class Holder(Protocol):
-    """A node's disk."""
-
-    def is_durable(self, index: int, term: int) -> bool:
-        """True if a power cut now would leave the entry in this replica's log or state."""
+Holders = Callable[[int, int], int]
+"""How many nodes would have the entry of this index and term after a power cut now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,28 +224,24 @@ class ShardChecker:
 
     # -- turns
 
-    def turned(self, seen: Seen, everybody: Iterable[Holder]) -> None:
+    def turned(self, node: int, incarnation: int, seen: Replica, holders: Holders) -> None:
         """Check one replica after a turn of its node."""
-        mine = self._replicas[seen.node]
-        if mine.incarnation != seen.incarnation:
+        mine = self._replicas[node]
+        if mine.incarnation != incarnation:
             # A restart forgets the commit index; it does not go below what is applied.
-            self._replicas[seen.node] = mine = _Replica(
-                incarnation=seen.incarnation, applied=mine.applied
-            )
+            self._replicas[node] = mine = _Replica(incarnation=incarnation, applied=mine.applied)
         if seen.role is Role.LEADER:
-            self._check_leader(seen, mine)
+            self._check_leader(node, seen, mine)
         mine.role, mine.term = seen.role, seen.term
         commit = seen.commit_index
         if commit < mine.commit_index:
-            self.violated(
-                "S-commit-index-went-back", node=seen.node, was=mine.commit_index, now=commit
-            )
+            self.violated("S-commit-index-went-back", node=node, was=mine.commit_index, now=commit)
         if commit > mine.commit_index:
-            self._check_commit(seen, mine.commit_index, everybody)
+            self._check_commit(node, seen, mine.commit_index, holders)
         mine.commit_index = max(commit, mine.commit_index)
 
-    def _check_leader(self, seen: Seen, mine: _Replica) -> None:
-        me = (seen.node, seen.incarnation)
+    def _check_leader(self, node: int, seen: Replica, mine: _Replica) -> None:
+        me = (node, mine.incarnation)
         known = self._leaders.setdefault(seen.term, me)
         if known != me:
             self.violated("H-two-leaders-in-a-term", term=seen.term, first=known, second=me)
@@ -279,21 +249,19 @@ class ShardChecker:
             return
         self.counts.elections += 1
         if self.steady_s is not None and self.now > self.steady_s:
-            self.violated("A-leader-disrupted", leader=seen.node, term=seen.term)
-        first, last = seen.first_index, seen.last_index
+            self.violated("A-leader-disrupted", leader=node, term=seen.term)
+        first, last = seen.journal.first_index, seen.journal.last_index
         for index, entry in self._committed.items():
             if entry.commit_term >= seen.term or index < first:
                 continue
-            if index > last or seen.entry_at(index)[0] != entry.term:
-                self.violated(
-                    "H-leader-completeness", leader=seen.node, term=seen.term, index=index
-                )
+            if index > last or _entry_at(seen, index)[0] != entry.term:
+                self.violated("H-leader-completeness", leader=node, term=seen.term, index=index)
                 return
 
-    def _check_commit(self, seen: Seen, before: int, everybody: Iterable[Holder]) -> None:
-        top = min(seen.commit_index, seen.last_index)
-        for index in range(max(before + 1, seen.first_index), top + 1):
-            term, command = seen.entry_at(index)
+    def _check_commit(self, node: int, seen: Replica, before: int, holders: Holders) -> None:
+        first, top = seen.journal.first_index, min(seen.commit_index, seen.journal.last_index)
+        for index in range(max(before + 1, first), top + 1):
+            term, command = _entry_at(seen, index)
             known = self._committed.get(index)
             if known is None:
                 self._committed[index] = _Committed(term, command, seen.term)
@@ -301,17 +269,13 @@ class ShardChecker:
                 self.counts.commits += 1
             elif (known.term, known.command) != (term, command):
                 self.violated(
-                    "H-commit-divergence", node=seen.node, index=index, was=known.term, now=term
+                    "H-commit-divergence", node=node, index=index, was=known.term, now=term
                 )
-        if seen.role is Role.LEADER and top >= max(seen.first_index, before + 1):
-            term = seen.entry_at(top)[0]
-            holders = sum(other.is_durable(top, term) for other in everybody)
-            if holders * 2 <= self.nodes:
+        if seen.role is Role.LEADER and top >= max(first, before + 1):
+            count = holders(top, _entry_at(seen, top)[0])
+            if count * 2 <= self.nodes:
                 self.violated(
-                    "S-commit-without-durable-majority",
-                    leader=seen.node,
-                    index=top,
-                    holders=holders,
+                    "S-commit-without-durable-majority", leader=node, index=top, holders=count
                 )
 
     # -- clients
@@ -351,3 +315,8 @@ class ShardChecker:
             self.violated("H-acknowledged-command-lost", first=missing[0], count=len(missing))
         if len(known) != len(history):
             self.violated("H-command-applied-twice", count=len(history) - len(known))
+
+
+def _entry_at(replica: Replica, index: int) -> tuple[int, bytes]:
+    command, _, term = replica.journal.read(index, 1, 1)[0]
+    return term, command

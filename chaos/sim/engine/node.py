@@ -12,8 +12,7 @@ from musterd.chaos.sim.engine.apps import App
 from musterd.chaos.sim.engine.replacement_news import News
 from musterd.chaos.sim.engine.rpc import endpoint
 from musterd.chaos.sim.engine.server import SimServer
-from musterd.chaos.sim.engine.views import View, has_entry
-from musterd.chaos.sim.engine.wal import cut, encode, recover
+from musterd.chaos.sim.engine.wal import cut, encode, has_entry, recover
 from musterd.chaos.sim.engine.world import Node, World
 from musterd.chaos.sim.faults.full_disks import Taken
 from musterd.chaos.sim.faults.hung_disks import (
@@ -88,7 +87,6 @@ class SimNode:
         self.driver: Driver | None = None
         self.app: App | None = None
         self.server: SimServer | None = None
-        self.views: list[View] = []
         self.crash_after_sends: int | None = None
         self.crash_after_vote = crash_after_vote
         self.sync_stalled_until_s = self.sync_hangs_until_s = 0.0
@@ -188,7 +186,6 @@ class SimNode:
             if len(self._members) == 1:
                 journal = replica.journal
                 self.world.checkers[shard].restarted_alone(journal.last_index, replica.term)
-        self.views = [View(self, s) for s in range(self._shards)]
         self.driver.start()
         self._starting = False
         self.server = self.world.make_server(self)

@@ -5,11 +5,15 @@ already, zeros may follow. Recovery keeps whole records only, up to the first th
 """
 
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from struct import Struct
 
+from musterd.raft.log_format import decode_entry
+from musterd.storage import keys
+from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Family
 
 Op = tuple[int, Family, bytes, bytes]
@@ -77,3 +81,14 @@ def _parse(body: bytes) -> tuple[int, list[Op]]:
 
 
 _FAMILIES = tuple(Family)
+
+
+def has_entry(store: MemoryStore, shard: int, index: int, term: int) -> bool:
+    """Whether the synced half of `store` holds the entry, or state beyond it."""
+    log = store._durable[Family.LOG]
+    key = keys.log_key(shard, index)
+    value = log.values.get(key)
+    if value is not None:
+        return decode_entry(key, value)[2] == term
+    at = bisect_left(log.keys, keys.log_key(shard, 0))
+    return at < len(log.keys) and log.keys[at] > key

@@ -1,6 +1,6 @@
 """How the simulator hunts a broken build: seed by seed, each of which the shipped build passes.
 
-A violation catches it only if it is of a kind that is named for the build (`build_promises.py`).
+A violation catches it only if it is of a kind that is named for the build (`sought_builds.py`).
 """
 
 import time
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import count, islice
 
 from musterd.chaos.mutants.hunt import Caught, Layer
-from musterd.chaos.sim.hunt.build_worlds import KNOWN_SEEDS, MUTANTS, Mutant
+from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS, MUTANTS, Mutant
 from musterd.chaos.sim.simulation import Result, Simulation
 
 

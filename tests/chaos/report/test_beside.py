@@ -5,7 +5,7 @@ import re
 
 from musterd.chaos.mutants import cold
 from musterd.chaos.run import result as results
-from musterd.chaos.sim.hunt.build_worlds import KNOWN_SEEDS
+from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS
 from tests.chaos.report import made_up
 
 SIM = {"seeds": 7, "violations": 0, "faults": {"crash": 3}, "counts": {}, "mutants": {"a": 3}}

@@ -14,10 +14,9 @@ from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.builds import BUILDS, PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import Caught, by_promise
 from musterd.chaos.sim.checks.shard_checks import Violation
-from musterd.chaos.sim.hunt import build_promises, sim_layer
-from musterd.chaos.sim.hunt.build_promises import PROMISES
-from musterd.chaos.sim.hunt.build_worlds import KNOWN_SEEDS, MUTANTS, Mutant
+from musterd.chaos.sim.hunt import sim_layer, sought_builds
 from musterd.chaos.sim.hunt.sim_layer import hunt
+from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS, MUTANTS, SOUGHT, Mutant
 from musterd.chaos.sim.scenarios import FIFO3
 
 QUICK = (
@@ -51,7 +50,7 @@ def test_a_build_without_a_safety_measure_is_caught(name: str) -> None:
     """Each violates a promise of its own on a seed that the shipped build passes."""
     caught = hunt(name, 40)
     assert caught.seed is not None, caught.what
-    assert set(caught.promises) <= set(PROMISES[name])
+    assert set(caught.promises) <= set(SOUGHT[name].promises)
     assert caught.promises
 
 
@@ -92,15 +91,14 @@ def test_what_else_a_build_breaks_does_not_catch_it(monkeypatch: pytest.MonkeyPa
 
 def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
     """A name that no check uses would catch nothing, and nobody would see that."""
-    own = Path(build_promises.__file__)
+    own = Path(sought_builds.__file__)
     folders = (own.parents[1], Path(check.__file__).parent)
     files = [one for folder in folders for one in folder.rglob("*.py") if one.name != own.name]
     source = "".join(one.read_text("utf-8") for one in files)
-    assert set(PROMISES) == set(MUTANTS)
-    assert all(PROMISES.values())
-    unknown = {kind for kinds in PROMISES.values() for kind in kinds if f'"{kind}"' not in source}
-    assert unknown == set()
-    assert not any(kind.startswith("X-") for kinds in PROMISES.values() for kind in kinds)
+    assert all(one.promises for one in SOUGHT.values())
+    kinds = {kind for one in SOUGHT.values() for kind in one.promises}
+    assert {kind for kind in kinds if f'"{kind}"' not in source} == set()
+    assert not any(kind.startswith("X-") for kind in kinds)
 
 
 def test_it_is_said_which_promise_caught_which_builds() -> None:

@@ -12,8 +12,8 @@ from muster.errors import InvalidPartitions, MusterError, RequestTimedOut
 from musterd.chaos.sim.actors import sdk_members
 from musterd.chaos.sim.checks.answer_ledger import Ledger
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
-from musterd.chaos.sim.hunt.build_worlds import MUTANTS
-from musterd.chaos.sim.hunt.shrunk_run import named_by, shrink_result
+from musterd.chaos.sim.hunt.shrink import named_by, shrink_result
+from musterd.chaos.sim.hunt.sought_builds import MUTANTS
 from musterd.chaos.sim.run import MINIMA, Totals, describe, judge, run_one
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import STRANGERS
@@ -231,6 +231,6 @@ def test_a_shorter_run_breaks_the_same_promise_about_the_same(
         other = replace(wanted, facts={**wanted.facts, "group": "another"})
         return replace(result, violations=[other], schedule=schedule)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("musterd.chaos.sim.hunt.shrunk_run.run_schedule", elsewhere)
+    monkeypatch.setattr("musterd.chaos.sim.hunt.shrink.run_schedule", elsewhere)
     with pytest.raises(ValueError, match="breaks nothing of that kind"):
         shrink_result(result, mutant, 1.0)

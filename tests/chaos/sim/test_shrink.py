@@ -21,9 +21,8 @@ from musterd.chaos.sim.faults.schedule import (
     from_json,
     plan,
 )
-from musterd.chaos.sim.hunt.build_worlds import MUTANTS
-from musterd.chaos.sim.hunt.shrink import shrink
-from musterd.chaos.sim.hunt.shrunk_run import run_schedule, shrink_result
+from musterd.chaos.sim.hunt.shrink import run_schedule, shrink, shrink_result
+from musterd.chaos.sim.hunt.sought_builds import MUTANTS
 from musterd.chaos.sim.scenarios import FIFO3, KILLS, UDP3
 from musterd.chaos.sim.sdk_scenarios import SDK_EAGER
 from musterd.chaos.sim.simulation import Simulation

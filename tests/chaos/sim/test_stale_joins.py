@@ -13,7 +13,7 @@ from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.rpc import PROXY_HOST, ClientFaults
-from musterd.chaos.sim.hunt.build_worlds import MUTANTS
+from musterd.chaos.sim.hunt.sought_builds import MUTANTS
 from musterd.chaos.sim.run import describe
 from musterd.chaos.sim.sdk_scenarios import SDK_COOPERATIVE
 from musterd.chaos.sim.simulation import Simulation

@@ -1,0 +1,141 @@
+"""Where the simulator seeks each broken build, and by which broken promise it has to catch it.
+
+Any violation would catch a build, but only the check that is made for the missing rule shows that
+this check works. So a hunt counts the kinds that are named here and no other, on a seed that the
+shipped build passes. A general check (an offset is lost, a commit is not on a majority of disks)
+stands here only where no check of its own ever sees the build, or where it is the rule's own.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.builds import BUILDS
+from musterd.chaos.sim.scenario import Scenario
+from musterd.chaos.sim.scenarios import named
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A build, the world in which it is sought, and the kinds of violations that catch it."""
+
+    build: Build
+    scenario: Scenario
+    promises: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The build's."""
+        return self.build.name
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Nodes that start inside run this build."""
+        with self.build.installed():
+            yield
+
+
+class Sought(NamedTuple):
+    """How a build is sought."""
+
+    world: str
+    """With three nodes alone (`@3`) where only an odd seed is known, and it catches the build with
+    three (cold.json is older than runs of five on odd seeds)."""
+    promises: tuple[str, ...]
+    """The kinds that count: the violation of any of them catches it."""
+    seed: int | None = None
+    """Known to catch it, and tried first."""
+
+
+_LOST = (
+    "H-acknowledged-command-lost",
+    "H-leader-completeness",
+    "H-commit-divergence",
+    "H-state-machine-divergence",
+)
+"""Committed entries are gone, or others are in their place: what clients would see."""
+
+_NOT_DURABLE = ("S-commit-without-durable-majority",)
+"""Nothing is lost yet: that takes several crashes amid one sync, which no seed has."""
+
+_OFFSET_LOST = ("I1", "I2")
+_FENCED = ("I6",)
+_EXPIRED = ("H-member-expired", "H-session-ended", "H-member-lost")
+_DISRUPTED = ("A-leader-disrupted",)
+_STATE_DIFFERS = ("H-reloaded-state-diverged", "H-state-machine-divergence")
+_FORGOTTEN = ("A-call-forgotten", "A-parked-call-forgotten", "A-call-left-waiting")
+_NO_QUORUM = ("H-answered-without-quorum",)
+_STOPPED = ("L-not-converged", "L-never-admitted")
+"""Nothing need be lost: the cluster does not come to rest."""
+
+SOUGHT = {
+    "truncation_guard": Sought("udp3", ("S-committed-entry-dropped",)),
+    "snapshot_commit_cap": Sought("fifo3", ("H-commit-divergence", "S-commit-index-went-back"), 2),
+    "majority": Sought("fifo3", _LOST, 0),
+    "pre_vote": Sought("returning-follower", _DISRUPTED),
+    "sticky_voters": Sought("returning-follower", _DISRUPTED, 1),
+    "log_comparison": Sought("fifo3", ("H-leader-completeness",)),
+    "admission": Sought("replacements", _LOST, 6),
+    "losses": Sought("forgetful3", (*_LOST, "H-voted-twice"), 3),
+    "last_start_only": Sought("forgetful3", (*_LOST, "H-voted-twice")),
+    "loss_noted_by_all": Sought("forgetful5", ("H-admitted-too-early",)),
+    "loss_log_held": Sought("forgetful5", ("H-admitted-too-early",)),
+    "forgotten_match": Sought("forgetful3", _STOPPED, 44),
+    "introduction": Sought("first-start@3", ("H-voted-twice", "H-two-leaders-in-a-term"), 1),
+    "newcomer_vote": Sought("newcomer-away", _STOPPED),
+    "replacement_order": Sought("replaced-again", _STOPPED),
+    "read_round": Sought("lost-links@3", ("H-stale-read",), 1),
+    "check_quorum": Sought("groups-deaf-leader", _NO_QUORUM),
+    "send_times": Sought("sdk-thaw-leader", _NO_QUORUM),
+    "frame_checksum": Sought("flipped-bits", ("S-garbage-taken",)),
+    "sleepless_clock": Sought("sdk-suspend-leader", _NO_QUORUM),
+    "no_fsync": Sought("fifo3", _LOST, 8),
+    "message_hold": Sought("fifo3", _NOT_DURABLE),
+    "durable_cap": Sought("fifo3", _NOT_DURABLE),
+    "vote_durability": Sought("split-votes", ("H-voted-twice", "H-two-leaders-in-a-term")),
+    "applied_ahead": Sought("fifo3", _STATE_DIFFERS),
+    "half_snapshot": Sought("fifo3", _STATE_DIFFERS),
+    "hung_leader": Sought("hung-disks", ("A-led-with-hung-disk",)),
+    "hung_voter": Sought("hung-disks", ("A-pre-vote-with-hung-disk",)),
+    "taken_without_room": Sought("full-disks", ("A-took-entry-without-room",)),
+    "growth_unchecked": Sought("groups-state-full", ("A-state-above-limit",)),
+    "work_uncounted": Sought("groups-large-commits", _DISRUPTED),
+    "generation_fence": Sought("groups-churn", (*_OFFSET_LOST, *_FENCED), 0),
+    "commit_seq": Sought("groups-churn", _OFFSET_LOST),
+    "static_fence": Sought("groups-statics@3", (*_OFFSET_LOST, *_FENCED), 7),
+    "generation_token": Sought("sdk-static", ("I5",)),
+    "kept_token": Sought("sdk-static", ("I5",)),
+    "generation_floor": Sought("groups-removals", ("I3",), 0),
+    "deletion": Sought("groups-removals@3", ("I2",), 15),
+    "retention": Sought("groups-removals", ("H-expired-early",), 0),
+    "unsorted_deletion": Sought("groups-strangers", ("H-events-diverged",)),
+    "unsorted_history": Sought("groups-strangers", _STATE_DIFFERS, 2),
+    "silent_setting": Sought("sdk-operated", ("H-setting-lost", "H-setting-not-taken", "I17")),
+    "forward_only": Sought("sdk-operated", ("H-offset-fell",)),
+    "timer_generation": Sought("groups-slow-disks", ("H-timer-acted-early",)),
+    "join_dedupe": Sought("groups-churn", ("H-joined-twice",), 2),
+    "ack_before_commit": Sought("groups-churn", _OFFSET_LOST),
+    "parked_join": Sought("groups-churn", _FORGOTTEN),
+    "session_start": Sought("groups-kills", _EXPIRED),
+    "deposed_expiry": Sought("groups-standstill", _EXPIRED, 6),
+    "shard_time_cap": Sought("stop-one", _EXPIRED, 4),
+    "extra_round": Sought("groups-blinks", _EXPIRED, 2),
+    "shard_time_restart": Sought("groups-churn", ("S-shard-time-went-back",)),
+    "eager_keeps": Sought("sdk-eager", ("I4",)),
+    "cooperative_gives_all": Sought("sdk-cooperative", ("I9",)),
+    "withheld": Sought("sdk-cooperative", ("I4",)),
+    "zombie_fence": Sought("sdk-operated", _FENCED),
+    "read_of_many": Sought("sdk-udp@3", _OFFSET_LOST, 95),
+    "doubtless": Sought("sdk-suspend-members", ("H-worked-after-sleep",)),
+    "mass_break": Sought("sdk-break-heartbeats", _EXPIRED),
+}
+"""By build."""
+
+MUTANTS = {
+    name: Mutant(BUILDS[name], named(sought.world), sought.promises)
+    for name, sought in SOUGHT.items()
+}
+KNOWN_SEEDS = {name: one.seed for name, one in SOUGHT.items() if one.seed is not None}
+"""By build, the seed that is tried first; 0 for those that are not listed."""
