@@ -9,6 +9,7 @@ one machine's clock, which is a limit of such a test, and is said in its report.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 KINDS = frozenset({"commit", "read", "delete", "reset", "heartbeat"})
 """What an operation can be."""
@@ -344,3 +345,22 @@ class History:
     def commits(self) -> Iterator[Operation]:
         """The commits among the operations."""
         return (one for one in self.operations if one.kind == "commit")
+
+
+RECORDS: dict[str, tuple[type[Any], str]] = {
+    "generation": (Generation, "generations"),
+    "removal": (Removal, "removals"),
+    "stale_join": (StaleJoin, "stale_joins"),
+    "store_write": (StoreWrite, "store_writes"),
+    "fault": (FaultSpan, "faults"),
+    "checkpoint": (Checkpoint, "checkpoints"),
+    "side": (Side, "minorities"),
+    "node_state": (NodeState, "node_states"),
+    "round": (Round, "rounds"),
+    "operated": (Operated, "operated"),
+    "replayed": (Replayed, "replays"),
+    "log": (ShardLog, "logs"),
+    "logged": (Logged, "logged"),
+    "expected": (Expected, "expected"),
+}
+"""What takes one line in a file: its name there, its shape, and its list in `History`."""

@@ -5,6 +5,7 @@ are read one by one, and nothing else is kept.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,26 +14,13 @@ from pydantic import ValidationError
 from musterd.chaos.collector import without_collector
 from musterd.chaos.history import (
     KINDS,
+    RECORDS,
     WRITES,
-    Checkpoint,
-    Expected,
-    FaultSpan,
-    Generation,
     History,
     Key,
-    Logged,
-    NodeState,
-    Operated,
     Operation,
     Outcome,
     Ownership,
-    Removal,
-    Replayed,
-    Round,
-    ShardLog,
-    Side,
-    StaleJoin,
-    StoreWrite,
 )
 from musterd.chaos.recording import (
     LINE_BYTES_MAX,
@@ -99,20 +87,7 @@ class _Reader:
             Released: self._released,
             Died: self._death,
             Fact: self._fact,
-            Generation: self._into(self._history.generations),
-            Removal: self._into(self._history.removals),
-            StaleJoin: self._into(self._history.stale_joins),
-            StoreWrite: self._into(self._history.store_writes),
-            FaultSpan: self._into(self._history.faults),
-            Checkpoint: self._into(self._history.checkpoints),
-            Side: self._into(self._history.minorities),
-            NodeState: self._into(self._history.node_states),
-            Round: self._into(self._history.rounds),
-            Operated: self._into(self._history.operated),
-            Replayed: self._into(self._history.replays),
-            ShardLog: self._into(self._history.logs),
-            Logged: self._into(self._history.logged),
-            Expected: self._into(self._history.expected),
+            **{shape: self._into(getattr(self._history, name)) for shape, name in RECORDS.values()},
         }
 
     @staticmethod
@@ -209,7 +184,7 @@ class _Reader:
         deaths = [at for at in self._died.get(one.client, ()) if at >= one.from_ns]
         if one.until_ns is not None or not deaths:
             return one
-        return _owned(one, one.revoking_ns, min(deaths), "died")
+        return replace(one, until_ns=min(deaths), ended="died")
 
 
 class MemoryRecorder(Recording):
@@ -310,26 +285,18 @@ def _ended(begun: Invoke, line: Ended) -> Operation:
     value = line.value if begun.value is None else begun.value
     if line.outcome is Outcome.OK and value is None and begun.kind != "heartbeat":
         raise _Damaged(f"{line.id} is a {begun.kind} that was answered, without a value")
-    return Operation(
-        begun.client,
-        begun.kind,
-        begun.key,
-        begun.began_ns,
-        line.ended_ns,
-        line.outcome,
-        value,
-        begun.member_id,
-        begun.generation if line.generation is None else line.generation,
-        begun.node if line.node is None else line.node,
-        line.error,
-        begun.numbered,
-        begun.token,
+    return replace(
+        _unknown(begun),
+        ended_ns=line.ended_ns,
+        outcome=line.outcome,
+        value=value,
+        generation=begun.generation if line.generation is None else line.generation,
+        node=begun.node if line.node is None else line.node,
+        error=line.error,
     )
 
 
-def _owned(
-    owns: Owns | Ownership, revoking_ns: int | None, until_ns: int | None, how: str
-) -> Ownership:
+def _owned(owns: Owns, revoking_ns: int | None, until_ns: int | None, how: str) -> Ownership:
     return Ownership(
         owns.client,
         owns.key,

@@ -18,26 +18,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from musterd.chaos.history import (
-    KINDS,
-    WRITES,
-    Checkpoint,
-    Expected,
-    FaultSpan,
-    Generation,
-    Key,
-    Logged,
-    NodeState,
-    Operated,
-    Outcome,
-    Removal,
-    Replayed,
-    Round,
-    ShardLog,
-    Side,
-    StaleJoin,
-    StoreWrite,
-)
+from musterd.chaos.history import KINDS, RECORDS, WRITES, Key, Outcome
 
 VERSION = 1
 SUFFIX = ".history.jsonl"
@@ -50,24 +31,6 @@ END_BYTES = 512
 """Room kept for the end of everything that has begun."""
 ERROR_CHARS_MAX = 64
 """Of an error's name; six bytes a character at most, so that it fits in there."""
-
-Record = (
-    Generation
-    | Removal
-    | StaleJoin
-    | StoreWrite
-    | FaultSpan
-    | Checkpoint
-    | Side
-    | NodeState
-    | Round
-    | Operated
-    | Replayed
-    | ShardLog
-    | Logged
-    | Expected
-)
-"""What takes one line."""
 
 
 class RecordingError(Exception):
@@ -180,20 +143,7 @@ LINES: dict[str, type[Any]] = {
     "released": Released,
     "died": Died,
     "fact": Fact,
-    "generation": Generation,
-    "removal": Removal,
-    "stale_join": StaleJoin,
-    "store_write": StoreWrite,
-    "fault": FaultSpan,
-    "checkpoint": Checkpoint,
-    "side": Side,
-    "node_state": NodeState,
-    "round": Round,
-    "operated": Operated,
-    "replayed": Replayed,
-    "log": ShardLog,
-    "logged": Logged,
-    "expected": Expected,
+    **{name: shape for name, (shape, _) in RECORDS.items()},
 }
 """Every line's name and shape."""
 
@@ -319,8 +269,8 @@ class Recording(ABC):
 
     # -- everything else
 
-    def record(self, record: Record) -> None:
-        """Whatever takes one line. Raises RecordingFullError."""
+    def record(self, record: object) -> None:
+        """One of `history.RECORDS`. Raises RecordingFullError."""
         self._write(record)
 
     def fact(self, name: str, value: object) -> None:

@@ -13,8 +13,7 @@ from itertools import count
 from musterd.chaos.child import end_with_pool
 from musterd.chaos.sim.actors.leader_kills import AFTER, BEFORE, COMMIT, preparing
 from musterd.chaos.sim.actors.scripts import COUNTED
-from musterd.chaos.sim.faults.faults import WEIGHTS
-from musterd.chaos.sim.scenario import BY_SEED
+from musterd.chaos.sim.scenario import BY_SEED, WEIGHTS
 from musterd.chaos.sim.scenarios import (
     BLINKS,
     CHURN,
@@ -205,7 +204,6 @@ class Totals:
     """Virtual time."""
 
     def add(self, result: Result) -> None:
-        """One run more."""
         self.seeds += 1
         self.violations += bool(result.violations)
         self.nodes[result.nodes] += 1

@@ -2,9 +2,68 @@
 
 from dataclasses import dataclass, field, replace
 
-from musterd.chaos.sim.faults.faults import WEIGHTS
 from musterd.coordinator.runtime.growth import StateLimits
 from musterd.raft.settings import RaftSettings
+
+WEIGHTS = {
+    "crash_after_send": 20,
+    "crash": 8,
+    "reconnect": 18,
+    "stall": 16,
+    "isolation": 10,
+    "one_way_cut": 8,
+    "clock_rate": 4,
+    "transfer": 6,
+    "slow_sync": 7,
+    "pause": 5,
+    "write_stall": 5,
+    "bulk_reconnect": 6,
+    "drain": 3,
+    "rebuild": 6,
+    "replace": 2,
+    "replace_then_crash": 3,
+}
+"""How often each fault is drawn, relative to the others."""
+
+FIRST_START_WEIGHTS = {
+    "crash_after_send": 10,
+    "crash": 8,
+    "reconnect": 10,
+    "stall": 8,
+    "isolation": 4,
+    "one_way_cut": 4,
+    "slow_sync": 6,
+    "pause": 4,
+    "wipe": 15,
+}
+"""Where one node is started late: disks are lost, and nobody says so at first."""
+
+
+FORGETFUL_WEIGHTS = {
+    "crash_after_send": 10,
+    "crash": 10,
+    "reconnect": 12,
+    "stall": 8,
+    "isolation": 8,
+    "one_way_cut": 4,
+    "transfer": 6,
+    "pause": 4,
+    "lost_tail": 20,
+    "older_copy": 20,
+    "forget_then_crash": 30,
+}
+"""Where disks forget what they had synced, one at a time."""
+
+CLIENT_WEIGHTS = {
+    **WEIGHTS,
+    "client_cut": 8,
+    "client_one_way": 8,
+    "client_reset": 10,
+    "client_pause": 10,
+    "eio": 5,
+    "disk_full": 3,
+}
+"""Where members are processes of their own: what happens between them and the nodes, too."""
 
 
 @dataclass(frozen=True, slots=True)

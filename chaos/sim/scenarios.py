@@ -3,8 +3,15 @@
 from dataclasses import replace
 
 from musterd.chaos.sim.actors import state_filler
-from musterd.chaos.sim.faults.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
-from musterd.chaos.sim.scenario import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
+from musterd.chaos.sim.scenario import (
+    BY_SEED,
+    FIRST_START_WEIGHTS,
+    FORGETFUL_WEIGHTS,
+    GROUPS_SETTINGS,
+    SETTINGS,
+    WEIGHTS,
+    Scenario,
+)
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK
 from musterd.raft.settings import RaftSettings
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from musterd.chaos.sim.faults.faults import CLIENT_WEIGHTS
-from musterd.chaos.sim.scenario import GROUPS_SETTINGS, ClientFaults, Scenario
+from musterd.chaos.sim.scenario import CLIENT_WEIGHTS, GROUPS_SETTINGS, ClientFaults, Scenario
 
 NO_TOPIC = "UnknownTopicOrPartition"
 """Workers may be there before their topic is; after it was made it is no excuse."""

@@ -8,7 +8,7 @@ import heapq
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -28,7 +28,6 @@ from musterd.chaos.sim.engine.rpc import ClientNet
 from musterd.chaos.sim.engine.server import SimServer
 from musterd.chaos.sim.engine.world import ClientProcess
 from musterd.chaos.sim.faults.faults import Faults
-from musterd.chaos.sim.faults.faulty import FaultyNode
 from musterd.chaos.sim.faults.schedule import Schedule, Struck, plan
 from musterd.chaos.sim.scenario import Scenario
 from musterd.raft.contract import Role, Room
@@ -112,18 +111,15 @@ class Simulation:
         self._late: SimNode | None = None
 
     def make_app(self, node: SimNode, starting: Callable[[], bool]) -> App:
-        """The state machines of a new process."""
         if self.members is not None:
             return self.members.app(node, starting)
         return HistoryApp(node.number, node.incarnation, self.checkers, starting)
 
     def tell(self, what: str) -> None:
-        """One line of the trace."""
         if self.trace is not None:
             self.trace(f"{self.now:.4f} {what}")
 
     def make_server(self, node: SimNode) -> SimServer | None:
-        """Where clients have connections."""
         if self.members is None or self.members.net is None:
             return None
         server = SimServer(node, self.members.core(node))
@@ -186,7 +182,6 @@ class Simulation:
         return self._result()
 
     def _start_others(self, members: Members) -> None:
-        """Clients beside the members."""
         for wanted, clients in (
             (self.scenario.removals, deleter),
             (self.scenario.strangers, strangers),
@@ -219,7 +214,7 @@ class Simulation:
         try:
             run()
         except PowerCutError as cut:
-            self.faults.counts[cut.kind] += 1
+            self.count(cut.kind)
             self.crash(node.number, power_cut=True)
             return
         except StoreError:
@@ -236,28 +231,20 @@ class Simulation:
                 checker.turned(node.number, node.incarnation, node.replica(shard), holders)
 
     def _holders(self, shard: int, index: int, term: int) -> int:
-        """Nodes, up or down, whose disks have an entry."""
         return sum(node.is_durable(shard, index, term) for node in self.nodes)
 
     # -- faults
 
-    def count(self, kind: str) -> None:
-        """A fault has happened."""
+    def count(self, kind: str) -> int:
         self.faults.counts[kind] += 1
+        return self.faults.counts[kind]
+
+    def may(self, kind: str) -> bool:
+        return self.faults.may(kind)
 
     @property
-    def fault_clients(self) -> ClientNet | None:
-        """Where clients have connections."""
+    def clients(self) -> ClientNet | None:
         return None if self.members is None else self.members.net
-
-    @property
-    def client_processes(self) -> Sequence[ClientProcess]:
-        """Of clients that run the SDK."""
-        return self.processes
-
-    @property
-    def fault_nodes(self) -> Sequence[FaultyNode]:
-        return self.nodes
 
     def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
         node = self.nodes[number]
@@ -299,10 +286,9 @@ class Simulation:
             self.checkers[0].violated("A-peer-shut-out", peers=[src, dst])
 
     def start_late(self) -> None:
-        """Start the node that has never run, if one is left."""
         late, self._late = self._late, None
         if late is not None:
-            self.faults.counts["late_start"] += 1
+            self.count("late_start")
             self._restart(late.number)
 
     def wipe(self, number: int) -> bool:

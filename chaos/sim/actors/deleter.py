@@ -22,7 +22,6 @@ class Deleter(Member):
     """A client that repeats a deletion until it is answered, and then waits for a while."""
 
     def look(self) -> None:
-        """Some time later."""
         self._attempt += 1
         self._later(0.8 + 0.4 * self._rng.random(), self._attempt, self._delete)
 

@@ -40,7 +40,6 @@ class Work:
     def watch(
         self, node: int, shard: Shard, _index: int, entry: Entry, _: tuple[CommandResult, ...]
     ) -> None:
-        """`node` has applied an entry."""
         partitions = sum(map(work_of, entry.commands))
         times = 2 if shard.log.role is Role.LEADER else 1
         self._world.nodes[node].work(times * partitions * self._partition_s)
@@ -59,7 +58,6 @@ class LargeCommits(Member):
     """A client outside of any membership, one commit after the other."""
 
     def commit(self) -> None:
-        """Of each partition the next offset."""
         self._commit_seq += 1
         sequence = self._commit_seq
         partitions = tuple(

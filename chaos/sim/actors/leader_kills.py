@@ -61,7 +61,6 @@ class Phases:
     def watch(
         self, node: int, shard: Shard, index: int, _entry: Entry, results: tuple[CommandResult, ...]
     ) -> None:
-        """A replica has applied an entry."""
         events = [event for result in results for event in result.events]
         for event in events:
             self.check(index, event)
@@ -84,9 +83,9 @@ class Phases:
         """At once, or when the answers are on their way."""
         world = self._world
         self._killed_s = world.now
-        if not world.faults.may(point):
+        if not world.may(point):
             return
-        world.faults.counts[point] += 1
+        world.count(point)
         if group.phase is not Phase.STABLE:
             members = frozenset(group.members)
             self.open.append(

@@ -92,7 +92,6 @@ class Members:
             self.net.watches.append(self._sent)
 
     def app(self, node: Node, starting: Callable[[], bool]) -> GroupsApp:
-        """The app of a process that starts."""
         who = (node.number, node.incarnation)
 
         def wake() -> None:
@@ -113,17 +112,14 @@ class Members:
         return app
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
-        """A shard of a living, running node."""
         if not self.world.nodes[node].alive:
             return None
         return self._apps[node].shards[shard]
 
     def turns_at(self, node: int) -> Turns:
-        """The turns of the process that runs on a node now, or did last."""
         return self._apps[node].turns
 
     def core(self, node: Node) -> Coordination:
-        """What the frontends of a process that has started use."""
         return self._apps[node.number].core
 
     def group_ids(self) -> list[tuple[int, str]]:
@@ -157,7 +153,6 @@ class Members:
         return [Key(group, self.topic, partition) for partition in range(self.partitions)]
 
     def _sent(self, path: str, request: bytes) -> None:
-        """A process sends a request."""
         if path == JOIN.path:
             group_id = group_pb2.JoinGroupRequest.FromString(request).group_id
             shard = shard_of(group_id, self.world.scenario.shards)
@@ -229,7 +224,6 @@ class Members:
             self.world.checkers[0].keep(violation)
 
     def _note_setup(self) -> None:
-        """What the checkers have to know of the run."""
         scenario, ended_ns = self.world.scenario, self.log.now_ns()
         chaos_ns = round(scenario.chaos_s * group_history.NS)
         self.log.fact("quiet_from_ns", chaos_ns)

@@ -83,7 +83,7 @@ class Operator:
             node.journal_term(shard) for node in nodes for shard in self._shards
         ):
             self._lost = None
-            self._world.faults.counts["begun_again"] += 1
+            self._world.count("begun_again")
             self.replacements.clear()
             for checker in self._world.checkers:
                 checker.begun_again()
@@ -132,7 +132,7 @@ class Operator:
         What was told to nobody who remembers it cannot be found out.
         """
         world = self._world
-        if world.now >= world.faults.until_s or not all(one.alive for one in world.nodes):
+        if not world.chaotic or not all(one.alive for one in world.nodes):
             return
         others = [one for one in world.nodes if one is not node]
         if not self._is_admitted() or not all(one.would_miss(node, copy) for one in others):

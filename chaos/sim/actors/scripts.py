@@ -162,14 +162,14 @@ def _stop_leader(script: Script, kind: str, stop: "Callable[[Node], None]") -> N
         script.again(0.001)
         return
     world = script.world
-    world.count(kind)
+    times = world.count(kind)
     stop(leader)
     script.ask_soon(leader, THAW_S, world.now + THAW_S + CUT_S)
     for other in world.nodes:
         if other is not leader:
             for link in ((other.number, leader.number), (leader.number, other.number)):
                 world.schedule(ANSWERED_S, world.net.block, *link, THAW_S + CUT_S - ANSWERED_S)
-    if world.faults.counts[kind] < THAWS:
+    if times < THAWS:
         script.again(THAW_S + 2 * CUT_S)
 
 
@@ -206,7 +206,7 @@ def reset_peers(script: Script) -> None:
     if leader is None:
         script.again(0.2)
         return
-    script.world.count("peer_resets")
+    times = script.world.count("peer_resets")
     net, rng = script.world.net, script.world.rng
     for other in script.world.nodes:
         if other is not leader:
@@ -214,7 +214,7 @@ def reset_peers(script: Script) -> None:
             script.world.schedule(
                 0.05 + 0.05 * rng.random(), net.connect, leader.number, other.number
             )
-    if script.world.faults.counts["peer_resets"] < 3:
+    if times < 3:
         script.again(2.5)
 
 

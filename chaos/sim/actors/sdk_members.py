@@ -186,7 +186,6 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return not self.loop.dead
 
     def launch(self, work: Callable[[], Any]) -> None:
@@ -199,7 +198,6 @@ class Process:
         self.loop.post(lambda: self.loop.create_task(work()).add_done_callback(ended))
 
     def client(self) -> Client:
-        """The process's client, open."""
         client = Client(
             [endpoint(number) for number in range(len(self.world.nodes))],
             client_id=self.name,
@@ -254,7 +252,6 @@ class Worker(RebalanceListener):
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
         return self.process.alive
 
     @property
@@ -274,7 +271,6 @@ class Worker(RebalanceListener):
         return self._world.now >= self._world.scenario.chaos_s
 
     def start(self) -> None:
-        """Join; live for a while; leave, or die."""
         self.process.launch(self._main)
         life_s = self._world.scenario.life_s
         if life_s:
@@ -284,10 +280,10 @@ class Worker(RebalanceListener):
         if not self.alive or self._over:
             return
         if self._rng.random() < 0.5:
-            self._world.faults.counts["member_leave"] += 1
+            self._world.count("member_leave")
             self.process.loop.post(self._stop)
         else:
-            self._world.faults.counts["member_kill"] += 1
+            self._world.count("member_kill")
             self.process.die()
             self._gone()
 
@@ -437,7 +433,6 @@ class Bystander:
         self.process = Process(members.world, members.net, "bystander")
 
     def start(self) -> None:
-        """Begin."""
         self.process.launch(self._main)
 
     async def _main(self) -> None:

@@ -58,7 +58,6 @@ class SdkOperator:
         self._log = members.checkers[0].history.log
 
     def start(self) -> None:
-        """Begin."""
         self.process.launch(self._main)
 
     async def _main(self) -> None:
@@ -114,7 +113,6 @@ class SdkOperator:
         values: Mapping[str, int],
         outcome: Outcome = Outcome.OK,
     ) -> None:
-        """A call is over; it had one of these values for each name."""
         now_ns = self._log.now_ns()
         for name, value in values.items():
             told = Operated("terminal", what, subject, began_ns, now_ns, outcome, name, value)

@@ -38,7 +38,6 @@ class Weight:
     def watch(
         self, node: int, shard: Shard, index: int, _: Entry, _results: tuple[CommandResult, ...]
     ) -> None:
-        """`node` has applied an entry."""
         most = int(LIMITS.shard * GOES_ON_SHARE) + SLACK_BYTES
         if shard.state.bytes > most:
             self._checker.violated(

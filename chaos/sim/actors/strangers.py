@@ -29,7 +29,6 @@ class Stranger(Member):
     """Asks for one id after another, a new one each time."""
 
     def look(self) -> None:
-        """Some time later."""
         self._attempt += 1
         self._later(0.1 + 0.3 * self._rng.random(), self._attempt, self._ask)
 

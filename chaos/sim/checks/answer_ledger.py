@@ -53,7 +53,6 @@ class Ledger:
     def watch(
         self, node: int, shard: Shard, index: int, _entry: Entry, results: tuple[CommandResult, ...]
     ) -> None:
-        """A node has applied an entry."""
         if index <= self.seen:
             return
         self.seen = index

@@ -103,7 +103,6 @@ class GroupHistory:
             self.log.record(StaleJoin(key, earlier.member_id, later.generation))
 
     def revoking(self, key: Key, who: str) -> None:
-        """It is asked to let go of it."""
         self.log.revoking(self._held[key][who].number)
 
     def drop(self, key: Key, who: str, how: str) -> None:
@@ -113,7 +112,6 @@ class GroupHistory:
             self.log.released(one.number, how)
 
     def died(self, who: str) -> None:
-        """The process was killed."""
         self.log.died(who)
         for held in self._held.values():
             held.pop(who, None)
@@ -186,7 +184,6 @@ class GroupHistory:
         self.log.record(Generation(group, event.generation, names, at_ns, "log", whole=True))
 
     def finished(self) -> None:
-        """Nothing comes any more."""
         for (group, member_id), since_ns in self._removed.items():
             self.log.record(Removal(group, member_id, since_ns))
 

@@ -53,7 +53,6 @@ class Rounds:
         entry: Entry,
         results: tuple[CommandResult, ...],
     ) -> None:
-        """A replica has applied an entry."""
         if index <= self._seen:
             return
         self._seen = index

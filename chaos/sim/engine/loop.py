@@ -84,7 +84,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.call_soon(call, *args)
 
     def unfinished(self) -> list[str]:
-        """What every task that is not done yet runs."""
         return [getattr(task.get_coro(), "__qualname__", "") for task in self._tasks]
 
     def kill(self) -> None:
@@ -111,13 +110,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     # ---- asyncio.AbstractEventLoop, as far as the shipped code uses it
 
     def time(self) -> float:
-        """The process's monotonic seconds."""
         return self._clock() - self.slept_s
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """In the next pass."""
         handle = asyncio.Handle(callback, args, self, context)
         self._queue(handle)
         return handle
@@ -129,7 +126,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """After so many of the process's seconds."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
@@ -139,7 +135,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """At the process's time `when`."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._world.schedule(when - self.time(), self._ring, handle)
         return handle
@@ -152,7 +147,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._queue(handle)
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future."""
         return SimFuture(self)
 
     def create_task(  # type: ignore[override]
@@ -165,7 +159,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return task
 
     def get_debug(self) -> bool:
-        """Never."""
         return False
 
     def is_running(self) -> bool:
@@ -173,7 +166,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return True
 
     def is_closed(self) -> bool:
-        """Whether the process is dead."""
         return self.dead
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

@@ -96,7 +96,6 @@ class Network:
                 self.nodes[x].connected(y)
 
     def disconnect(self, a: int, b: int) -> None:
-        """Break both connections of a pair."""
         pair = self._pair(a, b)
         if not pair.up:
             return
@@ -106,7 +105,6 @@ class Network:
                 self.nodes[x].disconnected(y)
 
     def reconnect_bulk(self, a: int, b: int) -> None:
-        """Break and open the bulk connection of a pair."""
         self._pair(a, b).bulk_epoch += 1
         if self.kind != "late":
             for x, y in ((a, b), (b, a)):

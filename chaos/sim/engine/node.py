@@ -67,12 +67,10 @@ class Host(World, Protocol):
     def hang_up(self, src: int, dst: int, fault: str) -> None:
         """`dst` closes its connection to `src` over what `fault` made of a frame."""
 
-    def make_server(self, node: "SimNode") -> SimServer | None:
-        """The client port of a new process, where clients have connections."""
+    def make_server(self, node: "SimNode") -> SimServer | None: ...
 
     def make_app(self, node: "SimNode", starting: Callable[[], bool]) -> App: ...
-    def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
-        """Run shipped code of `node`, then check all its shards."""
+    def run_on(self, node: "SimNode", run: Callable[[], None]) -> None: ...
 
 
 class SimNode:
@@ -146,7 +144,6 @@ class SimNode:
         )
 
     def begin_again(self) -> None:
-        """Start over as a cluster that never was."""
         self.store = MemoryStore()
         self.wipe()
 
@@ -340,7 +337,6 @@ class SimNode:
 
     @property
     def room(self) -> Room:
-        """What its disk has room for."""
         return Room.ENOUGH if self.driver is None else self.driver.room
 
     def set_room(self, room: Room) -> None:
@@ -477,7 +473,6 @@ class SimNode:
             self.world.crash(self.number, power_cut=False, down_s=down_s)
 
     def fail_sync(self) -> None:
-        """The next sync fails."""
         self._sync_fails = True
 
     def fill_disk(self) -> None:

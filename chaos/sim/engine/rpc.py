@@ -119,7 +119,6 @@ class ClientNet:
     def reset_all(
         self, node: int | None = None, client: int | None = None, life: int | None = None
     ) -> int:
-        """Break every connection of a node, or of a client; says how many there were."""
         gone = [
             one
             for one in self._connections
@@ -137,7 +136,6 @@ class ClientNet:
     # ---- messages
 
     def request(self, call: "SimCall", path: str, request: bytes, timeout_s: float) -> None:
-        """Send a request on its call's connection."""
         connection = call.connection
         assert connection is not None
         for watch in self.watches:
@@ -163,7 +161,6 @@ class ClientNet:
         world.schedule(delay, self._arrive, connection, call.number, path, request, timeout_s)
 
     def cancel(self, call: "SimCall") -> None:
-        """Tell the node that nobody waits any more."""
         connection = call.connection
         if connection is None or connection.calls.pop(call.number, None) is None:
             return
@@ -264,15 +261,12 @@ class SimCall:
         self._timer = self._loop.call_later(timeout_s, self._expire)
 
     def end(self, code: Code, details: str, answer: bytes) -> None:
-        """The outcome, from outside the process."""
         self._loop.post(self._settle, code, details, answer)
 
     def done(self) -> bool:
-        """Whether there is an outcome."""
         return self._future.done()
 
     def cancel(self) -> None:
-        """Nobody waits for the answer."""
         self._settle(Code.CANCELLED, "cancelled by the client", b"")
         self._net.cancel(self)
 
@@ -316,20 +310,17 @@ class SimChannel:
         self._queued: list[Callable[[], None]] = []
 
     def get_state(self, try_to_connect: bool = False) -> State:
-        """Its connectivity."""
         if try_to_connect and self._state is State.IDLE:
             self._connect()
         return self._state
 
     async def wait_for_state_change(self, last_observed_state: State) -> None:
-        """Until it is another one."""
         while self._state is last_observed_state:
             if self._changed is None:
                 self._changed = self._loop.create_future()
             await asyncio.shield(self._changed)
 
     async def close(self, grace: float | None = None) -> None:
-        """Close; what is open is cancelled."""
         self._become(State.SHUTDOWN)
         if self._connection is not None:
             self._net.reset(self._connection)
@@ -337,8 +328,6 @@ class SimChannel:
     def unary_unary(
         self, path: str, request_serializer: object, response_deserializer: Callable[[bytes], Any]
     ) -> Callable[..., SimCall]:
-        """How a method is called."""
-
         def start(request: bytes, timeout: float, metadata: object) -> SimCall:  # noqa: ARG001
             call = SimCall(self._loop, self._net, response_deserializer)
             if path.endswith(MEMBERS_CALLS):

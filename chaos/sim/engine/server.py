@@ -52,8 +52,7 @@ class _Methods:
     def __init__(self) -> None:
         self.handlers: dict[str, Any] = {}
 
-    def add_generic_rpc_handlers(self, _: object) -> None:
-        """The same handlers as below."""
+    def add_generic_rpc_handlers(self, _: object) -> None: ...
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         self.handlers.update({f"/{service}/{name}": one for name, one in handlers.items()})

@@ -10,10 +10,9 @@ import grpc
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.loop import ProcessLoop
 from musterd.chaos.sim.engine.network import Network
-from musterd.chaos.sim.faults.faults import Faults
-from musterd.chaos.sim.faults.faulty import FaultyClient, FaultyNode
+from musterd.chaos.sim.faults.schedule import Draws
 from musterd.chaos.sim.scenario import Scenario
-from musterd.raft.contract import Outcome
+from musterd.raft.contract import Outcome, Room
 from musterd.raft.driver import Driver
 from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings
@@ -22,10 +21,20 @@ from musterd.storage.memory import MemoryStore
 Respond = Callable[[grpc.StatusCode, str, bytes], None]
 
 
-class ClientProcess(FaultyClient, Protocol):
+class ClientProcess(Protocol):
     """A process of a client's."""
 
     loop: ProcessLoop
+    paused_until_s: float
+
+    @property
+    def alive(self) -> bool: ...
+
+
+class Clients(Protocol):
+    """The clients' connections."""
+
+    def reset_all(self, node: int | None = None) -> int: ...
 
 
 class ClientPort(Protocol):
@@ -36,14 +45,39 @@ class ClientPort(Protocol):
     ) -> asyncio.Task[None]: ...
 
 
-class Node(FaultyNode, Protocol):
+class Node(Protocol):
     """A simulated node, over all its lives."""
 
+    incarnation: int
+    crash_after_sends: int | None
+    sync_stalled_until_s: float
+    """Nothing written is on the disk before this time."""
+    sync_hangs_until_s: float
+    """The same, of a sync that is under way, too."""
+    paused_until_s: float
     awake_s: float
     store: MemoryStore
     """Its disk."""
     store_uuid: bytes
 
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def is_being_admitted(self) -> bool:
+        """Whether a log has begun to admit its store, and has not come further."""
+
+    @property
+    def room(self) -> Room: ...
+
+    def set_room(self, room: Room) -> None: ...
+    def set_clock_rate(self, rate: float) -> None: ...
+    def transfer_leadership(self, to: int | None = None) -> None: ...
+    def drain(self) -> None: ...
+    def stall_writes(self, count: int) -> None: ...
+    def fail_sync(self) -> None: ...
+    def fill_disk(self) -> None: ...
     @property
     def number(self) -> int: ...
     @property
@@ -53,8 +87,7 @@ class Node(FaultyNode, Protocol):
     @property
     def is_introduced(self) -> bool: ...
     @property
-    def running(self) -> Driver:
-        """The driver of the process that runs."""
+    def running(self) -> Driver: ...
 
     @property
     def heard_s(self) -> Mapping[int, float]:
@@ -93,26 +126,61 @@ class World(Protocol):
     micro: float
     net: Network
     checkers: list[ShardChecker]
-    faults: Faults
     settings: RaftSettings
     processes: list[ClientProcess]
     """Of clients, in the order in which they were made."""
 
+    trace: Callable[[str], None] | None
+
     @property
     def scenario(self) -> Scenario: ...
+    @property
+    def clients(self) -> Clients | None: ...
+
     @property
     def nodes(self) -> Sequence[Node]: ...
     @property
     def chaotic(self) -> bool:
         """Whether things may still go wrong."""
 
-    def count(self, kind: str) -> None:
-        """A fault has happened."""
+    def count(self, kind: str) -> int:
+        """A fault has happened; returns how often by now."""
 
-    def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
-        """A node dies, and is started again some time later."""
+    def may(self, kind: str) -> bool:
+        """Whether a fault that the run itself triggers may happen; asked once for each."""
 
-    def defect(self, error: BaseException) -> None:
-        """Shipped code has failed in a way that it calls a defect itself."""
+    def replace(self, number: int) -> bool:
+        """Wipe a node and start the operator's procedure; False where that is not allowed now."""
+
+    def replace_early(self, number: int) -> bool:
+        """The same, for who asks the leaders alone whether there is a node to spare."""
+
+    def wipe(self, number: int) -> bool:
+        """Wipe a node and start it as if nothing were; False where that is not allowed now."""
+
+    def start_late(self) -> None:
+        """Start the node that was never started, if there is one."""
+
+    def spoil(self, number: int) -> bool:
+        """Make a follower's applied state wrong, and notice it; False where that is too much."""
+
+    def forget(self, number: int, age_s: float, kind: str, dies: int | None = None) -> bool:
+        """Copy a node's disk, and put the copy back so much later, when node `dies` dies.
+
+        Counts it as `kind` then; False.
+        """
+
+    def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None: ...
+
+    def defect(self, error: BaseException) -> None: ...
 
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
+
+
+class Injector(Protocol):
+    """Who injects a fault: the world it happens in, and the draws of this one fault."""
+
+    world: World
+    rng: Draws
+    until_s: float
+    """No fault begins later."""

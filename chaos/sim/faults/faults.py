@@ -4,69 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from musterd.chaos.sim.engine.network import CLIENTS
+from musterd.chaos.sim.engine.world import World
 from musterd.chaos.sim.faults import full_disks, harmless_faults, hung_disks
-from musterd.chaos.sim.faults.faulty import FaultyWorld
 from musterd.chaos.sim.faults.schedule import Draws, Planned, Struck
-
-WEIGHTS = {
-    "crash_after_send": 20,
-    "crash": 8,
-    "reconnect": 18,
-    "stall": 16,
-    "isolation": 10,
-    "one_way_cut": 8,
-    "clock_rate": 4,
-    "transfer": 6,
-    "slow_sync": 7,
-    "pause": 5,
-    "write_stall": 5,
-    "bulk_reconnect": 6,
-    "drain": 3,
-    "rebuild": 6,
-    "replace": 2,
-    "replace_then_crash": 3,
-}
-"""How often each fault is drawn, relative to the others."""
-
-FIRST_START_WEIGHTS = {
-    "crash_after_send": 10,
-    "crash": 8,
-    "reconnect": 10,
-    "stall": 8,
-    "isolation": 4,
-    "one_way_cut": 4,
-    "slow_sync": 6,
-    "pause": 4,
-    "wipe": 15,
-}
-"""Where one node is started late: disks are lost, and nobody says so at first."""
-
-
-FORGETFUL_WEIGHTS = {
-    "crash_after_send": 10,
-    "crash": 10,
-    "reconnect": 12,
-    "stall": 8,
-    "isolation": 8,
-    "one_way_cut": 4,
-    "transfer": 6,
-    "pause": 4,
-    "lost_tail": 20,
-    "older_copy": 20,
-    "forget_then_crash": 30,
-}
-"""Where disks forget what they had synced, one at a time."""
-
-CLIENT_WEIGHTS = {
-    **WEIGHTS,
-    "client_cut": 8,
-    "client_one_way": 8,
-    "client_reset": 10,
-    "client_pause": 10,
-    "eio": 5,
-    "disk_full": 3,
-}
-"""Where members are processes of their own: what happens between them and the nodes, too."""
 
 
 class Faults:
@@ -78,7 +18,7 @@ class Faults:
 
     def __init__(
         self,
-        world: FaultyWorld,
+        world: World,
         salt: str,
         until_s: float,
         planned: Sequence[Planned],
@@ -162,26 +102,26 @@ class Faults:
         return allowed
 
     def _pair(self) -> tuple[int, int] | None:
-        count = len(self.world.fault_nodes)
+        count = len(self.world.nodes)
         if count < 2:
             return None
         a, b = self.rng.sample(range(count), 2)
         return a, b
 
     def _node(self) -> int:
-        return self.rng.randrange(len(self.world.fault_nodes))
+        return self.rng.randrange(len(self.world.nodes))
 
     def _crash_after_send(self) -> bool:
         """Die within a burst: the first few frames leave, the others do not."""
-        node = self.world.fault_nodes[self._node()]
-        if len(self.world.fault_nodes) == 1:
+        node = self.world.nodes[self._node()]
+        if len(self.world.nodes) == 1:
             return self._crash()
         node.crash_after_sends = self.rng.randrange(6)
         return False  # counted when it happens
 
     def _crash(self) -> bool:
         node = self._node()
-        alive = self.world.fault_nodes[node].alive
+        alive = self.world.nodes[node].alive
         if alive:
             self.world.crash(node, power_cut=self.rng.random() < 0.7)
         return alive
@@ -202,11 +142,11 @@ class Faults:
 
     def _isolation(self) -> bool:
         node, seconds = self._node(), self.rng.random() * 2.5
-        others = [o for o in range(len(self.world.fault_nodes)) if o != node]
+        others = [o for o in range(len(self.world.nodes)) if o != node]
         for other in others:
             self.world.net.block(node, other, seconds)
             self.world.net.block(other, node, seconds)
-        if self.world.fault_clients is not None and self.rng.random() < 0.5:
+        if self.world.clients is not None and self.rng.random() < 0.5:
             self._block_clients(node, seconds)  # else a minority that clients still reach
         return bool(others)
 
@@ -229,12 +169,12 @@ class Faults:
 
     def _client_reset(self) -> bool:
         """Every connection of clients to a node is reset."""
-        clients = self.world.fault_clients
+        clients = self.world.clients
         return clients is not None and clients.reset_all(node=self._node()) > 0
 
     def _client_pause(self) -> bool:
         """A client's process stands still, mostly for longer than its session: a zombie."""
-        living = [process for process in self.world.client_processes if process.alive]
+        living = [process for process in self.world.processes if process.alive]
         if not living:
             return False
         process = self.rng.choice(living)
@@ -244,14 +184,14 @@ class Faults:
 
     def _eio(self) -> bool:
         """Counted when it happens: there must be something to sync."""
-        node = self.world.fault_nodes[self._node()]
+        node = self.world.nodes[self._node()]
         if node.alive:
             node.fail_sync()
         return False
 
     def _disk_full(self) -> bool:
         """Counted when something is written."""
-        node = self.world.fault_nodes[self._node()]
+        node = self.world.nodes[self._node()]
         if node.alive:
             node.fill_disk()
         return False
@@ -263,32 +203,32 @@ class Faults:
         return pair is not None
 
     def _clock_rate(self) -> bool:
-        node = self.world.fault_nodes[self._node()]
+        node = self.world.nodes[self._node()]
         node.set_clock_rate(0.93 + self.rng.random() * 0.14)
         return True
 
     def _transfer(self) -> bool:
-        for node in self.world.fault_nodes:
-            if node.alive and node.leads and len(self.world.fault_nodes) > 1:
+        for node in self.world.nodes:
+            if node.alive and node.leads and len(self.world.nodes) > 1:
                 node.transfer_leadership()
                 return True
         return False
 
     def _slow_sync(self) -> bool:
-        node = self.world.fault_nodes[self._node()]
+        node = self.world.nodes[self._node()]
         node.sync_stalled_until_s = self.world.now + 0.3 + self.rng.random() * 1.5
         return node.alive
 
     def _pause(self) -> bool:
         """Stop the process for a while (SIGSTOP, a long collection): what comes meanwhile waits."""
-        node = self.world.fault_nodes[self._node()]
+        node = self.world.nodes[self._node()]
         until_s = self.world.now + 0.1 + self.rng.random() * 1.2
         node.paused_until_s = max(until_s, node.paused_until_s)
         return node.alive
 
     def _write_stall(self) -> bool:
         """The database asks to wait (RocksDB's Incomplete), for some turns."""
-        node = self.world.fault_nodes[self._node()]
+        node = self.world.nodes[self._node()]
         if node.alive:
             node.stall_writes(self.rng.randint(1, 30))
         return node.alive
@@ -326,14 +266,14 @@ class Faults:
     def _drain(self) -> bool:
         """SIGTERM, and the process ends half a second later."""
         number = self._node()
-        node = self.world.fault_nodes[number]
+        node = self.world.nodes[number]
         if node.alive:
             node.drain()
             self.world.schedule(0.5, self._stop, number, node.incarnation)
         return node.alive
 
     def _stop(self, number: int, life: int) -> None:
-        if self.world.fault_nodes[number].incarnation == life and self.world.now < self.until_s:
+        if self.world.nodes[number].incarnation == life and self.world.now < self.until_s:
             self.world.crash(number, power_cut=False)
 
     def _rebuild(self) -> bool:
@@ -348,7 +288,7 @@ class Faults:
 
         Whoever was never started is started now: it does not know whom it should miss.
         """
-        nodes = self.world.fault_nodes
+        nodes = self.world.nodes
         wiped, gone = self.rng.sample(range(len(nodes)), 2)
         if not nodes[wiped].alive or not self.world.wipe(wiped):
             return False
@@ -367,8 +307,8 @@ class Faults:
 
     def _forget_then_crash(self) -> bool:
         """A follower forgets what it acknowledged while another lags, and then the leader dies."""
-        nodes = range(len(self.world.fault_nodes))
-        leader = next((n for n in nodes if self.world.fault_nodes[n].leads), None)
+        nodes = range(len(self.world.nodes))
+        leader = next((n for n in nodes if self.world.nodes[n].leads), None)
         if leader is None:
             return False
         others = self.rng.sample([n for n in nodes if n != leader], len(nodes) - 1)
@@ -378,8 +318,8 @@ class Faults:
 
     def _replace_then_crash(self) -> bool:
         """A follower that acknowledged is wiped while another lags, and then the leader dies."""
-        nodes = range(len(self.world.fault_nodes))
-        leader = next((n for n in nodes if self.world.fault_nodes[n].leads), None)
+        nodes = range(len(self.world.nodes))
+        leader = next((n for n in nodes if self.world.nodes[n].leads), None)
         if leader is None or len(nodes) == 1:
             return False
         lagging, wiped = self.rng.sample([n for n in nodes if n != leader], 2)
@@ -392,7 +332,7 @@ class Faults:
 
         The last one reads of both losses, and the leader lives in the store that is named later.
         """
-        nodes = self.world.fault_nodes
+        nodes = self.world.nodes
         first = self._lost[0] if self._lost else self._node()
         if len(self._lost) < 2:
             number = first
@@ -413,8 +353,8 @@ class Faults:
 
         The newcomer comes back then, and does not know that it was admitted.
         """
-        nodes = range(len(self.world.fault_nodes))
-        leader = next((n for n in nodes if self.world.fault_nodes[n].leads), None)
+        nodes = range(len(self.world.nodes))
+        leader = next((n for n in nodes if self.world.nodes[n].leads), None)
         if leader is None:
             return False
         newcomer, third = self.rng.sample([n for n in nodes if n != leader], 2)
@@ -426,7 +366,7 @@ class Faults:
     def _await_announcement(self, newcomer: int, next_lost: int) -> None:
         if self.world.now >= self.until_s:
             return
-        if self.world.fault_nodes[newcomer].is_being_admitted:
+        if self.world.nodes[newcomer].is_being_admitted:
             self.world.schedule(0.03 * self.rng.random(), self._turn_off, newcomer, next_lost)
         else:
             self.world.schedule(0.003, self._await_announcement, newcomer, next_lost)

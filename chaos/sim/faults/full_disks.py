@@ -6,7 +6,7 @@ room may answer, vote and lead; as a follower it takes no entry, by the simulato
 
 from typing import Final
 
-from musterd.chaos.sim.faults.faulty import FaultyNode, Injector
+from musterd.chaos.sim.engine.world import Injector, Node
 from musterd.raft.contract import Room
 
 FULL_S: Final = (0.5, 4.0)
@@ -17,10 +17,10 @@ FULL_SHARE: Final = 0.5
 def fill(faults: Injector) -> bool:
     """Fill the disks of a majority, one time after the other."""
     world, rng = faults.world, faults.rng
-    nodes = [node for node in world.fault_nodes if node.alive]
-    if len(nodes) <= len(world.fault_nodes) // 2 or any(node.room for node in nodes):
+    nodes = [node for node in world.nodes if node.alive]
+    if len(nodes) <= len(world.nodes) // 2 or any(node.room for node in nodes):
         return False
-    hit = rng.sample(range(len(nodes)), len(world.fault_nodes) // 2 + 1)
+    hit = rng.sample(range(len(nodes)), len(world.nodes) // 2 + 1)
     room = Room.NONE if rng.random() < FULL_SHARE else Room.LOW
     low, high = FULL_S
     until_s = low + (high - low) * rng.random()
@@ -30,7 +30,7 @@ def fill(faults: Injector) -> bool:
     return True
 
 
-def _empty(node: FaultyNode, life: int) -> None:
+def _empty(node: Node, life: int) -> None:
     if node.alive and node.incarnation == life:
         node.set_room(Room.ENOUGH)
 

@@ -5,7 +5,7 @@ The scenarios that draw them say so (`steady`, `beat_share`), and their checks h
 
 from collections.abc import Callable
 
-from musterd.chaos.sim.faults.faulty import Injector
+from musterd.chaos.sim.engine.world import Injector
 
 BLINK_S = (0.1, 0.28)
 """Shorter than the shortest election timeout, less a heartbeat's period."""
@@ -29,7 +29,7 @@ def kinds(faults: Injector) -> dict[str, Callable[[], bool]]:
 
 
 def _leader(faults: Injector) -> int | None:
-    nodes = faults.world.fault_nodes
+    nodes = faults.world.nodes
     return next((n for n, node in enumerate(nodes) if node.alive and node.leads), None)
 
 
@@ -46,7 +46,7 @@ class _Away:
         leader, seconds = _leader(self._faults), 1.0 + rng.random()
         if leader is None or world.now < self._back_s:
             return False
-        others = [n for n in range(len(world.fault_nodes)) if n != leader]
+        others = [n for n in range(len(world.nodes)) if n != leader]
         follower = rng.choice(others)
         self._back_s = world.now + seconds + 0.5
         for other in (leader, *others):
@@ -61,7 +61,7 @@ class _Away:
         leader, seconds = _leader(self._faults), 0.3 * rng.random()
         if leader is None or world.now < self._back_s:
             return False
-        follower = rng.choice([n for n in range(len(world.fault_nodes)) if n != leader])
+        follower = rng.choice([n for n in range(len(world.nodes)) if n != leader])
         self._back_s = world.now + seconds + 0.5
         world.net.disconnect(leader, follower)
         world.schedule(seconds, world.net.connect, leader, follower)
@@ -82,7 +82,7 @@ class _Blinks:
         if leader is None or world.now < self._next_s:
             return False
         until_s = world.now + low + (high - low) * self._faults.rng.random()
-        world.fault_nodes[leader].paused_until_s = until_s
+        world.nodes[leader].paused_until_s = until_s
         self._next_s = until_s + 0.2
         return True
 
@@ -91,8 +91,8 @@ def _all_stand_still(faults: Injector) -> bool:
     """SIGSTOP of all nodes at once, a suspended machine: they all go on at the same time."""
     low, high = STANDSTILL_S
     until_s = min(faults.world.now + low + (high - low) * faults.rng.random(), faults.until_s)
-    if any(node.paused_until_s > faults.world.now for node in faults.world.fault_nodes):
+    if any(node.paused_until_s > faults.world.now for node in faults.world.nodes):
         return False  # what waits for the end of a pause does not learn that it ends earlier
-    for node in faults.world.fault_nodes:
+    for node in faults.world.nodes:
         node.paused_until_s = until_s
     return True

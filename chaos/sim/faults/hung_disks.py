@@ -6,7 +6,7 @@ What is written goes to memory, so the node runs on: it can append, answer and p
 from collections import deque
 from typing import Final
 
-from musterd.chaos.sim.faults.faulty import Injector
+from musterd.chaos.sim.engine.world import Injector
 from musterd.raft.codec import Message
 from musterd.raft.settings import RaftSettings
 
@@ -23,7 +23,7 @@ _SLACK_S: Final = 0.3
 def hang(faults: Injector) -> bool:
     """Let the syncs of a leader hang; one node's at a time: others can keep promises."""
     world = faults.world
-    nodes = world.fault_nodes
+    nodes = world.nodes
     leaders = [node for node in nodes if node.alive and node.leads]
     if not leaders or any(node.sync_hangs_until_s > world.now for node in nodes):
         return False

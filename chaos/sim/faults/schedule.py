@@ -54,7 +54,6 @@ class Schedule:
     mutant: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As written to a file."""
         return {
             "schema": SCHEMA,
             "scenario": self.scenario,
@@ -119,15 +118,12 @@ class Draws:
         return value
 
     def random(self) -> float:
-        """As `Random.random`."""
         return self._note(self._rng.random())
 
     def randrange(self, stop: int) -> int:
-        """As `Random.randrange`."""
         return self._note(self._rng.randrange(stop))
 
     def randint(self, low: int, high: int) -> int:
-        """As `Random.randint`."""
         return self._note(self._rng.randint(low, high))
 
     def choice(self, among: Sequence[T]) -> T:
@@ -135,5 +131,4 @@ class Draws:
         return among[self._note(self._rng.randrange(len(among)))]
 
     def sample(self, among: Sequence[int], count: int) -> list[int]:
-        """As `Random.sample`, of numbers."""
         return self._note(self._rng.sample(among, count))

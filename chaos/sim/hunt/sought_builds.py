@@ -27,7 +27,6 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """The build's."""
         return self.build.name
 
     @contextmanager
