@@ -189,10 +189,17 @@ def test_the_front_is_trimmed_in_steps_and_never_beyond_what_is_applied():
     assert (reopened.first_index, reopened.last_index) == (first, 101)
 
 
-def test_a_travelling_snapshot_holds_the_log_back_but_not_for_ever():
-    """A follower finds the log behind its snapshot; a stuck transfer does not fill the disk."""
-    store, log = fresh(replace(TINY, snapshot_log_bytes=4000))
-    log.keep_for_snapshots(5)
+@pytest.mark.parametrize(
+    ("keep", "share"),
+    [
+        (Journal.keep_for_snapshots, {"snapshot_log_bytes": 4000}),
+        (Journal.keep_for_exporter, {"export_lag_bytes": 2000}),
+    ],
+)
+def test_a_snapshot_and_an_exporter_hold_the_log_back_but_not_for_ever(keep, share):
+    """They find the log behind what they have; one that is stuck does not fill the disk."""
+    store, log = fresh(replace(TINY, **share))
+    keep(log, 5)
     fill(log, 40)
     store.write()
     log.trim(applied=41)

@@ -1,6 +1,7 @@
 """Three drivers over memory stores: they elect, commit, survive."""
 
 from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, NotLeader, Overloaded, Role, Unknown
+from musterd.raft.settings import RaftSettings
 from tests.raft.memory_cluster import MemoryCluster, Recorder
 
 
@@ -198,20 +199,15 @@ def test_an_isolated_leader_stops_claiming_a_quorum_after_a_tenth_of_a_second():
 
 def test_proposals_are_refused_beyond_the_limits_and_accepted_again_later():
     """An entry that is too long, and more than may wait, are Overloaded, not lost."""
-    cluster = MemoryCluster()
+    cluster = MemoryCluster(settings=RaftSettings(waiting_entries=10))
     cluster.commit([b"x"])
-    replica = cluster.leader().driver.replicas[0]
-    outcomes = []
-    replica.propose(b"x" * ENTRY_BYTES_MAX, outcomes.append)
-    assert isinstance(outcomes.pop(), Overloaded)
-    half = b"x" * (ENTRY_BYTES_MAX // 2)
-    for _ in range(30):
-        replica.propose(half, outcomes.append)
-    assert outcomes
-    assert all(isinstance(outcome, Overloaded) for outcome in outcomes)
-    refused = len(outcomes)
-    cluster.run(lambda: len(outcomes) == 30)
-    assert sum(isinstance(outcome, Applied) for outcome in outcomes) == 30 - refused
+    outcomes, propose = [], cluster.leader().driver.replicas[0].propose
+    propose(b"x" * ENTRY_BYTES_MAX, outcomes.append)
+    for _ in range(12):
+        propose(b"y", outcomes.append)
+    assert [type(outcome) for outcome in outcomes] == [Overloaded] * 3
+    cluster.run(lambda: len(outcomes) == 13)
+    assert all(isinstance(outcome, Applied) for outcome in outcomes[3:])
     cluster.commit([b"again"])
 
 
