@@ -7,72 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import count
 
 from musterd.chaos.child import end_with_pool
-from musterd.chaos.sim.actors.leader_kills import AFTER, BEFORE, COMMIT, preparing
-from musterd.chaos.sim.actors.scripts import COUNTED
-from musterd.chaos.sim.scenario import BY_SEED, WEIGHTS
-from musterd.chaos.sim.scenarios import (
-    BLINKS,
-    CHURN,
-    DEAF,
-    FIRST_START,
-    FIVE_NODES,
-    FLIPPED_BITS,
-    FORGETFUL,
-    FULL_DISKS,
-    GROUPS,
-    GROUPS_FULL_DISKS,
-    GROUPS_HUNG_DISKS,
-    HERDS,
-    HUNG_DISKS,
-    KILLS,
-    LANES,
-    LARGE_COMMITS,
-    LOST_LINKS,
-    NEWCOMER_AWAY,
-    ONE_NODE,
-    REMOVALS,
-    REPLACED_AGAIN,
-    REPLACEMENTS,
-    RETURNING,
-    SCENARIOS,
-    SLOW_DISKS,
-    SPLIT_VOTES,
-    STALLS,
-    STANDSTILL,
-    STATE_FULL,
-    STATICS,
-    STRANGERS,
-    THREE_NODES,
-    TWO_SHARDS,
-    named,
-)
-from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
+from musterd.chaos.sim.scenario import BY_SEED, Minima
+from musterd.chaos.sim.scenarios import FIVE_NODES, SCENARIOS, named
 from musterd.chaos.sim.simulation import Result, Simulation
 
-EVERY = {scenario.name: 2 for scenario in (*THREE_NODES, *FIVE_NODES)}
-EVERY |= {TWO_SHARDS.name: 5, "replacements": 5, "first-start": 5}
-EVERY |= {
-    "split-votes": 20,
-    LANES.name: 5,
-    FLIPPED_BITS.name: 5,
-    LOST_LINKS.name: 5,
-    RETURNING.name: 5,
-}
-EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, HERDS, STATICS, REMOVALS, STRANGERS)}
-EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
-EVERY |= {KILLS.name: 11} | {scenario.name: 5 for scenario in FORGETFUL}
-EVERY |= {HUNG_DISKS.name: 5, GROUPS_HUNG_DISKS.name: 11}
-EVERY |= {FULL_DISKS.name: 5, GROUPS_FULL_DISKS.name: 11}
-EVERY |= {LARGE_COMMITS.name: 11, STATE_FULL.name: 5}
-EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 21 for scenario in SCRIPTED}
-"""Of these only each n-th seed is run; of the others all.
-
-An even number would leave a scenario whose size is the seed's without five nodes.
-"""
+EVERY = {name: scenario.every for name, scenario in SCENARIOS.items()}
+"""Of these only each n-th seed is run; of the others all."""
 
 BEGIN = {scenario.name: 1 for scenario in FIVE_NODES}
 """Of these it is the seeds from here on, of the others those from 0 on."""
@@ -80,16 +24,6 @@ BEGIN = {scenario.name: 1 for scenario in FIVE_NODES}
 SIZES = (3, 5)
 SIZES_MIN = 0.8
 """Of runs on three nodes and runs on five the fewer are so large a share of the others at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Minima:
-    """What the runs of one scenario do at least, or they prove nothing."""
-
-    per_seed: Mapping[str, float]
-    """On average."""
-    faults: Iterable[str]
-    """Each once at least, over all runs; asked for from `FAULT_SEEDS` seeds on."""
 
 
 FAULT_SEEDS = 10
@@ -101,92 +35,7 @@ ALL_SEEDS = 400
 SURE = 20
 """What a run does so often on average, any number of them has done at least once."""
 
-MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
-"""Of a run with all kinds of faults."""
-
-GROUPS_MINIMA_PER_SEED = {"generations": 5, "acked": 20, "reads": 3}
-"""What members of consumer groups get done at least in a run."""
-
-_ALONE = ("pause", "clock_rate", "crash_after_send", "drain", "write_stall", "crash", "slow_sync")
-_NEW = ("wipe", "late_start", "begun_again", "crash", "isolation", "pause")
-MINIMA = (
-    {
-        scenario.name: Minima(MINIMA_PER_SEED, tuple(WEIGHTS))
-        for scenario in (*THREE_NODES, *FIVE_NODES)
-    }
-    | {
-        ONE_NODE.name: Minima(MINIMA_PER_SEED, _ALONE),
-        FIRST_START.name: Minima(
-            {"elections": 1, "crashes": 3, "commits": 40, "acked": 30, "reads": 5}, _NEW
-        ),
-        REPLACED_AGAIN.name: Minima(
-            {"elections": 3, "crashes": 3, "acked": 200}, ("replace_again",)
-        ),
-        NEWCOMER_AWAY.name: Minima(
-            {"elections": 2.5, "crashes": 3, "acked": 200}, ("newcomer_away", "lost_meanwhile")
-        ),
-        **{
-            scenario.name: Minima(
-                {"elections": 3, "crashes": 3, "acked": 100},
-                ("lost_tail", "older_copy", "forget_then_crash"),
-            )
-            for scenario in FORGETFUL
-        },
-        LANES.name: Minima(
-            {"elections": 2, "acked": 80, "snapshots": 1},
-            ("dead_bulk", "garbage", "flipped_bit", "rebuild", "crash"),
-        ),
-        FLIPPED_BITS.name: Minima({"elections": 2, "acked": 40}, ("flipped_bit",)),
-        RETURNING.name: Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
-        REMOVALS.name: Minima(
-            {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}
-            | {"replaced": 1, "handed_out": 0.5, "atomic": 20},
-            ("crash", "isolation"),
-        ),
-        STRANGERS.name: Minima(
-            {"acked": 20, "generations": 4, "handed_out": 8, "deleted": 2, "dropped": 5}, ("crash",)
-        ),
-        KILLS.name: Minima(
-            {"acked": 200, "generations": 30, "crashes": 4},
-            (preparing(1, 3), preparing(2, 3), BEFORE, AFTER, COMMIT),
-        ),
-        HUNG_DISKS.name: Minima(
-            {"elections": 2, "acked": 300},
-            ("leader_sync_hangs", "ended_with_hung_disk", "crash", "transfer"),
-        ),
-        GROUPS_HUNG_DISKS.name: Minima(
-            {"elections": 2, "acked": 200}, ("leader_sync_hangs", "ended_with_hung_disk")
-        ),
-        FULL_DISKS.name: Minima({"elections": 1, "acked": 80}, ("disks_full", "crash", "transfer")),
-        GROUPS_FULL_DISKS.name: Minima({"acked": 20, "generations": 3}, ("disks_full",)),
-        LARGE_COMMITS.name: Minima({"acked": 60}, ("large_commit",)),
-        HERDS.name: Minima(GROUPS_MINIMA_PER_SEED | {"waited_for": 0.3}, ()),
-        STATE_FULL.name: Minima({"acked": 60}, ("state_full", "crash", "transfer")),
-        BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
-        STALLS.name: Minima({"beats": 50}, ("leader_stalls",)),
-        STANDSTILL.name: Minima({"beats": 50, "elections": 2}, ("all_stand_still", "transfer")),
-    }
-    | {
-        scenario.name: Minima(GROUPS_MINIMA_PER_SEED, ())
-        for scenario in (*GROUPS, CHURN, STATICS, SLOW_DISKS, DEAF)
-    }
-)
-
-MINIMA |= {
-    name: Minima({"elections": 1, "commits": 80, "acked": 40, "reads": 20}, ())
-    for name in (TWO_SHARDS.name, REPLACEMENTS.name, SPLIT_VOTES.name, LOST_LINKS.name)
-}
-SDK_MINIMA = Minima(
-    {"generations": 8, "acked": 40, "reads": 8},
-    ("client_duplicate", "client_late_duplicate", "client_reordering", "client_loss"),
-)
-MINIMA |= {scenario.name: SDK_MINIMA for scenario in SDK}
-OPERATED = {"altered": 4, "kicked": 0.5, "reset": 4, "grown": 1, "held_back": 5}
-MINIMA[SDK_OPERATED.name] = replace(SDK_MINIMA, per_seed={**SDK_MINIMA.per_seed, **OPERATED})
-MINIMA |= {
-    scenario.name: Minima({"acked": 100, "generations": 4}, (COUNTED[scenario.script],))
-    for scenario in SCRIPTED
-}
+MINIMA = {name: scenario.minima for name, scenario in SCENARIOS.items()}
 
 
 @dataclass(slots=True)

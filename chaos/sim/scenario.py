@@ -1,5 +1,6 @@
 """What one simulation is a simulation of: a world by name, its sizes, times and odds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from musterd.coordinator.runtime.growth import StateLimits
@@ -120,6 +121,20 @@ BY_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
+class Minima:
+    """What the runs of one scenario do at least, or they prove nothing."""
+
+    per_seed: Mapping[str, float]
+    """On average."""
+    faults: tuple[str, ...] = ()
+    """Each once at least, over all runs; asked for from ten seeds on."""
+
+
+MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
+"""Of a run with all kinds of faults."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """What to simulate. Times are virtual seconds."""
 
@@ -187,6 +202,13 @@ class Scenario:
     beat_share: float = 0.0
     """Members only send heartbeats, each when so much of its session is over, and none of them is
     ever lost (heartbeat_senders.py). 0: members that work."""
+
+    every: int = 1
+    """Where many scenarios are run, only each n-th seed of this one is.
+
+    An even number would leave a scenario whose size is the seed's without five nodes.
+    """
+    minima: Minima = Minima(MINIMA_PER_SEED, tuple(WEIGHTS))
 
     def nodes_of(self, seed: int) -> int:
         """How many nodes the run of this seed has."""

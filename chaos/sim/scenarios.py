@@ -3,25 +3,39 @@
 from dataclasses import replace
 
 from musterd.chaos.sim.actors import state_filler
+from musterd.chaos.sim.actors.leader_kills import AFTER, BEFORE, COMMIT, preparing
 from musterd.chaos.sim.scenario import (
     BY_SEED,
     FIRST_START_WEIGHTS,
     FORGETFUL_WEIGHTS,
     GROUPS_SETTINGS,
+    MINIMA_PER_SEED,
     SETTINGS,
     WEIGHTS,
+    Minima,
     Scenario,
 )
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK
 from musterd.raft.settings import RaftSettings
 
 THREE_NODES, FIVE_NODES = (
-    tuple(Scenario(f"{net}{nodes}", nodes=nodes, network=net) for net in ("fifo", "late", "udp"))
+    tuple(
+        Scenario(f"{net}{nodes}", nodes=nodes, network=net, every=2)
+        for net in ("fifo", "late", "udp")
+    )
     for nodes in (3, 5)
 )
 FIFO3, _, UDP3 = THREE_NODES
-ONE_NODE = Scenario("fifo1", nodes=1)
-TWO_SHARDS = Scenario("late-two-shards", network="late", shards=2)
+ONE_NODE = Scenario(
+    "fifo1",
+    nodes=1,
+    minima=Minima(
+        MINIMA_PER_SEED,
+        ("pause", "clock_rate", "crash_after_send", "drain", "write_stall", "crash", "slow_sync"),
+    ),
+)
+LESS = Minima({"elections": 1, "commits": 80, "acked": 40, "reads": 20})
+TWO_SHARDS = Scenario("late-two-shards", network="late", shards=2, every=5, minima=LESS)
 
 SPLIT_VOTES = Scenario(
     "split-votes",
@@ -35,12 +49,16 @@ SPLIT_VOTES = Scenario(
     restart_s=0.05,
     latency_s=0.03,
     crash_after_vote=0.6,
+    every=20,
+    minima=LESS,
 )
 """Split votes, late requests, voters that die with their vote on its way and are back at once."""
 
 REPLACEMENTS = Scenario(
     "replacements",
     weights={**WEIGHTS, "replace_then_crash": 40, "replace": 40},
+    every=5,
+    minima=LESS,
 )
 
 REPLACED_AGAIN = Scenario(
@@ -57,14 +75,32 @@ REPLACED_AGAIN = Scenario(
         log_trim_bytes=1_000_000,
         snapshot_log_bytes=1_000_000,
     ),
+    minima=Minima({"elections": 3, "crashes": 3, "acked": 200}, ("replace_again",)),
 )
 """Nothing fails but disks, and a log that begins at the first entry tells of all that were lost."""
 
-NEWCOMER_AWAY = Scenario("newcomer-away", weights={"newcomer_away": 1}, chaos_s=16.0, pause_s=0.5)
+NEWCOMER_AWAY = Scenario(
+    "newcomer-away",
+    weights={"newcomer_away": 1},
+    chaos_s=16.0,
+    pause_s=0.5,
+    minima=Minima(
+        {"elections": 2.5, "crashes": 3, "acked": 200}, ("newcomer_away", "lost_meanwhile")
+    ),
+)
 """Nodes lose their disks one after the other, each new one down when the others admit it."""
 
 FIRST_START = Scenario(
-    "first-start", weights=FIRST_START_WEIGHTS, chaos_s=12.0, pause_s=0.3, late_start_s=4.0
+    "first-start",
+    weights=FIRST_START_WEIGHTS,
+    chaos_s=12.0,
+    pause_s=0.3,
+    late_start_s=4.0,
+    every=5,
+    minima=Minima(
+        {"elections": 1, "crashes": 3, "commits": 40, "acked": 30, "reads": 5},
+        ("wipe", "late_start", "begun_again", "crash", "isolation", "pause"),
+    ),
 )
 """One node is provisioned and not started until seconds later; others lose their disks."""
 
@@ -75,6 +111,11 @@ FORGETFUL = tuple(
         weights=FORGETFUL_WEIGHTS,
         chaos_s=16.0,
         settings=replace(SETTINGS, lives_ms=20, log_disk_bytes=disk, snapshot_log_bytes=4 * disk),
+        every=5,
+        minima=Minima(
+            {"elections": 3, "crashes": 3, "acked": 100},
+            ("lost_tail", "older_copy", "forget_then_crash"),
+        ),
     )
     for nodes, disk in ((3, 1_000_000), (5, SETTINGS.log_disk_bytes))
 )
@@ -92,14 +133,31 @@ LANES = Scenario(
         "transfer": 3,
     },
     pause_s=0.25,
+    every=5,
+    minima=Minima(
+        {"elections": 2, "acked": 80, "snapshots": 1},
+        ("dead_bulk", "garbage", "flipped_bit", "rebuild", "crash"),
+    ),
 )
 """Bulk connections that carry nothing while control does, and peers that send what is no frame, or
 one with a flipped bit."""
 
-FLIPPED_BITS = Scenario("flipped-bits", weights={"flipped_bit": 1}, pause_s=0.02)
+FLIPPED_BITS = Scenario(
+    "flipped-bits",
+    weights={"flipped_bit": 1},
+    pause_s=0.02,
+    every=5,
+    minima=Minima({"elections": 2, "acked": 40}, ("flipped_bit",)),
+)
 """Damage that no TCP notices, all the time."""
 
-LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
+LOST_LINKS = Scenario(
+    "lost-links",
+    weights={"reconnect": 90, "pause": 5, "stall": 5},
+    pause_s=0.1,
+    every=5,
+    minima=LESS,
+)
 """A leader that both followers lose at once is deposed before it notices."""
 
 UNBALANCED = replace(SETTINGS, balance_ms=10**9)
@@ -111,9 +169,14 @@ RETURNING = Scenario(
     pause_s=0.8,
     settings=UNBALANCED,
     steady=True,
+    every=5,
+    minima=Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
 )
 """One follower at a time is cut off for longer than an election timeout and comes back, or loses
 its connection to the leader alone."""
+
+GROUPS_MINIMA = Minima({"generations": 5, "acked": 20, "reads": 3})
+"""What members of consumer groups get done at least in a run."""
 
 GROUPS = tuple(
     Scenario(
@@ -123,19 +186,36 @@ GROUPS = tuple(
         members=6,
         chaos_s=10.0,
         settings=GROUPS_SETTINGS,
+        every=5,
+        minima=GROUPS_MINIMA,
     )
     for net, shards in (("fifo", 1), ("late", 2), ("udp", 1))
 )
 # Members come and go, and old requests come again.
 CHURN = replace(GROUPS[0], name="groups-churn", members=8, repeats=0.7, pause_s=1.0)
 
-HERDS = replace(CHURN, name="groups-herds", herds=True)
+HERDS = replace(
+    CHURN,
+    name="groups-herds",
+    herds=True,
+    minima=Minima({**GROUPS_MINIMA.per_seed, "waited_for": 0.3}),
+)
 """First rounds are held open, and sessions stand still, again and again."""
 
 STATICS = replace(CHURN, name="groups-statics", statics=True)
 
 REMOVALS = replace(
-    STATICS, name="groups-removals", members=4, removals=True, chaos_s=14.0, repeats=0.4
+    STATICS,
+    name="groups-removals",
+    members=4,
+    removals=True,
+    chaos_s=14.0,
+    repeats=0.4,
+    minima=Minima(
+        {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}
+        | {"replaced": 1, "handed_out": 0.5, "atomic": 20},
+        ("crash", "isolation"),
+    ),
 )
 """Groups that are empty for a while, are deleted or expire, and come back."""
 
@@ -146,6 +226,9 @@ STRANGERS = replace(
     strangers=True,
     weights={"crash": 6, "isolation": 2, "transfer": 2, "reconnect": 2},
     pause_s=0.6,
+    minima=Minima(
+        {"acked": 20, "generations": 4, "handed_out": 8, "deleted": 2, "dropped": 5}, ("crash",)
+    ),
 )
 """Several ids wait at once that were handed out, while nodes start and load what is on disk."""
 
@@ -158,6 +241,11 @@ KILLS = replace(
     patience=4.0,
     kills=True,
     chaos_s=24.0,
+    every=11,
+    minima=Minima(
+        {"acked": 200, "generations": 30, "crashes": 4},
+        (preparing(1, 3), preparing(2, 3), BEFORE, AFTER, COMMIT),
+    ),
 )
 """Nothing fails but the leader, at a chosen point of a round."""
 
@@ -171,11 +259,22 @@ HUNG_DISKS = Scenario(
     weights={"leader_sync_hangs": 8, "crash": 1, "transfer": 2, "reconnect": 2, "pause": 1},
     pause_s=2.5,
     chaos_s=40.0,
+    every=5,
+    minima=Minima(
+        {"elections": 2, "acked": 300},
+        ("leader_sync_hangs", "ended_with_hung_disk", "crash", "transfer"),
+    ),
 )
 """No sync of a leader ends, for up to a minute; often a voter goes down meanwhile."""
 
 GROUPS_HUNG_DISKS = replace(
-    CHURN, name="groups-hung-disks", weights={"leader_sync_hangs": 1}, pause_s=4.0, chaos_s=40.0
+    CHURN,
+    name="groups-hung-disks",
+    weights={"leader_sync_hangs": 1},
+    pause_s=4.0,
+    chaos_s=40.0,
+    every=11,
+    minima=Minima({"elections": 2, "acked": 200}, ("leader_sync_hangs", "ended_with_hung_disk")),
 )
 """The same with members, and nothing else goes wrong."""
 
@@ -184,11 +283,18 @@ FULL_DISKS = Scenario(
     weights={"disks_full": 10, "crash": 2, "transfer": 2, "reconnect": 2, "isolation": 1},
     pause_s=1.0,
     chaos_s=20.0,
+    every=5,
+    minima=Minima({"elections": 1, "acked": 80}, ("disks_full", "crash", "transfer")),
 )
 """Disks of a majority are low, or have no room for an entry, for seconds; leaders change, too."""
 
 GROUPS_FULL_DISKS = replace(
-    CHURN, name="groups-full-disks", weights={"disks_full": 3, "crash": 1}, pause_s=2.0
+    CHURN,
+    name="groups-full-disks",
+    weights={"disks_full": 3, "crash": 1},
+    pause_s=2.0,
+    every=11,
+    minima=Minima({"acked": 20, "generations": 3}, ("disks_full",)),
 )
 """The same with members: what grows is refused, and comes again."""
 
@@ -201,6 +307,8 @@ LARGE_COMMITS = Scenario(
     partition_s=20e-6,
     chaos_s=9.0,
     steady=True,
+    every=11,
+    minima=Minima({"acked": 60}, ("large_commit",)),
 )
 """Nothing fails, but clients commit a thousand partitions at a time, and work takes time."""
 
@@ -211,6 +319,7 @@ STATE_FULL = replace(
     state_limits=state_filler.LIMITS,
     weights={"crash": 4, "isolation": 2, "transfer": 3, "reconnect": 2},
     pause_s=0.8,
+    minima=Minima({"acked": 60}, ("state_full", "crash", "transfer")),
 )
 """Clients fill the state up to its limits while leaders change."""
 
@@ -232,6 +341,8 @@ BLINKS = Scenario(
     pause_s=0.5,
     beat_share=0.96,
     steady=True,
+    every=5,
+    minima=Minima({"beats": 50}, ("leader_blinks",)),
 )
 """The leader's loop is stuck again and again, just when members that report late do so."""
 
@@ -241,6 +352,7 @@ STALLS = replace(
     weights={"leader_stalls": 1},
     pause_s=0.9,
     steady=False,
+    minima=Minima({"beats": 50}, ("leader_stalls",)),
 )
 """The same for longer: what has waited for the leader is no sign that it still leads."""
 
@@ -252,6 +364,8 @@ STANDSTILL = Scenario(
     weights={"all_stand_still": 2, "transfer": 3, "reconnect": 3},
     pause_s=4.0,
     beat_share=0.3,
+    every=5,
+    minima=Minima({"beats": 50, "elections": 2}, ("all_stand_still", "transfer")),
 )
 """All nodes are suspended at once for up to 30 s, and leadership goes from node to node."""
 

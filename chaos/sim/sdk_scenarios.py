@@ -2,7 +2,14 @@
 
 from dataclasses import replace
 
-from musterd.chaos.sim.scenario import CLIENT_WEIGHTS, GROUPS_SETTINGS, ClientFaults, Scenario
+from musterd.chaos.sim.actors.scripts import COUNTED
+from musterd.chaos.sim.scenario import (
+    CLIENT_WEIGHTS,
+    GROUPS_SETTINGS,
+    ClientFaults,
+    Minima,
+    Scenario,
+)
 
 NO_TOPIC = "UnknownTopicOrPartition"
 """Workers may be there before their topic is; after it was made it is no excuse."""
@@ -20,11 +27,22 @@ SDK_EAGER = Scenario(
     pause_s=0.7,
     life_s=8.0,
     weights=CLIENT_WEIGHTS,
+    every=5,
+    minima=Minima(
+        {"generations": 8, "acked": 40, "reads": 8},
+        ("client_duplicate", "client_late_duplicate", "client_reordering", "client_loss"),
+    ),
     may_end=(NO_TOPIC,),
 )
 SDK_COOPERATIVE = replace(SDK_EAGER, name="sdk-cooperative", assignor="cooperative-sticky")
 SDK_STATIC = replace(SDK_COOPERATIVE, name="sdk-static", statics=True, may_end=(NO_TOPIC, FENCED))
-SDK_OPERATED = replace(SDK_COOPERATIVE, name="sdk-operated", operated=True)
+OPERATED = {"altered": 4, "kicked": 0.5, "reset": 4, "grown": 1, "held_back": 5}
+SDK_OPERATED = replace(
+    SDK_COOPERATIVE,
+    name="sdk-operated",
+    operated=True,
+    minima=replace(SDK_EAGER.minima, per_seed={**SDK_EAGER.minima.per_seed, **OPERATED}),
+)
 """Somebody alters settings, kicks members, resets offsets and grows topics."""
 
 SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
@@ -58,17 +76,24 @@ STOP_ONE = replace(
 Where a call is held or a quorum is gone no session runs, so a stop ends none whatever is broken.
 """
 
-SCRIPTED = (
-    STOP_ONE,
-    replace(CALM, name="sdk-jam-leader", script="jam-leader"),
-    replace(CALM, name="sdk-thaw-leader", script="thaw-leader", chaos_s=20.0),
-    replace(CALM, name="sdk-suspend-leader", script="suspend-leader", chaos_s=20.0),
-    replace(CALM, name="sdk-jam-all", script="jam-all"),
-    replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
-    replace(CALM, name="sdk-stall-followers", script="stall-followers"),
-    replace(CALM, name="sdk-reset-peers", script="reset-peers"),
-    replace(CALM, name="sdk-break-heartbeats", script="break-heartbeats", members=16),
-    replace(CALM, name="sdk-suspend-members", script="suspend-members", chaos_s=30.0),
+SCRIPTED = tuple(
+    replace(
+        scenario,
+        every=21,
+        minima=Minima({"acked": 100, "generations": 4}, (COUNTED[scenario.script],)),
+    )
+    for scenario in (
+        STOP_ONE,
+        replace(CALM, name="sdk-jam-leader", script="jam-leader"),
+        replace(CALM, name="sdk-thaw-leader", script="thaw-leader", chaos_s=20.0),
+        replace(CALM, name="sdk-suspend-leader", script="suspend-leader", chaos_s=20.0),
+        replace(CALM, name="sdk-jam-all", script="jam-all"),
+        replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
+        replace(CALM, name="sdk-stall-followers", script="stall-followers"),
+        replace(CALM, name="sdk-reset-peers", script="reset-peers"),
+        replace(CALM, name="sdk-break-heartbeats", script="break-heartbeats", members=16),
+        replace(CALM, name="sdk-suspend-members", script="suspend-members", chaos_s=30.0),
+    )
 )
 """What must be in the schedule, whatever chance brings."""
 

@@ -32,7 +32,6 @@ from musterd.raft.lives import PeerLife
 from musterd.raft.log_format import Entry
 from musterd.raft.peers import decode_admission
 from musterd.raft.replica.replica import Replica
-from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
 from musterd.storage.clock import steady_s
 from musterd.storage.memory import MemoryStore
@@ -58,8 +57,6 @@ class Host(World, Protocol):
 
     admissions: list[Admissions]
     operator: Operator
-    settings: RaftSettings
-    trace: Callable[[str], None] | None
 
     @property
     def nodes(self) -> Sequence["SimNode"]: ...
