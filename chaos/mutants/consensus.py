@@ -62,14 +62,6 @@ class WithoutPreVote(Replica):
         return not self._waits_for_others()
 
 
-@BUILDS.replaces("sticky_voters", driver)
-class WithoutStickiness(Replica):
-    """Votes for whoever asks, also while it hears a leader."""
-
-    def _sticky(self) -> bool:
-        return self._state == LEADER
-
-
 @BUILDS.replaces("log_comparison", driver)
 class WithoutLogComparison(Replica):
     """Votes whatever the candidate's log lacks."""
@@ -87,14 +79,6 @@ class WithoutAdmission(Replica):
 
     learner = property(gives(False))
     _counts = gives(True)
-
-
-@BUILDS.replaces("losses", driver)
-class WithoutLosses(PeerLives):
-    """Counts a store that forgot what it had synced as if it had not."""
-
-    def forgotten(self, hello: pb.Hello) -> int | None:
-        return None
 
 
 @BUILDS.replaces("last_start_only", lives, "_lowest_since")
@@ -136,14 +120,6 @@ class WithoutIntroduction(PeerBook):
     """Counts from the start, whoever has or has not heard of it."""
 
     introduced = property(gives(True), gives(None))
-
-
-@BUILDS.replaces("newcomer_vote", driver)
-class WithoutNewcomersVote(PeerBook):
-    """Lets a new store vote for nobody before its own log says that it counts."""
-
-    def announced_itself(self, shard: int) -> Admission | None:
-        return None
 
 
 @BUILDS.replaces("replacement_order", driver)
@@ -238,4 +214,10 @@ BUILDS.add_all(
      codec, "_is_intact", gives(True)),
     ("any_step", "Takes any term, and any life of its own.",
      Reach, "check", gives(None)),
+    ("losses", "Counts a store that forgot what it had synced as if it had not.",
+     PeerLives, "forgotten", gives(None)),
+    ("newcomer_vote", "Lets a new store vote for nobody before its own log says that it counts.",
+     PeerBook, "announced_itself", gives(None)),
+    ("sticky_voters", "Votes for whoever asks, also while it hears a leader.",
+     Replica, "_sticky", lambda replica: replica._state == LEADER),
 )  # fmt: skip

@@ -54,13 +54,6 @@ class UnsyncedOutbox(Outbox):
         super().flush(hard_epoch, max(hard_epoch, synced_epoch), connected)
 
 
-@BUILDS.replaces("message_hold", driver)
-class WithoutMessageHold(Replica):
-    """Sends before the disk has what the message promises."""
-
-    _hold = gives(False)
-
-
 @BUILDS.replaces("durable_cap", driver)
 class WithoutDurableCap(Replica):
     """Counts its own log as durable as soon as it is appended."""
@@ -113,20 +106,6 @@ class HalfSnapshots(Snapshots):
             return False
         self._arriving, self._arrived, self._done_key = None, arriving, arriving.key
         return True
-
-
-@BUILDS.replaces("hung_leader", driver)
-class WithoutLeaving(Replica):
-    """Goes on leading whatever its disk does: it commits nothing, and nobody else can."""
-
-    leave = gives(None)
-
-
-@BUILDS.replaces("hung_voter", driver)
-class WithoutKeepingOut(Replica):
-    """Asks for pre-votes and grants them while no vote of its own can leave."""
-
-    _keeps_out = property(gives(False))
 
 
 @BUILDS.replaces("held_timeout_now", driver)
@@ -262,4 +241,11 @@ BUILDS.add_all(
      StateSize, "refusal", gives(None)),
     ("mark_unread", "Opens its files without a look at the durable mark, whatever that says.",
      RocksStore, "_read_mark_file", gives(None)),
+    ("message_hold", "Sends before the disk has what the message promises.",
+     Replica, "_hold", gives(False)),
+    ("hung_leader",
+     "Goes on leading whatever its disk does: it commits nothing, and nobody else can.",
+     Replica, "leave", gives(None)),
+    ("hung_voter", "Asks for pre-votes and grants them while no vote of its own can leave.",
+     Replica, "_keeps_out", property(gives(False))),
 )  # fmt: skip

@@ -54,20 +54,6 @@ class NeverForgiving(DisconnectDetector):
         self.broken_total += 1
 
 
-@BUILDS.replaces("doubtless", group)
-class Doubtless(Session):
-    """Takes its session for alive however long its machine slept."""
-
-    in_doubt = property(gives(False))
-
-
-@BUILDS.replaces("roundless", group)
-class Roundless(Session):
-    """Takes no round for one that ended without this member while its machine slept."""
-
-    round_end_s = gives(math.inf)
-
-
 @BUILDS.replaces("zombie_fence", commit, "_refuse")
 def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
     """Takes commits of members that it has removed."""
@@ -76,8 +62,11 @@ def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
     return _refuse(group, command)
 
 
-BUILDS.add(
-    "withheld",
-    "The cooperative group leader gives away at once what others still work on.",
-    (membership, "withheld", gives(frozenset())),
-)
+BUILDS.add_all(
+    ("withheld", "The cooperative group leader gives away at once what others still work on.",
+     membership, "withheld", gives(frozenset())),
+    ("doubtless", "Takes its session for alive however long its machine slept.",
+     Session, "in_doubt", property(gives(False))),
+    ("roundless", "Takes no round for one that ended without this member while its machine slept.",
+     Session, "round_end_s", gives(math.inf)),
+)  # fmt: skip

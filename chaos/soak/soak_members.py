@@ -29,8 +29,8 @@ class Tally:
         self.refused: Counter[str] = Counter()
         """Names of errors that churn explains: the member goes on after them."""
 
-    async def commit(self, work: Awaitable[muster.CommitResult]) -> None:
-        """Count one that is refused. The client counts what is acknowledged, buffered ones too."""
+    async def attempt(self, work: Awaitable[object]) -> None:
+        """Count it where it is refused. The client counts acknowledged commits."""
         try:
             await work
         except muster.MusterError as error:
@@ -111,15 +111,9 @@ class Member:
                 held, offset = group.assignment, self._next()
                 if held is not None and held.partitions:
                     one = held.partitions[offset % len(held.partitions)]
-                    await self._tally.commit(group.commit({one: offset}))
+                    await self._tally.attempt(group.commit({one: offset}))
                 if self._kind == "polling" and offset % LOOK_EVERY == 0:
-                    await self._look(group)
-
-    async def _look(self, group: muster.Group) -> None:
-        try:
-            await group.committed()
-        except muster.MusterError as error:
-            self._tally.refused[type(error).__name__] += 1
+                    await self._tally.attempt(group.committed())
 
     async def _work_on_partitions(self) -> None:
         """A task per partition; what it commits is buffered."""

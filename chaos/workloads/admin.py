@@ -16,9 +16,9 @@ from muster.errors import MusterError
 from musterd.chaos.history import Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
 from musterd.chaos.workloads.member import Member, MemberSettings
-from musterd.chaos.workloads.offsets import commit_simply
+from musterd.chaos.workloads.offsets import commit_simply, read_simply
 from musterd.chaos.workloads.operation_log import Note
-from musterd.chaos.workloads.outcomes import Before, name_of, offset_or_none
+from musterd.chaos.workloads.outcomes import Before, name_of
 from musterd.chaos.workloads.raw import Membership
 
 STEP_MS = 10_000
@@ -102,15 +102,7 @@ class Admin(Worker[AdminSettings]):
         await commit_simply(self, client, key, self._resets.next(key), kind="reset")
 
     async def _read(self, client: Client) -> None:
-        key = self._key()
-        note = self.book.begin("read", key)
-        at = TopicPartition(key.topic, key.partition)
-        try:
-            value = (await client.committed(key.group, [at])).offset(at)
-        except MusterError as error:
-            note.end(Outcome.FAIL, error=name_of(error))
-        else:
-            note.end(Outcome.OK, value=offset_or_none(value))
+        await read_simply(self, client, self._key())
 
     async def _delete_offsets(self, client: Client) -> None:
         key = self._key()

@@ -14,9 +14,9 @@ from muster.errors import (
 )
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.offsets import answered_by
+from musterd.chaos.workloads.offsets import answered_by, read_simply
 from musterd.chaos.workloads.operation_log import Note, OperationLog, Own
-from musterd.chaos.workloads.outcomes import Before, name_of, offset_or_none
+from musterd.chaos.workloads.outcomes import Before, name_of
 from musterd.chaos.workloads.store import StoreClient
 
 COMMIT_MS = 4_000
@@ -154,7 +154,8 @@ class Member(RebalanceListener):
             following.cancel()
             await asyncio.wait([following])
             await group.close()
-            self._release_all("left")
+            for key in list(self._owned):
+                self._release(key, "left")
         return away_s
 
     async def _follow(self, group: Group) -> None:
@@ -181,12 +182,8 @@ class Member(RebalanceListener):
             )
         if self._joining_ns is not None and assignment.partitions:
             took_ns = time.monotonic_ns() - self._joining_ns
-            self._worker.track.note(
-                "join",
-                group=assignment.group_id,
-                at_ns=self._joining_ns,
-                ms=took_ns / 1e6,
-            )
+            group_id, ms = assignment.group_id, took_ns / 1e6
+            self._worker.track.note("join", group=group_id, at_ns=self._joining_ns, ms=ms)
             self._joining_ns = None
 
     async def revoked(self, group: Group, assignment: Assignment) -> None:
@@ -213,10 +210,6 @@ class Member(RebalanceListener):
         self._seen.pop(key, None)
         if own is not None:
             own.released(how)
-
-    def _release_all(self, how: str) -> None:
-        for key in list(self._owned):
-            self._release(key, how)
 
     # ---- its work
 
@@ -252,17 +245,9 @@ class Member(RebalanceListener):
         await self._commit(client, group, keys)
 
     async def _read(self, client: Client, group: Group, key: TopicPartition) -> None:
-        note = self._book.begin(
-            "read", _key(group.group_id, key), member_id=group.member_id, client=self._name
-        )
-        try:
-            committed = await client.committed(group.group_id, [key])
-        except MusterError as error:
-            note.end(Outcome.FAIL, error=name_of(error))
-            return
-        value = offset_or_none(committed.offset(key))
-        note.end(Outcome.OK, value=value)
-        if key in self._owned:
+        own, who = _key(group.group_id, key), group.member_id
+        value = await read_simply(self._worker, client, own, member_id=who, client=self._name)
+        if value is not None and key in self._owned:
             self._seen[key] = max(self._seen.get(key, -1), value)
 
     async def _commit(self, client: Client, group: Group, keys: list[TopicPartition]) -> None:

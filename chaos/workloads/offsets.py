@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import time
+from typing import Any
 
 from muster import Client, CommitResult, TopicPartition
 from muster.errors import MusterError
 from musterd.chaos.history import Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.outcomes import Before, name_of
+from musterd.chaos.workloads.outcomes import Before, name_of, offset_or_none
 
 STRAY_SHARE = 0.03
 """So many single attempts go to a node drawn at random, whoever leads."""
@@ -174,6 +175,22 @@ async def commit_simply(
     except MusterError as error:
         return note.end(before.outcome(error), error=name_of(error))
     return note.end(Outcome.OK, node=answered_by(client, key.group, result))
+
+
+async def read_simply(
+    worker: Worker[Settings], client: Client, key: Key, /, **fields: Any
+) -> int | None:
+    """One read by the SDK, written down with `fields`; None: it was refused."""
+    note = worker.book.begin("read", key, **fields)
+    at = TopicPartition(key.topic, key.partition)
+    try:
+        offset = (await client.committed(key.group, [at])).offset(at)
+    except MusterError as error:
+        note.end(Outcome.FAIL, error=name_of(error))
+        return None
+    value = offset_or_none(offset)
+    note.end(Outcome.OK, value=value)
+    return value
 
 
 def answered_by(client: Client, group: str, result: CommitResult) -> int | None:

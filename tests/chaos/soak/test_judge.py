@@ -16,6 +16,8 @@ from musterd.chaos.soak.records import Load, Records, RecordsError, Writer, read
 from musterd.chaos.soak.sampling import Sample
 
 TWO_HOURS_S = 7_200.0
+FORTY_MINUTES_S = 2_400.0
+"""Long enough for memory to be judged."""
 BOTH = ("node-1", "worker-1")
 
 
@@ -272,10 +274,12 @@ def test_what_is_no_samples_file_is_refused(tmp_path, text):
 
 def test_check_judges_a_file_and_its_exit_code_says_how(tmp_path):
     """0 for a sound run, 1 with the process named for one that leaks; the summary is JSON."""
-    _write(tmp_path / "sound", _records(names=JUDGED))
+    _write(tmp_path / "sound", _records(total_s=FORTY_MINUTES_S, names=JUDGED))
     _write(
         tmp_path / "leak",
-        _records(lambda at_s, was: {"tasks": was["tasks"] + at_s // 60}, names=JUDGED),
+        _records(
+            lambda at_s, was: {"tasks": was["tasks"] + at_s // 60}, FORTY_MINUTES_S, names=JUDGED
+        ),
     )
     command = ["chaos", "soak", "--summary", str(tmp_path / "summary"), "--check"]
     app = build(command)
@@ -291,7 +295,7 @@ def test_check_judges_a_file_and_its_exit_code_says_how(tmp_path):
 def test_a_short_soak_exits_with_0_and_says_that_memory_was_not_judged(tmp_path):
     """A long one does not say so."""
     _write(tmp_path / "short", _records(total_s=1_200.0, names=JUDGED))
-    _write(tmp_path / "long", _records(names=JUDGED))
+    _write(tmp_path / "long", _records(total_s=FORTY_MINUTES_S, names=JUDGED))
     command = ["chaos", "soak", "--summary", str(tmp_path / "summary"), "--check"]
     app = build(command)
     told = CliRunner().invoke(app, [*command, str(tmp_path / "short")])
