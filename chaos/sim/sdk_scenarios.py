@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from musterd.chaos.sim.actors.scripts import COUNTED
+from musterd.chaos.sim.actors.scripts import SCRIPTS
 from musterd.chaos.sim.scenario import (
     CLIENT_WEIGHTS,
     GROUPS_SETTINGS,
@@ -80,7 +80,7 @@ SCRIPTED = tuple(
     replace(
         scenario,
         every=21,
-        minima=Minima({"acked": 100, "generations": 4}, (COUNTED[scenario.script],)),
+        minima=Minima({"acked": 100, "generations": 4}, (SCRIPTS[scenario.script][1],)),
     )
     for scenario in (
         STOP_ONE,

@@ -53,7 +53,7 @@ class Script:
         if self.world.scenario.script != "suspend-members":
             for checker in members.checkers:
                 checker.watches.append(self._watch)
-        self.world.schedule(BEGIN_S, SCRIPTS[self.world.scenario.script], self)
+        self.again(BEGIN_S)
 
     def _watch(
         self,
@@ -123,7 +123,7 @@ class Script:
 
     def again(self, delay_s: float) -> None:
         """Begin this schedule once more, when nobody leads yet, or too little is under way."""
-        self.world.schedule(delay_s, SCRIPTS[self.world.scenario.script], self)
+        self.world.schedule(delay_s, SCRIPTS[self.world.scenario.script][0], self)
 
 
 def _ask_all(shard: Shard) -> None:
@@ -243,28 +243,15 @@ def suspend_members(script: Script) -> None:
         worker.process.suspend(members.session_ms / 1_000 + ASLEEP_S)
 
 
-SCRIPTS: dict[str, Callable[[Script], None]] = {
-    "jam-leader": jam_leader,
-    "thaw-leader": thaw_leader,
-    "suspend-leader": suspend_leader,
-    "jam-all": jam_all,
-    "stop-all": stop_all,
-    "stall-followers": stall_followers,
-    "reset-peers": reset_peers,
-    "break-heartbeats": break_heartbeats,
-    "suspend-members": suspend_members,
+SCRIPTS: dict[str, tuple[Callable[[Script], None], str]] = {
+    "jam-leader": (jam_leader, "jammed_loop"),
+    "thaw-leader": (thaw_leader, "thawed_leader"),
+    "suspend-leader": (suspend_leader, "suspended_leader"),
+    "jam-all": (jam_all, "jammed_loop"),
+    "stop-all": (stop_all, "stopped_all"),
+    "stall-followers": (stall_followers, "stalled_fsync"),
+    "reset-peers": (reset_peers, "peer_resets"),
+    "break-heartbeats": (break_heartbeats, "held_heartbeats_broken"),
+    "suspend-members": (suspend_members, "suspended_member"),
 }
-"""By name, as `Scenario.script` has it."""
-
-COUNTED = {
-    "jam-leader": "jammed_loop",
-    "thaw-leader": "thawed_leader",
-    "suspend-leader": "suspended_leader",
-    "jam-all": "jammed_loop",
-    "stop-all": "stopped_all",
-    "stall-followers": "stalled_fsync",
-    "reset-peers": "peer_resets",
-    "break-heartbeats": "held_heartbeats_broken",
-    "suspend-members": "suspended_member",
-}
-"""By name, the fault that each counts when it happens."""
+"""By name, as `Scenario.script` has it: the schedule, and the fault that it counts."""
