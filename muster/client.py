@@ -225,13 +225,13 @@ class Client:
                 stops by itself after 0.9 of this.
         """
 
-        def make(election: Election, ballot: ElectionState) -> ManagedGroup:
-            join = self._managed(name, ballot, resolve("cooperative-sticky"), session_timeout_ms)
+        def make(election: Election, state: ElectionState) -> ManagedGroup:
+            join = self._managed(name, state, resolve("cooperative-sticky"), session_timeout_ms)
             join = replace(
                 join,
                 # A candidate that does not come back in time must not cost the leader its lease.
                 rebalance_timeout_ms=max(1, session_timeout_ms // 3),
-                user_data=ballot.statement,
+                user_data=state.statement,
             )
             return self._manage(
                 join, listener=CallbackListener(revoked=election.on_revoked, lost=election.on_lost)

@@ -37,7 +37,7 @@ def listed(tmp_path_factory):
 def list_turns(tmp_path_factory, arguments):
     """The same of the tests that these arguments of pytest choose."""
     to = tmp_path_factory.mktemp("turns") / "lists.json"
-    plugin = ["-p", "tests.turn_listing", f"--turns-to={to}", "--collect-only", "-q"]
+    plugin = ["-p", "tests.turn_list", f"--turns-to={to}", "--collect-only", "-q"]
     subprocess.run(
         [sys.executable, "-m", "pytest", *plugin, *arguments],
         cwd=ROOT,

@@ -8,7 +8,7 @@ from musterd.coordinator.machine.history import (
     Rebalance,
     take_rebalance,
 )
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.state import Group, Phase, holders, recount
 
 

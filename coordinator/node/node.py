@@ -21,7 +21,7 @@ from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.queue_probe import QueueProbe
 from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
 from musterd.coordinator.api.topic_service import TopicService
-from musterd.coordinator.api.turn_pacing import TurnPacing
+from musterd.coordinator.api.turn_rest import TurnPacing
 from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.quarantine import Quarantine

@@ -93,7 +93,7 @@ WAIT_MS_MAX: Final = 250
 """While calls wait longer than that to be taken, new ones are refused."""
 
 REST_MS_MAX: Final = 5
-"""Under load the next turn waits so long while the loop takes in calls (api/turn_pacing.py)."""
+"""Under load the next turn waits so long while the loop takes in calls (api/turn_rest.py)."""
 
 LARGE_WAITING_MS: Final = 500
 """A shard that was told to wait with a large command keeps its turn for so long, unless it asks

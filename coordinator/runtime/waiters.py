@@ -31,7 +31,7 @@ class Barrier(Enum):
     SYNC = "sync"
 
 
-_Seat = tuple[str, Barrier]
+_Key = tuple[str, Barrier]
 
 REBALANCING = Refused(
     Error.REBALANCE_IN_PROGRESS, "A new round of this group has opened: join it again."
@@ -46,24 +46,24 @@ FENCED = Refused(
 
 
 class Waiters:
-    """One parked call per member and barrier; a newer one takes the seat of the older."""
+    """One parked call per member and barrier; a newer one takes the place of the older."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[_Seat, Call]] = {}
-        self._ends_ms: OrderedDict[int, tuple[int, str, _Seat]] = OrderedDict()
+        self._groups: dict[str, dict[_Key, Call]] = {}
+        self._ends_ms: OrderedDict[int, tuple[int, str, _Key]] = OrderedDict()
 
     def __len__(self) -> int:
-        return sum(len(seats) for seats in self._groups.values())
+        return sum(len(calls) for calls in self._groups.values())
 
     def park(
         self, barrier: Barrier, group_id: str, member_id: str, call: Call, clock_ms: int
     ) -> None:
         """Hold `call` until an event answers it, `clock_ms` + 25 s at most."""
-        seats = self._groups.setdefault(group_id, {})
-        seat = (member_id, barrier)
-        older = seats.pop(seat, None)
-        seats[seat] = call
-        self._ends_ms[id(call)] = (clock_ms + PARK_MS_MAX, group_id, seat)
+        calls = self._groups.setdefault(group_id, {})
+        key = (member_id, barrier)
+        older = calls.pop(key, None)
+        calls[key] = call
+        self._ends_ms[id(call)] = (clock_ms + PARK_MS_MAX, group_id, key)
         if older is not None:
             self._ends_ms.pop(id(older), None)
             older.answer(Superseded())
@@ -72,27 +72,27 @@ class Waiters:
         """Forget a call whose caller is gone; nothing happens where it is not parked."""
         parked = self._ends_ms.pop(id(call), None)
         if parked is not None:
-            _, group_id, seat = parked
-            self._take(group_id, seat)
+            _, group_id, key = parked
+            self._take(group_id, key)
 
     def consume(self, event: Event, group: Group | None) -> None:
         """Answer whom this event answers. `group` is the state right after the event's command."""
         group_id: str = getattr(event, "group_id", "")
-        seats = self._groups.get(group_id)
-        if not seats:
+        calls = self._groups.get(group_id)
+        if not calls:
             return
-        for seat, answer in _answers(event, group, seats):
-            if seat in seats:
-                self._answer(group_id, seat, answer)
+        for key, answer in _answers(event, group, calls):
+            if key in calls:
+                self._answer(group_id, key, answer)
 
     def turn(self, clock_ms: int) -> None:
         """Let go of calls that were parked for the longest time allowed."""
         while self._ends_ms:
-            end_ms, group_id, seat = next(iter(self._ends_ms.values()))
+            end_ms, group_id, key = next(iter(self._ends_ms.values()))
             if end_ms > clock_ms:
                 return
             self._ends_ms.popitem(last=False)
-            call = self._take(group_id, seat)
+            call = self._take(group_id, key)
             if call is not None:
                 call.answer(ParkOver())
 
@@ -100,44 +100,44 @@ class Waiters:
         """Hand over every parked call, in the order of parking: the shard is led elsewhere."""
         calls = [
             call
-            for _, group_id, seat in self._ends_ms.values()
-            if (call := self._groups[group_id].get(seat)) is not None
+            for _, group_id, key in self._ends_ms.values()
+            if (call := self._groups[group_id].get(key)) is not None
         ]
         self._groups.clear()
         self._ends_ms.clear()
         return calls
 
-    def _answer(self, group_id: str, seat: _Seat, answer: Answer) -> None:
-        call = self._take(group_id, seat)
+    def _answer(self, group_id: str, key: _Key, answer: Answer) -> None:
+        call = self._take(group_id, key)
         if call is not None:
             self._ends_ms.pop(id(call), None)
             call.answer(answer)
 
-    def _take(self, group_id: str, seat: _Seat) -> Call | None:
-        seats = self._groups.get(group_id)
-        if seats is None:
+    def _take(self, group_id: str, key: _Key) -> Call | None:
+        calls = self._groups.get(group_id)
+        if calls is None:
             return None
-        call = seats.pop(seat, None)
-        if not seats:
+        call = calls.pop(key, None)
+        if not calls:
             del self._groups[group_id]
         return call
 
 
 def _answers(  # noqa: C901 - one arm per event
-    event: Event, group: Group | None, seats: Collection[_Seat]
-) -> Iterator[tuple[_Seat, Answer]]:
-    """Which seats an event answers, and how; they need not be taken."""
+    event: Event, group: Group | None, calls: Collection[_Key]
+) -> Iterator[tuple[_Key, Answer]]:
+    """Which calls an event answers, and how; none need be parked there."""
     match event:
         case GenerationFormed() if group is not None:
             for member_id in event.member_ids:
                 yield (member_id, Barrier.JOIN), join_reply(group, member_id)
         case AssignmentPublished() if group is not None:
-            for seat in _syncs(seats):
-                if seat[0] in group.members:
-                    yield seat, sync_reply(group, seat[0])
+            for key in _syncs(calls):
+                if key[0] in group.members:
+                    yield key, sync_reply(group, key[0])
         case RebalanceStarted():
-            for seat in _syncs(seats):
-                yield seat, REBALANCING
+            for key in _syncs(calls):
+                yield key, REBALANCING
         case MemberRemoved():
             for barrier in Barrier:
                 yield (event.member_id, barrier), REMOVED
@@ -148,5 +148,5 @@ def _answers(  # noqa: C901 - one arm per event
             return
 
 
-def _syncs(seats: Collection[_Seat]) -> list[_Seat]:
-    return [seat for seat in seats if seat[1] is Barrier.SYNC]
+def _syncs(calls: Collection[_Key]) -> list[_Key]:
+    return [key for key in calls if key[1] is Barrier.SYNC]

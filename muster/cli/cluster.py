@@ -172,7 +172,7 @@ def _shard_item(number: int, views: Views) -> dict[str, Value]:
 
 
 def _refused(views: Views) -> list[Node]:
-    """Stores that some node refused at the door, each once."""
+    """Stores that some node refused, each once."""
     found = {
         (node.node_id, node.store_uuid): node
         for view in views
@@ -373,7 +373,7 @@ def _only(candidates: list[str], node_id: int) -> str:
             exit_code=ExitCode.CONFLICT,
         )
     raise CommandError(
-        f"no new store of node {node_id} has come to the door yet",
+        f"no new store of node {node_id} has introduced itself yet",
         next_step="run `muster init` and `muster serve` on it first, or give --store-uuid",
         exit_code=ExitCode.NOT_FOUND,
     )

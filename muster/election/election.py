@@ -123,9 +123,9 @@ class Election:
         self.name = name
         """The group id."""
         self._session_timeout_ms = session_timeout_ms
-        self._ballot = ElectionState(value)
-        self._group = make(self, self._ballot)
-        self._ballot.synced = self._group.synced
+        self._state = ElectionState(value)
+        self._group = make(self, self._state)
+        self._state.synced = self._group.synced
         self._driver: asyncio.Task[None] | None = None
         self._leadership: Leadership | None = None
         self._yielded: Leadership | None = None
@@ -147,7 +147,7 @@ class Election:
 
         A leader that has died is named until its session is over.
         """
-        return self._ballot.leader
+        return self._state.leader
 
     @property
     def lease_end(self) -> float:
@@ -161,8 +161,8 @@ class Election:
             GroupClosed: the election is closed.
             MusterError: joining is of no use, and why.
         """
-        if not self._ballot.is_candidate:
-            self._ballot.is_candidate = True
+        if not self._state.is_candidate:
+            self._state.is_candidate = True
             if self._driver is not None:
                 self._group.rejoin("a candidate came")
         while True:
@@ -191,8 +191,8 @@ class Election:
         known: Leader | None = None
         first = True
         while True:
-            if self._ballot.heard and (first or self._ballot.leader != known):
-                first, known = False, self._ballot.leader
+            if self._state.heard and (first or self._state.leader != known):
+                first, known = False, self._state.leader
                 yield known
                 continue  # it may have changed while the other side was busy
             try:
@@ -205,14 +205,14 @@ class Election:
 
         Returns when another candidate leads, or there is none.
         """
-        self._ballot.is_candidate = False
+        self._state.is_candidate = False
         self._end("resigned")
         if self._driver is None:
             return
         self.resigning_task = asyncio.current_task()
         try:
             self._group.rejoin("a candidate resigned")
-            while not self._ballot.is_settled_without_this():
+            while not self._state.is_settled_without_this():
                 await self._wait()
         except GroupClosed:
             pass
@@ -263,22 +263,22 @@ class Election:
     def _take(self, assignment: Assignment) -> None:
         if KEY not in assignment.partitions:
             self._end("given up")
-        elif self._ballot.is_candidate and self.leadership is None:
+        elif self._state.is_candidate and self.leadership is None:
             self._end("the lease ran out")
             self._begin(assignment)
-        if self._ballot.is_outdated(assignment.member_id):
+        if self._state.is_outdated(assignment.member_id):
             self._group.rejoin("what it told of the election is out of date")
         self._notify()
 
     def _begin(self, assignment: Assignment) -> None:
         if self.lease_end <= sleep_clock.steady_s():
-            self._ballot.token = 0
+            self._state.token = 0
             # Too late: as if it had never led; a later generation decides.
             self._group.rejoin("the lease ran out before it led")
             return
         self._leadership = Leadership(self, assignment.fencing_token)
-        self._ballot.token = self._leadership.token
-        log.info("election %s: this member leads, token %d", self.name, self._ballot.token)
+        self._state.token = self._leadership.token
+        log.info("election %s: this member leads, token %d", self.name, self._state.token)
         self._look()
 
     def _look(self) -> None:
@@ -295,7 +295,7 @@ class Election:
         self._group.rejoin("the lease ran out")  # a token is never used for two terms
 
     def _end(self, reason: str) -> None:
-        self._ballot.token = 0
+        self._state.token = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

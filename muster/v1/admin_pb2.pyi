@@ -1240,7 +1240,7 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     def shard_states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Shard]: ...
     @property
     def refused(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Node]:
-        """Store uuids of known node ids that were refused at the door: candidates for ReplaceNode."""
+        """Store uuids of known node ids that were refused: candidates for ReplaceNode."""
 
     @property
     def refusals(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Refusal]:

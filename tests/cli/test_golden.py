@@ -249,7 +249,7 @@ def _adding(topics, no):
 
 @pytest.fixture
 def scene(cluster, no):
-    """Three topics' worth of registry, two groups, two stores at the door."""
+    """Three topics' worth of registry, two groups, two stores that were refused."""
     topics = {"orders": 3, "payments": 2}
     groups = {"billing": _billing(cluster), "audit": _audit(cluster)}
     groups |= {g: Described.Group(group_id=g, state="Empty") for g in ("idle-1", "idle-2")}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.assigning import run_file
+from tests.client.assignor_scripts import run_file
 
 TESTDATA = Path(__file__).parent.parent / "testdata" / "assignors"
 FILES = sorted(TESTDATA.glob("*.txt"))

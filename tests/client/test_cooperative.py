@@ -9,7 +9,7 @@ from muster.assignors import Subscriber
 from muster.errors import ErrorCode, IllegalGeneration, RebalanceInProgress
 from muster.group.consumer_protocol import decode_subscription
 from muster.testing import Refuse
-from tests.client.listening import Journal
+from tests.client.listeners import Journal
 
 TOPICS = {"a": 3, "b": 3}
 KEYS = [TopicPartition(t, p) for t in TOPICS for p in range(3)]

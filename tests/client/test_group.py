@@ -22,7 +22,7 @@ from muster.errors import (
 )
 from muster.testing import Hang, Refuse
 from muster.v1 import group_pb2
-from tests.client.listening import Calls, Journal
+from tests.client.listeners import Calls, Journal
 
 T = [TopicPartition("t", i) for i in range(4)]
 

@@ -10,7 +10,7 @@ from muster.errors import ErrorCode
 from muster.group.heartbeats import Pulse, _Beat
 from muster.testing import Abort, Cluster, Hang, Refuse
 from muster.types import Coordinator
-from tests.client.listening import Calls
+from tests.client.listeners import Calls
 from tests.client.questions import asked_so_far
 
 T0 = TopicPartition("t", 0)

@@ -6,7 +6,7 @@ import pytest
 
 from muster import TopicPartition
 from muster.errors import GroupClosed, IllegalGeneration, InvalidRequest
-from tests.client.listening import Calls
+from tests.client.listeners import Calls
 
 T = [TopicPartition("t", i) for i in range(4)]
 ELSEWHERE = TopicPartition("t", 9)

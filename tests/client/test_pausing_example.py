@@ -1,4 +1,4 @@
-"""docs/pausing.py, as it stands, in a process of its own."""
+"""docs/pause.py, as it stands, in a process of its own."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ class Worker:
     async def start(self, cluster):
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
-            str(DOCS / "pausing.py"),
+            str(DOCS / "pause.py"),
             cluster.bootstrap,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ import pytest
 
 from muster import FunctionAssignor, TopicPartition
 from muster.errors import IllegalGeneration
-from tests.client.listening import Calls, Journal
+from tests.client.listeners import Calls, Journal
 
 T = tuple(TopicPartition("t", i) for i in range(4))
 

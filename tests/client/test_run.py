@@ -19,7 +19,7 @@ from muster.errors import (
 )
 from muster.group import partition_tasks
 from muster.testing import Hang, Refuse
-from tests.client.listening import Journal
+from tests.client.listeners import Journal
 
 T = [TopicPartition("t", i) for i in range(4)]
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example.py"

@@ -9,7 +9,7 @@ from muster.errors import FencedInstanceId, InvalidConfig
 from muster.group.actions import JoinAnswered, SendJoin, SendSync, Start
 from muster.group.consumer_protocol import decode_assignment, encode_subscription
 from muster.testing import groups
-from tests.client.listening import Journal
+from tests.client.listeners import Journal
 from tests.client.scenario import membership
 
 T = [TopicPartition("t", i) for i in range(4)]

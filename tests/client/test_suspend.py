@@ -10,7 +10,7 @@ from muster.errors import IllegalGeneration
 from muster.group.session import Moment, Session
 from muster.net import sleep_clock
 from muster.testing import Abort
-from tests.client.listening import Journal
+from tests.client.listeners import Journal
 
 T = [TopicPartition("t", i) for i in range(4)]
 LONG_MS = 60_000

@@ -17,7 +17,7 @@ from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.runtime.turn import Turn
 from musterd.raft.contract import NodeId, Role
 from tests.coordinator.local import LocalNode, NoPeers
-from tests.machine.printing import WALL_MS
+from tests.machine.text import WALL_MS
 
 PASSES = 12
 """Passes of the loop that any handler needs to get as far as it can."""

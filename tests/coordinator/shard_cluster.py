@@ -10,7 +10,7 @@ from musterd.coordinator.runtime.turn import Turn
 from musterd.storage import keys
 from musterd.storage.store import Family
 from tests.coordinator.fakes import commit
-from tests.machine.printing import WALL_MS
+from tests.machine.text import WALL_MS
 from tests.raft.memory_cluster import MemoryCluster
 
 GROUP = "g"

@@ -33,7 +33,7 @@ async def main(bootstrap, topic, session_ms):
 
 
 async def work(partition):
-    """Ask before each piece, as docs/pausing.py does."""
+    """Ask before each piece, as docs/pause.py does."""
     done = partition.position or 0
     while True:
         await partition.resumed()

@@ -95,7 +95,7 @@ def test_two_of_five_that_differ_alike_are_healed_by_the_three(tmp_path):
 
 
 def test_a_wiped_node_is_refused_until_it_is_replaced(tmp_path):
-    """A new store under a known node id is refused at the door; `replace-node` lets it in."""
+    """A new store under a known node id is refused; `replace-node` lets it in."""
     with Cluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         _muster(cluster, "topic", "create", "t", "--partitions", "4")

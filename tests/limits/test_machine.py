@@ -31,8 +31,8 @@ from musterd.coordinator.machine.replies import PARKED, Committed, IdGiven, Refu
 from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry, recount
 from musterd.coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES
 from tests.limits.rows import limit
-from tests.machine.printing import WALL_MS
 from tests.machine.test_phase_table import join
+from tests.machine.text import WALL_MS
 
 WIDE = "é"
 """A character of two bytes."""

@@ -13,8 +13,8 @@ from tests.coordinator.fakes import Rig, join
 from tests.coordinator.runtime.test_heartbeats import Held
 from tests.limits.rows import limit
 from tests.limits.test_machine import Shard, commit
-from tests.machine.printing import WALL_MS
 from tests.machine.test_phase_table import join as joining
+from tests.machine.text import WALL_MS
 
 
 @limit("offset_retention_ms")

@@ -51,7 +51,7 @@ from musterd.coordinator.machine.replies import (
 )
 from musterd.coordinator.machine.state import Group, Phase
 from tests.machine.phase_rules import OPENS, follows, opened, standing
-from tests.machine.printing import WALL_MS
+from tests.machine.text import WALL_MS
 from tests.machine.world import World
 
 BEFORE = "commit - u/0=1"

@@ -92,7 +92,7 @@ USES = {
     "decide/protocols": {
         "max(votes, key=votes.__getitem__)": "the first of those with the most votes"
     },
-    "quoting": {
+    "quotation": {
         "{inside}": "text",
         "_RUNS.split()": "blanks of our own",
         "int(run, 36)": "ASCII digits of our own",

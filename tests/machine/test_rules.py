@@ -59,7 +59,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.invariants import InvariantError, check, invariant
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import PARKED, Refused, RemovalResult
 from musterd.coordinator.machine.shard_state import (
     Entry,

@@ -113,7 +113,7 @@ from musterd.coordinator.machine.shard_state import (
     shard_records,
 )
 from musterd.coordinator.machine.state import Group
-from tests.machine.printing import (
+from tests.machine.text import (
     WALL_MS,
     put_event,
     put_group,

@@ -19,7 +19,7 @@ from musterd.coordinator.machine.events import (
     OffsetCommitted,
     OffsetSuperseded,
 )
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Committed, PartitionResult
 from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
 

@@ -15,7 +15,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import ConfigValue, GroupConfigChanged
 from musterd.coordinator.machine.limits import Limits
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Configured
 from musterd.coordinator.machine.state import Group, Phase
 

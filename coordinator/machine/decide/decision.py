@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import GroupEvent
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Parked, Refused, Reply
 
 

@@ -21,7 +21,7 @@ from musterd.coordinator.machine.events import (
     PendingRemoved,
     RemovalCause,
 )
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Done, OffsetsDeleted, RemovalResult
 from musterd.coordinator.machine.state import Group, Offset, Phase
 from musterd.coordinator.machine.subscriptions import CONSUMER, named_topics

@@ -7,7 +7,7 @@ and both mappings stay (sc-S24). A call without an instance id is judged by its 
 
 from musterd.coordinator.machine.decide.decision import Decision, refuse, unknown_member
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.state import Group
 
 

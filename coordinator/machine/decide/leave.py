@@ -21,7 +21,7 @@ from musterd.coordinator.machine.events import (
     RemovalCause,
     Trigger,
 )
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Done, LeaveResult, Left
 from musterd.coordinator.machine.state import Group, Phase
 

@@ -18,7 +18,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.envelope import RULES_VERSION
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import Limits
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import metadata_bytes
 

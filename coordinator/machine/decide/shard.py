@@ -20,7 +20,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.limits import Limits
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import digest_bytes
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Done, Refused, Reply

@@ -12,7 +12,7 @@ from musterd.coordinator.machine.decide.identity import refuse_identity
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import AssignmentPublished, GroupEvent, MemberSynced
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import PARKED, sync_reply
 from musterd.coordinator.machine.state import Group, Phase
 

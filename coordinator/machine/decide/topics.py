@@ -5,7 +5,7 @@ from musterd.coordinator.machine.decide.decision import Decision
 from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import Trigger
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Done
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.machine.subscriptions import is_subscribed

@@ -55,7 +55,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, begin_record, end_records
 from musterd.coordinator.machine.records.encoding import (
     INT_BYTES,

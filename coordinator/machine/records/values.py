@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from struct import Struct
 
 from musterd.coordinator.machine.commands import Protocol, RoundTimer
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.encoding import (
     RECORD_VERSION,
     Reader,

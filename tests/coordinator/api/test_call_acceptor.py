@@ -1,4 +1,4 @@
-"""The door over real gRPC: what fits is served, the surplus is refused, the end is clean."""
+"""The call acceptor over real gRPC: what fits is served, the surplus refused, the end is clean."""
 
 import asyncio
 import math
@@ -93,7 +93,7 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
 
 
 class Case:
-    """A server behind a door, with a probe, and a stub."""
+    """A server behind a call acceptor, with a probe, and a stub."""
 
     servicer = Groups
 
@@ -246,7 +246,7 @@ def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
 
 
 def test_so_many_joins_are_begun_whoever_takes_them():
-    """GRPC's own loop takes some beside the door; those wait where the door's wait unread."""
+    """GRPC's own loop takes some calls; those wait where the others wait unread."""
 
     async def run():
         async with Case() as case:
@@ -534,7 +534,7 @@ def test_the_wait_is_the_last_probes_or_that_of_the_one_under_way(events, now_s,
 
 
 def test_a_taker_that_breaks_is_told_and_never_goes_silently(monkeypatch):
-    """A door that takes nothing any more must not look like a quiet one."""
+    """An acceptor that takes nothing any more must not look like a quiet one."""
 
     async def run():
         async with Case() as case:

@@ -12,7 +12,7 @@ from musterd.coordinator.machine.history import HISTORY_ROUNDS
 from tests.coordinator.api.test_group_service import joining, run, with_topic
 from tests.coordinator.fakes import id_of
 from tests.coordinator.local import local_node, until
-from tests.machine.printing import WALL_MS
+from tests.machine.text import WALL_MS
 from tests.machine.world import World
 
 WALL_OFFSET_MS = 50_000

@@ -66,7 +66,7 @@ class Bytes:
 
 
 class Node:
-    """A door before one handler, which waits for `let_go`, without its request if it `drops` it."""
+    """A call acceptor before a handler that waits for `let_go`; `drops`: without its request."""
 
     async def __aenter__(self):
         self.let_go = asyncio.Event()

@@ -73,7 +73,7 @@ def soon(monkeypatch):
 def test_for_a_client_that_never_reads_one_answer_is_made_and_no_more():
     """Of 350 answers of 1 MiB; before it has read that one a few calls wait, unread, and no others.
 
-    gRPC's own loop takes calls beside the door: those were all answered, and kept a core busy.
+    gRPC's own loop takes calls beside the call acceptor: those were answered, and kept a core busy.
     """
 
     async def test():

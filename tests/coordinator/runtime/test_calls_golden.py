@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.calling import run_file
+from tests.coordinator.call_scripts import run_file
 
 TESTDATA = Path(__file__).parents[2] / "testdata" / "coordinator"
 FILES = sorted(TESTDATA.glob("*.txt"))

@@ -1,4 +1,4 @@
-"""What shard 0 says of nodes' stores reaches the node's door, with the index of that word."""
+"""What shard 0 says of nodes' stores reaches the node's peer port, with the index of that word."""
 
 from types import SimpleNamespace
 

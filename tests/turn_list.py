@@ -1,4 +1,4 @@
-"""`pytest -p tests.turn_listing --turns-to FILE`: which tests each turn has, as JSON."""
+"""`pytest -p tests.turn_list --turns-to FILE`: which tests each turn has, as JSON."""
 
 import json
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""Answers of calls as a script (calling.py) prints them: what callers act on, no sentences."""
+"""Answers of calls as a script (call_scripts.py) prints them: what callers act on, no sentences."""
 
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from tests.machine.printing import put_value
+from tests.machine.text import put_value
 
 
 def say(answer) -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from musterd.coordinator.machine import quoting
-from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine import quotation
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import digest_bytes
 from tests.machine.later import LATER, LaterText, LaterWorld
 from tests.machine.world import World
@@ -32,7 +32,7 @@ def test_the_table_is_what_python_311_can_print():
     """The runs of all code points; this is how the table was made."""
     can = (chr(code).isprintable() for code in range(sys.maxunicode + 1))
     runs = [base_36(len(list(run))) for _, run in itertools.groupby(can)]
-    assert quoting._RUNS.split() == runs
+    assert quotation._RUNS.split() == runs
 
 
 @of_this_python
@@ -59,7 +59,7 @@ def test_an_ascii_text_is_quoted_without_a_look_at_each_character(monkeypatch):
     def unwanted(character):
         raise AssertionError(f"{character!r} was looked up")
 
-    monkeypatch.setattr(quoting, "_shown", unwanted)
+    monkeypatch.setattr(quotation, "_shown", unwanted)
     every = "".join(map(chr, range(128)))
     for text in (every, every.replace("'", ""), every.replace('"', "")):
         assert quoted(text) == repr(text)

@@ -1,6 +1,6 @@
 """A worker that is told to pause, resume and go back while it works.
 
-    python docs/pausing.py 127.0.0.1:7070
+    python docs/pause.py 127.0.0.1:7070
 
 It reads one offset after the other from each partition that it owns. On its standard input it takes
 lines like `pause 1`, `resume 1` and `seek 1 40`; where it is not the owner it says so.

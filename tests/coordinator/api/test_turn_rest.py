@@ -3,7 +3,7 @@
 import pytest
 
 from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.turn_pacing import FREE_CALLS, TurnPacing
+from musterd.coordinator.api.turn_rest import FREE_CALLS, TurnPacing
 from musterd.coordinator.runtime.timeouts import REST_MS_MAX
 
 LONGEST_S = REST_MS_MAX / 1_000

@@ -46,7 +46,7 @@ _RUNS: Final = """
 """
 """Lengths, to the base 36, of what cannot be printed and what can, in turn, from U+0000 on.
 
-`tests/machine/test_quoting.py` makes it from the character database of Python 3.11.
+`tests/machine/test_quotation.py` makes it from the character database of Python 3.11.
 """
 
 _ENDS: Final = tuple(accumulate(int(run, 36) for run in _RUNS.split()))

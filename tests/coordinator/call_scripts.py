@@ -37,8 +37,8 @@ from pathlib import Path
 
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.runtime.routing import shard_of
-from tests.coordinator.asking import Asking
-from tests.coordinator.saying import say, say_event
+from tests.coordinator.answers import say, say_event
+from tests.coordinator.requests import Asking
 from tests.coordinator.scripted import HungUpError, Names, Peer, ScriptedLoop, ScriptedNode
 
 

@@ -1,4 +1,4 @@
-"""Requests of a script (calling.py), from words to messages."""
+"""Requests of a script (call_scripts.py), from words to messages."""
 
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
