@@ -1,16 +1,16 @@
 """Builds whose coordinator lacks a rule: sessions, timers, parked calls, acknowledgements."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
 from musterd.chaos.mutants.build import Builds
-from musterd.coordinator.api import group_service
-from musterd.coordinator.api.handler import Coordination
-from musterd.coordinator.api.offset_fetch import OffsetFetch
+from musterd.coordinator.api.coordination import Coordination
+from musterd.coordinator.api.handler import ActiveCall
+from musterd.coordinator.api.offset_fetch import OffsetReads
+from musterd.coordinator.api.paging import OffsetsAnswer, OffsetsQuery
 from musterd.coordinator.machine.commands import JoinGroup, OffsetCommit
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
@@ -122,15 +122,23 @@ class Believing(Coordination):
         return shard.elsewhere() if shard.coordinator_state.elsewhere else None
 
 
-@BUILDS.replaces("read_of_many", group_service)
-class BelievingFetching(OffsetFetch):
-    """Answers a fetch of many groups by what it has, unless it has heard of another leader."""
+_read = OffsetReads._read
 
-    async def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        core = self._core
-        if len(request.groups) > 1:
-            self._core = Believing(**{one.name: getattr(core, one.name) for one in fields(core)})
-        return await super().fetch(request)
+
+@BUILDS.replaces("read_of_many", OffsetReads, "_read")
+async def _believes(
+    self: OffsetReads,
+    queries: Sequence[OffsetsQuery],
+    answers: Sequence[OffsetsAnswer],
+    call: ActiveCall,
+    *,
+    stable: bool,
+) -> None:
+    """Answers a fetch of many groups by what it has, unless it has heard of another leader."""
+    core = self.core
+    if len(queries) > 1:
+        core = Believing(**{one.name: getattr(core, one.name) for one in fields(core)})
+    await _read(OffsetReads(core), queries, answers, call, stable=stable)
 
 
 BUILDS.add_all(

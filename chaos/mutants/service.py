@@ -19,8 +19,8 @@ from muster.net.topic_registry import TopicRegistry as ClientTopics
 from muster.v1 import group_pb2
 from musterd.chaos.mutants.build import Builds, gives, gives_later
 from musterd.coordinator import host
-from musterd.coordinator.api import admission, call_acceptor, translate, untaken_answers
-from musterd.coordinator.api.admission import Admission, Kind
+from musterd.coordinator.api import admission, translate, untaken_answers
+from musterd.coordinator.api.admission import Admission, Admitted, Kind
 from musterd.coordinator.api.call_acceptor import CallAcceptor
 from musterd.coordinator.api.cooperative_yield import Slices
 from musterd.coordinator.api.group_service import GroupService
@@ -39,9 +39,13 @@ from musterd.coordinator.runtime.topic_registry import TopicRegistry
 BUILDS = Builds()
 _adds, _join = GroupService._add_assignment, translate.join  # before any patch
 _loads = shard_records.load_in_slices
-_NO_ROOM_OF_ITS_OWN = {
-    method: kind for method, kind in call_acceptor.KINDS.items() if kind is not Kind.DISCOVERY
-}
+_enters = Admission.enter
+
+
+@BUILDS.replaces("discovery_shed", Admission, "enter")
+def _enters_as_others(self: Admission, kind: Kind = Kind.ORDINARY) -> Admitted | None:
+    """Refuses FindCoordinator as any other call when calls wait too long."""
+    return _enters(self, Kind.ORDINARY if kind is Kind.DISCOVERY else kind)
 
 
 @BUILDS.replaces("reads_past_the_door", CallAcceptor, "_wait_to_parse")
@@ -144,8 +148,6 @@ BUILDS.add_all(
      Slices, "turn", gives_later(None)),
     ("joins_unbounded", "Takes as many Joins as come.",
      Admission, "room", gives_later(None)),
-    ("discovery_shed", "Refuses FindCoordinator as any other call when calls wait too long.",
-     call_acceptor, "KINDS", _NO_ROOM_OF_ITS_OWN),
     ("herd_unheeded", "Closes the first round of a group while members of it wait to be taken.",
      Sessions, "_may_wait", gives(False)),
     ("member_held_by_all",

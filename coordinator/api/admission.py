@@ -14,8 +14,8 @@ gets on: FindCoordinator is refused for its own number alone.
 
 import asyncio
 import math
+import time
 from collections import deque
-from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
 from typing import Final
@@ -27,6 +27,7 @@ from musterd.coordinator.runtime.timeouts import (
     JOINS_MS_MAX,
     MANY_JOINS_MS,
     SHARD_TIME_STEP_MS_MAX,
+    WAIT_MS_MAX,
 )
 from musterd.coordinator.runtime.turn import Joins
 
@@ -59,6 +60,32 @@ class Kind(Enum):
     JOIN = "join"
     PATIENT = "patient"
     """Syncs and Leaves."""
+    EXEMPT = "exempt"
+    """With nothing: heartbeats, and what tells how a node is."""
+
+
+class Wait:
+    """How long the latest probe waited before it was taken (queue_probe.py), in seconds."""
+
+    def __init__(self, max_s: float = WAIT_MS_MAX / MS) -> None:
+        self._max_s = max_s
+        self._sent_s: float | None = None
+        self.last_s = 0.0
+
+    def sent(self, now_s: float) -> None:
+        """A probe begins to wait."""
+        self._sent_s = now_s
+
+    def answered(self, now_s: float) -> None:
+        """It was taken, or given up."""
+        if self._sent_s is not None:
+            self.last_s, self._sent_s = now_s - self._sent_s, None
+
+    def too_long(self, now_s: float) -> bool:
+        """Whether calls wait too long: the last probe did, or the one under way does by now."""
+        if self._sent_s is not None and now_s - self._sent_s > self._max_s:
+            return True
+        return self.last_s > self._max_s
 
 
 class Admission:
@@ -71,8 +98,7 @@ class Admission:
             Kind.JOIN: LIMITS.max_parked_calls,
             Kind.PATIENT: LIMITS.max_parked_calls,
         }
-        self.overdue: Callable[[], bool] = lambda: False
-        """Whether calls wait too long before they are taken (queue_probe.py)."""
+        self.wait = Wait()
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
@@ -97,6 +123,10 @@ class Admission:
         self.of_kind[kind] += 1
         self.admitted_total += 1
         return Admitted(self, kind)
+
+    def overdue(self) -> bool:
+        """Whether calls wait too long before they are taken."""
+        return self.wait.too_long(time.monotonic())
 
     def note_group(self, group_id: str) -> None:
         """Say which group a Join is for, once it has been read."""

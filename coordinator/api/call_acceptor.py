@@ -29,37 +29,13 @@ TAKEN_AT_ONCE: Final = 64
 """Requests for a call that are open per method: so many calls are taken in one pass."""
 
 MEMBERS: Final = "/muster.v1.GroupCoordinator/"
-"""What members call. Operators' calls come one by one: each says itself whether it is refused when
-the node is full, as an operator's question what is wrong is not."""
+"""What members call. Operators' calls come one by one, and are admitted once they are read."""
 
 RARE_TAKEN_AT_ONCE: Final = 4
 """The same for a method that members do not call."""
 
-EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
-"""Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
-
+HEARTBEAT: Final = MEMBERS + "Heartbeat"
 COMMIT: Final = MEMBERS + "OffsetCommit"
-
-KINDS: Final = {
-    "/muster.v1.GroupCoordinator/FindCoordinator": Kind.DISCOVERY,
-    "/muster.v1.GroupCoordinator/JoinGroup": Kind.JOIN,
-    "/muster.v1.GroupCoordinator/SyncGroup": Kind.PATIENT,
-    "/muster.v1.GroupCoordinator/LeaveGroup": Kind.PATIENT,
-}
-"""The others are ordinary; see admission.py."""
-
-READS: Final = frozenset(
-    {
-        "/muster.v1.GroupCoordinator/OffsetFetch",
-        "/muster.v1.Admin/DescribeGroups",
-        "/muster.v1.Admin/DescribeGroupConfigs",
-        "/muster.v1.Admin/DescribeRebalances",
-        "/muster.v1.Admin/ListGroups",
-        "/muster.v1.Topics/ListTopics",
-        "/muster.v1.Topics/DescribeTopics",
-    }
-)
-"""Methods whose answers may be long while nothing is changed by them."""
 
 READS_AT_ONCE_MAX: Final = 8
 """Of one connection. Others wait for their turn, unread, so that no work goes into answers that
@@ -106,11 +82,14 @@ class CallAcceptor:
         self._admission = admission
         self._interceptors = interceptors
         self._handlers: dict[str, Handler] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._reads: set[str] = set()
+        """Methods whose answers may be long while nothing is changed by them."""
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
         self._gates = _Gates()
         self._parse_queue = ParseQueue(large.full)
-        large.has_ended = self._parse_queue.look
+        large.observers.append(self._parse_queue.look)
         self.requests = Requests()
         self.heartbeats = Requests()
         """Counted apart: no member expires for the Joins of its connection."""
@@ -123,6 +102,11 @@ class CallAcceptor:
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
+        for name, one in handlers.items():
+            # As `handler` (handler.py) declares them; a method without it is not implemented.
+            self._kinds[f"/{service}/{name}"] = getattr(one.unary_unary, "kind", Kind.ORDINARY)
+            if getattr(one.unary_unary, "reads", False):
+                self._reads.add(f"/{service}/{name}")
         bounded = {name: self._bounded(f"/{service}/{name}", one) for name, one in handlers.items()}
         self._server.add_registered_method_handlers(service, bounded)
         self._handlers.update({f"/{service}/{name}": one for name, one in bounded.items()})
@@ -146,8 +130,8 @@ class CallAcceptor:
             await asyncio.wait(self._tasks)
 
     async def _take(self, calls: Calls, method: str) -> None:
-        key, kind = method.encode(), KINDS.get(method, Kind.ORDINARY)
-        exempt = method in EXEMPT or not method.startswith(MEMBERS)
+        key, kind = method.encode(), self._kinds[method]
+        exempt = kind is Kind.EXEMPT or not method.startswith(MEMBERS)
         requests = self._requests_of(method)
         while True:
             await self._admission.room(kind)
@@ -164,7 +148,7 @@ class CallAcceptor:
                 PEER.set(peer)
                 task = self._loop.create_task(
                     self._read(calls, state, method)
-                    if method in READS
+                    if method in self._reads
                     else calls.handle(state, method)
                 )
                 self._keep(task)
@@ -178,7 +162,7 @@ class CallAcceptor:
             del state
 
     def _requests_of(self, method: str) -> Requests:
-        return self.heartbeats if method in EXEMPT else self.requests
+        return self.heartbeats if method == HEARTBEAT else self.requests
 
     async def _read(self, calls: Calls, state: State, method: str) -> None:
         """Handle a read in a slot of its connection, until its answer is made."""
@@ -290,7 +274,7 @@ class CallAcceptor:
 
     async def _wait_to_parse(self, method: str, peer: str, size: int) -> str:
         """Wait for a request's turn; why it is refused, or nothing."""
-        if method in READS and READ_SLOT.get() is None:
+        if method in self._reads and READ_SLOT.get() is None:
             # gRPC's own loop has taken it, beside ours, and has read it.
             slot = await self._slot(peer)
             if isinstance(slot, str):

@@ -6,20 +6,22 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from muster.v1 import admin_pb2 as pb
+from musterd.coordinator.api import bounds
+from musterd.coordinator.api.admission import Kind
+from musterd.coordinator.api.bounds import refuse_group
 from musterd.coordinator.api.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from musterd.coordinator.api.describe_rebalances import is_awaited, wait_of
-from musterd.coordinator.api.handler import Context, Coordination, admit, refuse_bytes, refuse_group
+from musterd.coordinator.api.handler import (
+    ActiveCall,
+    CoordinatorService,
+    handler,
+    with_first_group,
+)
 from musterd.coordinator.api.paging import PAGE_BYTES
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.answers import Loading, NotHere
-from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.shard import Shard
-
-DESCRIBE_GROUPS_MAX = 1_000
-"""Groups in one DescribeGroups."""
 
 Described = pb.DescribeGroupsResponse.Group
 Deposed = Mapping[int, NotHere | Loading]
@@ -36,53 +38,47 @@ class _Seen(NamedTuple):
     token: int
 
 
-class GroupDescriptions:
-    """`Admin.DescribeGroups`, page by page: by group, and a large group by its members."""
+_failed = with_first_group(pb.DescribeGroupsResponse, "groups", lambda request: request.group_ids)
 
-    def __init__(self, core: Coordination) -> None:
-        self._core = core
 
-    async def describe(
-        self, request: pb.DescribeGroupsRequest, context: Context
+class GroupDescriptions(CoordinatorService):
+    """DescribeGroups, page by page: by group, and a large group by its members."""
+
+    @handler(Kind.ORDINARY, bounds.DESCRIBE_GROUPS, _failed, reads=True)
+    async def DescribeGroups(
+        self, request: pb.DescribeGroupsRequest, call: ActiveCall
     ) -> pb.DescribeGroupsResponse:
-        """One answer per id; each group as it stood at one index of its shard's log."""
-        core = self._core
-        admitted = await admit(core, context)
-        try:
-            response = pb.DescribeGroupsResponse()
-            async with Slices(core.one_long_read) as slices:
-                await slices.turn(GROUP_ENTRIES * len(request.group_ids))
-                refused = _refuse(request)
-                if refused is not None:
-                    named = next(iter(request.group_ids), "")[: LIMITS.id_max_bytes]
-                    response.groups.add(group_id=named, status=core.statuses.of(refused))
-                    return response
-                group_ids = list(dict.fromkeys(request.group_ids))
-                shards = self._shards(group_ids)
-            deposed = await self._ready(shards, linearizable=request.linearizable)
-            first, size = request.first_member, 0
-            async with Slices(core.one_long_read) as slices:
-                await slices.turn(GROUP_ENTRIES * len(group_ids))
-                for group_id in group_ids:
-                    if response.more or size >= PAGE_BYTES:
-                        response.more = True
-                        break
-                    one = response.groups.add(group_id=group_id)
-                    size += await self._describe(one, deposed, first, PAGE_BYTES - size, slices)
-                    first = 0
-                    response.more = one.next_member > 0
-                    await slices.did(GROUP_ENTRIES)
-            return response
-        finally:
-            admitted.leave()
+        """One answer per id; each group as it stood at one index of its shard's log (gp-2.12).
+
+        `linearizable`: after a quorum confirmed that this node leads, one round per shard.
+        """
+        response = pb.DescribeGroupsResponse()
+        async with call.slices() as slices:
+            await slices.turn(GROUP_ENTRIES * len(request.group_ids))
+            group_ids = list(dict.fromkeys(request.group_ids))
+            shards = self._shards(group_ids)
+        deposed = await self._ready(shards, linearizable=request.linearizable)
+        first, size = request.first_member, 0
+        async with call.slices() as slices:
+            await slices.turn(GROUP_ENTRIES * len(group_ids))
+            for group_id in group_ids:
+                if response.more or size >= PAGE_BYTES:
+                    response.more = True
+                    break
+                one = response.groups.add(group_id=group_id)
+                size += await self._describe(one, deposed, first, PAGE_BYTES - size, slices)
+                first = 0
+                response.more = one.next_member > 0
+                await slices.did(GROUP_ENTRIES)
+        return response
 
     def _shards(self, group_ids: Iterable[str]) -> dict[int, Shard]:
         named = [group_id for group_id in group_ids if refuse_group(group_id) is None]
-        return {(shard := self._core.shard_for(g)).number: shard for g in named}
+        return {(shard := self.core.shard_for(g)).number: shard for g in named}
 
     async def _ready(self, shards: dict[int, Shard], *, linearizable: bool) -> Deposed:
         """Once what loads has loaded: the shards that no quorum confirms, where that is asked."""
-        core = self._core
+        core = self.core
         if not linearizable:
             await core.loaded(shards.values())
             return {}
@@ -97,27 +93,21 @@ class GroupDescriptions:
         self, described: Described, deposed: Deposed, first: int, room: int, slices: Slices
     ) -> int:
         """Fill in one group, its members from the place `first` on; returns the bytes it takes."""
-        core = self._core
-        refused = refuse_group(described.group_id)
-        if refused is not None:
-            described.status.CopyFrom(core.statuses.of(refused))
-            return described.ByteSize()
+        core = self.core
         shard = core.shard_for(described.group_id)
-        described.shard = shard.number
-        if shard.number in deposed:
-            described.status.CopyFrom(core.statuses.of(deposed[shard.number]))
-        elif shard.coordinator_state is CoordinatorState.LOADING:
-            described.status.CopyFrom(core.statuses.loading())
-        elif shard.coordinator_state.elsewhere:
-            described.status.CopyFrom(core.statuses.of(shard.elsewhere()))
-        else:
-            seen, assignor = self._head(described, shard, first)
-            return await _members(described, seen, assignor, room, slices)
-        return described.ByteSize()
+        refused = refuse_group(described.group_id)
+        if refused is None:
+            described.shard = shard.number
+        failed = refused or deposed.get(shard.number) or core.unserved(shard)
+        if failed is not None:
+            described.status.CopyFrom(core.statuses.of(failed))
+            return described.ByteSize()
+        seen, assignor = self._head(described, shard, first)
+        return await _members(described, seen, assignor, room, slices)
 
     def _head(self, described: Described, shard: Shard, first: int) -> tuple[list[_Seen], str]:
         """All but the members; those, and the protocol whose metadata is shown."""
-        core = self._core
+        core = self.core
         described.applied_index = shard.log.applied_index
         own = core.directory.own
         described.coordinator.CopyFrom(core.statuses.coordinator(own, shard.log.term))
@@ -137,15 +127,6 @@ class GroupDescriptions:
         if wait is not None:
             described.wait.CopyFrom(wait)
         return _seen(group, first), described.protocol_name
-
-
-def _refuse(request: pb.DescribeGroupsRequest) -> Refused | None:
-    if len(request.group_ids) > DESCRIBE_GROUPS_MAX:
-        message = f"At most {DESCRIBE_GROUPS_MAX} groups are described in one call."
-        return Refused(Error.INVALID_REQUEST, message)
-    if request.first_member < 0:
-        return Refused(Error.INVALID_REQUEST, "first_member is at least 0, which begins anew.")
-    return refuse_bytes(request.ByteSize())
 
 
 def _seen(group: Group, first: int) -> list[_Seen]:

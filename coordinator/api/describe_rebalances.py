@@ -8,13 +8,15 @@ from itertools import islice
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
-from musterd.coordinator.api.handler import Context, Coordination, admit, refuse_group
+from musterd.coordinator.api import bounds
+from musterd.coordinator.api.admission import Kind
+from musterd.coordinator.api.handler import ActiveCall, CoordinatorService, handler
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.evolve_history import last_round, rounds_of
 from musterd.coordinator.machine.history import NAMES_MAX, Ended, Rebalance, Who
 from musterd.coordinator.machine.state import Group, Member, Phase
-from musterd.coordinator.runtime.coordinator_state import CoordinatorState
+from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.shard import Shard
 
 Wait = pb.DescribeGroupsResponse.Wait
@@ -57,52 +59,35 @@ def wait_of(group: Group, time_ms: int, wall_ms: int) -> Wait | None:
 # ---- why
 
 
-class RebalanceDescriptions:
-    """`Admin.DescribeRebalances`."""
+def _failed(
+    about: pb.DescribeRebalancesRequest, _answer: Answer, status: Status
+) -> pb.DescribeRebalancesResponse:
+    return pb.DescribeRebalancesResponse(group_id=about.group_id, status=status)
 
-    def __init__(self, core: Coordination) -> None:
-        self._core = core
 
-    async def describe(
-        self, request: pb.DescribeRebalancesRequest, context: Context
+class RebalanceDescriptions(CoordinatorService):
+    """DescribeRebalances."""
+
+    @handler(Kind.ORDINARY, bounds.DESCRIBE_REBALANCES, _failed, reads=True)
+    async def DescribeRebalances(
+        self, request: pb.DescribeRebalancesRequest, call: ActiveCall
     ) -> pb.DescribeRebalancesResponse:
-        """The last rounds of one group, the newest first."""
-        admitted = await admit(self._core, context)
-        try:
-            response = pb.DescribeRebalancesResponse(group_id=request.group_id)
-            refused = self._refuse(request)
-            if refused is not None:
-                response.status.CopyFrom(refused)
-                return response
-            shard = self._core.shard_for(request.group_id)
-            await self._core.loaded((shard,))
-            if shard.coordinator_state is CoordinatorState.LOADING:
-                response.status.CopyFrom(self._core.statuses.loading())
-            elif shard.coordinator_state.elsewhere:
-                response.status.CopyFrom(self._core.statuses.of(shard.elsewhere()))
-            else:
-                self._fill(response, shard, request.max_rebalances)
-            return response
-        finally:
-            admitted.leave()
-
-    def _refuse(self, request: pb.DescribeRebalancesRequest) -> Status | None:
-        refused = refuse_group(request.group_id)
-        if refused is not None:
-            return self._core.statuses.of(refused)
-        if request.max_rebalances < 0:
-            message = "max_rebalances is at least 0, which asks for all that are kept."
-            return self._core.statuses.error(Error.INVALID_REQUEST, message)
-        return None
+        """The last rounds of one group, the newest first: why it rebalanced (gp-3.4)."""
+        response = pb.DescribeRebalancesResponse(group_id=request.group_id)
+        shard = self.core.shard_for(request.group_id)
+        await self.core.loaded((shard,))
+        call.refuse(self.core.unserved(shard), request)
+        self._fill(response, shard, request.max_rebalances)
+        return response
 
     def _fill(self, response: pb.DescribeRebalancesResponse, shard: Shard, most: int) -> None:
         response.applied_index = shard.log.applied_index
-        own = self._core.directory.own
-        response.coordinator.CopyFrom(self._core.statuses.coordinator(own, shard.log.term))
+        own = self.core.directory.own
+        response.coordinator.CopyFrom(self.core.statuses.coordinator(own, shard.log.term))
         group = shard.state.groups.get(response.group_id)
         if group is None:
             message = f"There is no group {response.group_id!r}."
-            status = self._core.statuses.error(Error.GROUP_ID_NOT_FOUND, message)
+            status = self.core.statuses.error(Error.GROUP_ID_NOT_FOUND, message)
             response.status.CopyFrom(status)
             return
         for number, record in islice(rounds_of(group), most or None):

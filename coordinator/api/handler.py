@@ -1,114 +1,225 @@
-"""What the gRPC frontends share: their view of the node, admission, and the way into the core."""
+"""The frame of every RPC: bounds, admission, refusals, and the end of the call.
+
+A service's method decodes a request, asks a shard and encodes its answer. Whatever is not its
+success ends it: a status in the answer's message, or RESOURCE_EXHAUSTED where a limit is reached.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
-from musterd.coordinator.api.admission import CALL, Admission, Admitted, Kind
-from musterd.coordinator.api.cooperative_yield import LongReads
-from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import ReplyQueue
-from musterd.coordinator.api.statuses import Statuses
-from musterd.coordinator.machine.commands import Command
+from muster.v1.errors_pb2 import Status
+from musterd.coordinator.api.admission import CALL, Admitted, Kind
+from musterd.coordinator.api.bounds import Bounds
+from musterd.coordinator.api.cluster_view import ClusterView
+from musterd.coordinator.api.cooperative_yield import Slices
+from musterd.coordinator.api.coordination import Coordination
+from musterd.coordinator.machine.commands import Command, GroupCommand
+from musterd.coordinator.machine.decide.requests import refuse_request
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.replies import Refused
-from musterd.coordinator.runtime.answers import Answer, Loading, NotHere
-from musterd.coordinator.runtime.heartbeats import Heartbeats
-from musterd.coordinator.runtime.routing import Directory, shard_of
+from musterd.coordinator.machine.replies import Refused, Reply
+from musterd.coordinator.runtime.answers import Answer, Shed
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.timeouts import LOADING_HOLD_MS
-from musterd.coordinator.runtime.topic_registry import TopicRegistry
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-LISTED_BYTES_MAX: Final = LIMITS.client_message_max_bytes // 4
-"""Of a request that names many groups: an answer that repeats every name fits a message."""
+CLUSTER_SHARD: Final = 0
+"""Shard 0 holds the cluster's own state: topics, replaced nodes."""
 
 TOGETHER_MAX: Final = 50
 """Commands of one call that are under way at once: a log entry that holds them is soon applied."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+Service = TypeVar("Service", bound="CoordinatorService")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+CommandOfGroup = TypeVar("CommandOfGroup", bound=GroupCommand)
+Success = TypeVar("Success", bound=Reply)
+
+Failed = Callable[[Any, Answer, Status], Any]
+"""Makes a response of an answer that is not the success. First what the answer is about: the
+request, or the command that was made of it; last the answer's status."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coordination:
-    """What the frontends use of a node."""
+class CoordinatorService:
+    """The base of the gRPC services: methods that are decorated with `handler`."""
 
-    shards: Sequence[Shard]
-    heartbeats: Heartbeats
-    topics: TopicRegistry
-    directory: Directory
-    statuses: Statuses
-    admission: Admission
-    watch: LeaderWatch
-    reply_queue: ReplyQueue
-    one_long_read: LongReads
-    """See cooperative_yield.py."""
-    one_long_heartbeat: LongReads = field(default_factory=LongReads)
-    """The same for heartbeats: members are not heard later because of long reads."""
-
-    def shard_for(self, group_id: str) -> Shard:
-        """The shard a group lives in."""
-        return self.shards[shard_of(group_id, len(self.shards))]
-
-    async def loaded(self, shards: Iterable[Shard]) -> None:
-        """Hold a call while a shard is loading, 1 s at most (gp-2.0.2)."""
-        waiting = [shard for shard in shards if shard.loading]
-        if waiting:
-            await self.watch.until(
-                lambda: all(not shard.loading for shard in waiting),
-                LOADING_HOLD_MS,
-            )
-
-    async def ask(self, shard: Shard, command: Command, size: int, admitted: Admitted) -> Answer:
-        """Put a command to a shard and wait for its answer."""
-        if shard.loading:
-            await self.loaded((shard,))
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = shard.submit(command, size, self.reply_queue.settle(future), admitted.leave)
-        try:
-            return await future
-        finally:
-            if not call.ended:
-                shard.abandon(call)
-
-    async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
-        """None once applied state holds all that was acknowledged before.
-
-        Otherwise who to ask (ReadIndex). `settled`: and all that is under way here, too.
-        """
-        if shard.loading:
-            await self.loaded((shard,))
-        if shard.loading:
-            return Loading()
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        read = shard.read_settled if settled else shard.read
-        read(self.reply_queue.settle(future))
-        return None if await future else shard.elsewhere()
+    def __init__(self, core: Coordination) -> None:
+        self.core = core
 
 
-async def shed(context: Context, what: str) -> NoReturn:
-    """Refuse for overload: nothing was done, the caller may repeat the call after a pause."""
-    await context.abort(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        f"{what}: the limit is reached, nothing was done; repeat after a pause.",
-    )
+class ClusterService(CoordinatorService):
+    """The base of those that also look at the cluster."""
+
+    def __init__(self, core: Coordination, cluster: ClusterView) -> None:
+        super().__init__(core)
+        self.cluster = cluster
 
 
-async def admit(core: Coordination, context: Context, kind: Kind = Kind.ORDINARY) -> Admitted:
-    """The call's place among the active ones: the acceptor's, or one taken now, or a refusal."""
-    admitted = CALL.get()
-    if admitted is None or not admitted.begin():
-        await core.admission.room(kind, read=True)
-        admitted = core.admission.enter(kind)
-    if admitted is None:
-        await shed(context, "active calls on this node")
-    return admitted
+class Failure(Exception):  # noqa: N818 - mostly a refusal, which is no error
+    """An answer that ends a handler because it is not the success. `about`: see `Failed`."""
+
+    def __init__(self, about: object, answer: Answer) -> None:
+        super().__init__(answer)
+        self.about = about
+        self.answer = answer
+
+
+class ActiveCall:
+    """One call while its handler runs.
+
+    Its methods raise Failure, or abort the call with RESOURCE_EXHAUSTED, where there is no success.
+    """
+
+    __slots__ = ("_context", "admitted", "core", "size")
+
+    def __init__(self, core: Coordination, context: Context) -> None:
+        self.core = core
+        self._context = context
+        self.admitted: Admitted | None = None
+        """None while the call is not counted among the active ones."""
+        self.size = 0
+        """The bytes of its command, at most, where its bounds count them."""
+
+    @property
+    def peer(self) -> str:
+        """The caller's address, as gRPC writes it."""
+        return self._context.peer()
+
+    def leave(self) -> None:
+        """Count the call no more: it is answered, or waits."""
+        if self.admitted is not None:
+            self.admitted.leave()
+
+    def refuse(self, refused: Answer | None, about: object) -> None:
+        """End the call where something is wrong."""
+        if refused is not None:
+            raise Failure(about, refused)
+
+    def invalid(self, message: str) -> NoReturn:
+        """End the call as INVALID_REQUEST."""
+        raise Failure(self, Refused(Error.INVALID_REQUEST, message))
+
+    async def shed(self, what: str) -> NoReturn:
+        """Refuse for overload: nothing was done, the caller may repeat the call after a pause."""
+        await self._context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"{what}: the limit is reached, nothing was done; repeat after a pause.",
+        )
+
+    async def admit(self, kind: Kind) -> Admitted:
+        """A place among the active calls."""
+        await self.core.admission.room(kind, read=True)
+        admitted = self.core.admission.enter(kind)
+        if admitted is None:
+            await self.shed("active calls on this node")
+        return admitted
+
+    def slices(self) -> Slices:
+        """The call's turn to read or answer many entries."""
+        return Slices(self.core.one_long_read)
+
+    async def decoded(
+        self, entries: int, make: Callable[P, CommandOfGroup], *of: P.args, **named: P.kwargs
+    ) -> CommandOfGroup:
+        """The command that is made of a request of so many entries, in the call's turn, checked."""
+        async with self.slices() as slices:
+            await slices.turn(entries)
+            command = make(*of, **named)
+            self.refuse(refuse_request(command, LIMITS), command)
+        return command
+
+    async def ask(self, command: Command, size: int, success: type[Success]) -> Success:
+        """Put a command to its shard and wait for its reply."""
+        group_id: str | None = getattr(command, "group_id", None)
+        core = self.core
+        shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
+        answer = await core.ask(shard, command, size, self.leave)
+        if not isinstance(answer, success):
+            await self.fail(answer, command)
+        return answer
+
+    async def fail(self, answer: Answer, about: object) -> NoReturn:
+        """End the call with an answer that is not its success."""
+        if isinstance(answer, Shed):
+            await self.shed(answer.what)
+        raise Failure(about, answer)
+
+    async def confirmed(self, shard: Shard) -> None:
+        """Wait until applied state of the shard holds all that was acknowledged before."""
+        self.refuse(await self.core.confirmed(shard), shard)
+
+
+def with_status(response: Callable[..., Message]) -> Failed:
+    """A response that has nothing but the status."""
+    return lambda _about, _answer, status: response(status=status)
+
+
+def with_first_group(
+    response: Callable[..., Message], results: str, group_ids: Callable[[Any], Sequence[str]]
+) -> Failed:
+    """A response with one of its `results`, of the first group that the request names."""
+
+    def failed(about: Any, _answer: Answer, status: Status) -> Message:
+        made = response()
+        first = next(iter(group_ids(about)), "")[: LIMITS.id_max_bytes]
+        getattr(made, results).add(group_id=first, status=status)
+        return made
+
+    return failed
+
+
+def handler(
+    kind: Kind, bounds: Bounds, failed: Failed | None = None, *, reads: bool = False
+) -> Callable[
+    [Callable[[Service, Request, ActiveCall], Awaitable[Response]]],
+    Callable[[Service, Request, Context], Coroutine[Any, Any, Response]],
+]:
+    """Make an RPC of a method.
+
+    Args:
+        kind: what the call competes with while it is active.
+        bounds: what is refused before anything else.
+        failed: makes the response of what is not a success; None: there is nothing else.
+        reads: the answer may be long, and nothing is changed.
+    """
+
+    def framed(
+        handle: Callable[[Service, Request, ActiveCall], Awaitable[Response]],
+    ) -> Callable[[Service, Request, Context], Coroutine[Any, Any, Response]]:
+        @wraps(handle)
+        async def serve(self: Service, request: Request, context: Context) -> Response:
+            call = ActiveCall(self.core, context)
+            try:
+                call.size = bounds.size(request)
+                call.refuse(bounds.refusal(request, call.size), request)
+                if kind is not Kind.EXEMPT:
+                    call.admitted = CALL.get()
+                    if call.admitted is None or not call.admitted.begin():
+                        call.admitted = await call.admit(kind)
+                handling = handle(self, request, call)
+                del request  # the handler drops it before it waits for long
+                return await handling
+            except Failure as failure:
+                if failed is None:
+                    raise
+                status = self.core.statuses.of(failure.answer)
+                response: Response = failed(failure.about, failure.answer, status)
+                return response
+            finally:
+                call.leave()
+
+        serve.kind, serve.reads = kind, reads  # type: ignore[attr-defined]  # for the acceptor
+        return serve
+
+    return framed
 
 
 async def some_at_a_time(
@@ -120,33 +231,3 @@ async def some_at_a_time(
         answers = await asyncio.gather(*map(one, some))
         for item, answer in zip(some, answers, strict=True):
             done(item, answer)
-
-
-def client_host(peer: str) -> str:
-    """The host of a gRPC peer such as "ipv4:10.0.0.7:5123" or "ipv6:%5B::1%5D:5123"."""
-    kind, _, rest = peer.partition(":")
-    if kind not in {"ipv4", "ipv6"}:
-        return peer[: LIMITS.id_max_bytes]
-    host, _, _ = rest.rpartition(":")
-    return host.replace("%5B", "").replace("%5D", "").strip("[]")
-
-
-def refuse_group(group_id: str) -> Refused | None:
-    """What is wrong with a group id, or None."""
-    size = len(group_id.encode())
-    if 0 < size <= LIMITS.id_max_bytes:
-        return None
-    return Refused(
-        Error.INVALID_GROUP_ID,
-        f"A group id has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
-    )
-
-
-def refuse_bytes(size: int) -> Refused | None:
-    """What is wrong with the size of a request that names many groups, or None."""
-    if size <= LISTED_BYTES_MAX:
-        return None
-    return Refused(
-        Error.INVALID_REQUEST,
-        f"The request takes {size} bytes; at most {LISTED_BYTES_MAX} are taken: ask less at once.",
-    )

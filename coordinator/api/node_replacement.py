@@ -11,88 +11,76 @@ import asyncio
 from typing import Final
 
 from muster.v1 import admin_pb2 as pb
+from musterd.coordinator.api import bounds
+from musterd.coordinator.api.admission import Kind
 from musterd.coordinator.api.cluster_view import ClusterView, NodeView
-from musterd.coordinator.api.handler import Context, Coordination, admit, shed
-from musterd.coordinator.api.translate import failure
+from musterd.coordinator.api.coordination import Coordination
+from musterd.coordinator.api.handler import (
+    CLUSTER_SHARD,
+    ActiveCall,
+    ClusterService,
+    handler,
+    with_status,
+)
 from musterd.coordinator.machine.commands import ReplaceNode
-from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done
-from musterd.coordinator.runtime.answers import Answer, Shed
+from musterd.coordinator.runtime.answers import Answer
 
-CLUSTER_SHARD: Final = 0
-"""Shard 0 holds the cluster's own state: topics, replaced nodes."""
 COMMAND_BYTES: Final = 256
 """The command's encoding is shorter: a number and 32 hex digits."""
 UUID_DIGITS: Final = 32
 
 
-class NodeReplacement:
+class NodeReplacement(ClusterService):
     """This node's side of ReplaceNode."""
 
     def __init__(self, core: Coordination, cluster: ClusterView) -> None:
-        self._core = core
-        self._cluster = cluster
+        super().__init__(core, cluster)
         self._turn = asyncio.Lock()
         self._proposed: asyncio.Task[Answer] | None = None
 
-    async def replace(
-        self, request: pb.ReplaceNodeRequest, context: Context
+    @handler(Kind.ORDINARY, bounds.NONE, with_status(pb.ReplaceNodeResponse))
+    async def ReplaceNode(
+        self, request: pb.ReplaceNodeRequest, call: ActiveCall
     ) -> pb.ReplaceNodeResponse:
-        """Answered once the new store is committed, or with what speaks against it."""
-        admitted = await admit(self._core, context)
-        try:
-            refusal = self._malformed(request)
-            if refusal is not None:
-                return self._refused(refusal)
-            async with self._turn:
-                if self._proposed is not None:
-                    await asyncio.wait((self._proposed,))
-                return await self._decide(request, context)
-        finally:
-            admitted.leave()
+        """Commit a node's new store in shard 0; it may then connect, as a learner."""
+        if all(node.node_id != request.node_id for node in self.cluster.nodes()):
+            call.invalid(f"There is no node {request.node_id} in this cluster.")
+        if request.store_uuid and not _is_uuid(request.store_uuid):
+            call.invalid(_WHICH_STORE)
+        async with self._turn:
+            if self._proposed is not None:
+                await asyncio.wait((self._proposed,))
+            return await self._replace(request, call)
 
-    def _malformed(self, request: pb.ReplaceNodeRequest) -> str | None:
-        """What no node would do, whoever leads."""
-        if all(node.node_id != request.node_id for node in self._cluster.nodes()):
-            return f"There is no node {request.node_id} in this cluster."
-        return _WHICH_STORE if request.store_uuid and not _is_uuid(request.store_uuid) else None
-
-    async def _decide(
-        self, request: pb.ReplaceNodeRequest, context: Context
+    async def _replace(
+        self, request: pb.ReplaceNodeRequest, call: ActiveCall
     ) -> pb.ReplaceNodeResponse:
-        core, node_id = self._core, request.node_id
+        core, node_id = self.core, request.node_id
         shard = core.shards[CLUSTER_SHARD]
-        elsewhere = await core.confirmed(shard)
-        if elsewhere is not None:
-            return pb.ReplaceNodeResponse(status=core.statuses.of(elsewhere))
+        await call.confirmed(shard)
         store_uuid = request.store_uuid or self._refused_last(node_id)
         if not store_uuid:
-            return self._refused(_WHICH_STORE)
-        nodes = {node.node_id: node for node in self._cluster.nodes()}
+            call.invalid(_WHICH_STORE)
+        nodes = {node.node_id: node for node in self.cluster.nodes()}
         if shard.state.replaced_nodes.get(node_id) == store_uuid:
             return pb.ReplaceNodeResponse(store_uuid=store_uuid)  # a repeat
-        refusal = _objection(nodes[node_id], list(nodes.values()))
-        if refusal is not None:
-            return self._refused(refusal)
-        admitted = await admit(core, context)
+        objection = _objection(nodes[node_id], list(nodes.values()))
+        if objection is not None:
+            call.invalid(objection)
+        admitted = await call.admit(Kind.ORDINARY)  # it may outlast the call
         command = ReplaceNode(node_id, store_uuid)
-        proposed = asyncio.create_task(core.ask(shard, command, COMMAND_BYTES, admitted))
-        proposed.add_done_callback(lambda _: admitted.leave())
+        proposed = asyncio.create_task(core.ask(shard, command, COMMAND_BYTES, admitted.leave))
+        proposed.add_done_callback(admitted.left)
         self._proposed = proposed
         answer = await asyncio.shield(proposed)
-        if isinstance(answer, Shed):
-            await shed(context, answer.what)
-        if isinstance(answer, Done):
-            return pb.ReplaceNodeResponse(store_uuid=store_uuid)
-        return pb.ReplaceNodeResponse(status=core.statuses.of(failure(answer)))
+        if not isinstance(answer, Done):
+            await call.fail(answer, command)
+        return pb.ReplaceNodeResponse(store_uuid=store_uuid)
 
     def _refused_last(self, node_id: int) -> str:
-        found = [n.store_uuid for n in self._cluster.refused() if n.node_id == node_id]
+        found = [n.store_uuid for n in self.cluster.refused() if n.node_id == node_id]
         return found[-1] if found else ""
-
-    def _refused(self, message: str) -> pb.ReplaceNodeResponse:
-        status = self._core.statuses.error(Error.INVALID_REQUEST, message)
-        return pb.ReplaceNodeResponse(status=status)
 
 
 _WHICH_STORE: Final = (

@@ -9,9 +9,7 @@ from typing import Final
 
 from muster.v1 import admin_pb2, group_pb2
 from musterd.coordinator.api.cooperative_yield import KEYS_PER_ENTRY, Slices
-from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import Group, Offset
 from musterd.coordinator.runtime.shard import Shard
 
@@ -29,9 +27,6 @@ SLICE_GROUPS: Final = 1_000
 
 GROUPS_PER_ENTRY: Final = 10
 """So many groups are looked at in the time of one entry of an answer (cooperative_yield.py)."""
-
-FILTERS_MAX: Final = 100
-"""Names that one ListGroups may filter by."""
 
 SLICE_KEYS: Final = 2_000
 """Keys of offsets sorted between two pauses."""
@@ -215,12 +210,3 @@ def type_of(group: Group) -> str:
 
 def _names(given: Collection[str]) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in given)
-
-
-def refuse_filters(request: admin_pb2.ListGroupsRequest) -> Refused | None:
-    """What is wrong with the filters, or None."""
-    count = len(request.states) + len(request.types) + len(request.protocol_types)
-    if count <= FILTERS_MAX:
-        return None
-    message = f"Groups are listed by at most {FILTERS_MAX} states and types; here are {count}."
-    return Refused(Error.INVALID_REQUEST, message)

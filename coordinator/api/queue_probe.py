@@ -19,7 +19,7 @@ import structlog
 
 from muster.v1 import group_pb2, group_pb2_grpc
 from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.runtime.timeouts import PROBE_ANSWER_MS, PROBE_INTERVAL_MS, WAIT_MS_MAX
+from musterd.coordinator.runtime.timeouts import PROBE_ANSWER_MS, PROBE_INTERVAL_MS
 
 log = structlog.get_logger()
 
@@ -39,30 +39,6 @@ _STAYS: Final = (("grpc.client_idle_timeout_ms", 2**31 - 1),)
 Continue = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
 
 
-class Wait:
-    """The latest measurement; times are seconds of one clock."""
-
-    def __init__(self, max_s: float = WAIT_MS_MAX / MS) -> None:
-        self._max_s = max_s
-        self._sent_s: float | None = None
-        self.last_s = 0.0
-
-    def sent(self, now_s: float) -> None:
-        """A probe begins to wait."""
-        self._sent_s = now_s
-
-    def answered(self, now_s: float) -> None:
-        """It was taken, or given up."""
-        if self._sent_s is not None:
-            self.last_s, self._sent_s = now_s - self._sent_s, None
-
-    def too_long(self, now_s: float) -> bool:
-        """Whether calls wait too long: the last probe did, or the one under way does by now."""
-        if self._sent_s is not None and now_s - self._sent_s > self._max_s:
-            return True
-        return self.last_s > self._max_s
-
-
 class QueueProbe(grpc.aio.ServerInterceptor):
     """Sends the probes, answers them before anything else looks at them, tells the admission.
 
@@ -71,9 +47,7 @@ class QueueProbe(grpc.aio.ServerInterceptor):
 
     def __init__(self, admission: Admission, folder: Path) -> None:
         """`folder`: where its socket lies; nobody else may write there."""
-        self.wait = Wait()
         self._admission = admission
-        admission.overdue = self._calls_wait_too_long
         self._seen = 0
         self._secret = secrets.token_hex(8)
         self._socket = folder / SOCKET_NAME
@@ -81,9 +55,6 @@ class QueueProbe(grpc.aio.ServerInterceptor):
         self._address = ""
         self._complained = False
         self._task: asyncio.Task[None] | None = None
-
-    def _calls_wait_too_long(self) -> bool:
-        return self.wait.too_long(time.monotonic())
 
     async def intercept_service(
         self, continuation: Continue, details: grpc.HandlerCallDetails
@@ -134,7 +105,7 @@ class QueueProbe(grpc.aio.ServerInterceptor):
                 await asyncio.sleep(PROBE_INTERVAL_MS / MS)
                 if not self._is_wanted():
                     continue
-                self.wait.sent(time.monotonic())
+                self._admission.wait.sent(time.monotonic())
                 try:
                     await stub.OffsetCommit(
                         nothing,
@@ -144,7 +115,7 @@ class QueueProbe(grpc.aio.ServerInterceptor):
                 except grpc.aio.AioRpcError as error:  # refused or late: its time counts
                     self._note(error)
                 finally:
-                    self.wait.answered(time.monotonic())
+                    self._admission.wait.answered(time.monotonic())
 
     def _note(self, error: grpc.aio.AioRpcError) -> None:
         """Without a connection nothing is measured: say so, once."""
@@ -156,7 +127,7 @@ class QueueProbe(grpc.aio.ServerInterceptor):
         """Whether there were enough calls since the last time, or the wait was too long then."""
         calls = self._admission.admitted_total + self._admission.refused_total
         busy, self._seen = calls - self._seen >= BUSY_CALLS, calls
-        return busy or self._calls_wait_too_long()
+        return busy or self._admission.overdue()
 
 
 async def _nothing_done(_request: object, _context: object) -> group_pb2.OffsetCommitResponse:

@@ -130,7 +130,7 @@ class _Watched(health_aio.HealthServicer):
         statuses: Any = self._server_status  # type: ignore[attr-defined]
         return statuses.get(request.service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
 
-    async def Watch(  # noqa: N802 - as the package has it
+    async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> None:
         """Stream the status of a service whenever it changes."""

@@ -1,9 +1,19 @@
 """Answers as the wire's Status: what happened, and what the caller should do next."""
 
+from collections.abc import Mapping
+
 from muster.v1.errors_pb2 import Coordinator, Status
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.replies import Refused
-from musterd.coordinator.runtime.answers import Loading, NotHere, ParkOver, Superseded
+from musterd.coordinator.machine.invariants import InvariantError
+from musterd.coordinator.machine.replies import IdGiven, Refused
+from musterd.coordinator.runtime.answers import (
+    Answer,
+    Loading,
+    NotHere,
+    ParkOver,
+    Shed,
+    Superseded,
+)
 from musterd.coordinator.runtime.routing import Directory
 from musterd.raft.contract import NodeId
 
@@ -19,7 +29,20 @@ HEARTBEAT_MESSAGES = {
     Error.COORDINATOR_NOT_AVAILABLE: "The group was deleted: find its coordinator and join again.",
 }
 
-ServerAnswer = Refused | NotHere | Loading | ParkOver | Superseded
+SAID: Mapping[type, tuple[Error, str, int]] = {
+    Loading: (
+        Error.COORDINATOR_LOAD_IN_PROGRESS,
+        "The group's new coordinator is still loading: repeat the request here.",
+        LOADING_RETRY_MS,
+    ),
+    ParkOver: (
+        Error.REBALANCE_IN_PROGRESS,
+        "The longest wait of one call is over: send the same request again.",
+        0,
+    ),
+    Superseded: (Error.REBALANCE_IN_PROGRESS, "A newer call of this member took over.", 0),
+    IdGiven: (Error.MEMBER_ID_REQUIRED, "Join again with the member id of this answer.", 0),
+}
 
 
 class Statuses:
@@ -41,35 +64,24 @@ class Statuses:
             retry_after_ms=retry_after_ms,
         )
 
-    def of(self, answer: ServerAnswer) -> Status:
-        """The Status of an answer that is not a success."""
+    def of(self, answer: Answer) -> Status:
+        """The Status of an answer that is not a success; a success here is a bug."""
         match answer:
             case Refused():
                 return self.error(answer.error, answer.message)
             case NotHere():
-                return self.not_here(answer)
-            case Loading():
-                return self.loading()
-            case ParkOver():
+                return self._not_here(answer)
+            case Loading() | ParkOver() | Superseded() | IdGiven():
+                return self.error(*SAID[type(answer)])
+            case Shed():
                 return self.error(
-                    Error.REBALANCE_IN_PROGRESS,
-                    "The longest wait of one call is over: send the same request again.",
+                    Error.COORDINATOR_NOT_AVAILABLE,
+                    f"{answer.what}: the limit is reached, nothing was done; repeat later.",
                 )
-            case Superseded():
-                return self.error(
-                    Error.REBALANCE_IN_PROGRESS, "A newer call of this member took over."
-                )
+            case _:
+                raise InvariantError(f"{type(answer).__name__} answers another request")
 
-    def loading(self) -> Status:
-        """COORDINATOR_LOAD_IN_PROGRESS: held for as long as a call is held."""
-        return self.error(
-            Error.COORDINATOR_LOAD_IN_PROGRESS,
-            "The group's new coordinator is still loading: repeat the request here.",
-            LOADING_RETRY_MS,
-        )
-
-    def not_here(self, answer: NotHere) -> Status:
-        """NOT_COORDINATOR, with the coordinator's endpoint where it is known."""
+    def _not_here(self, answer: NotHere) -> Status:
         endpoint = "" if answer.leader is None else self._directory.endpoint(answer.leader)
         where = f"ask {endpoint}" if endpoint else "ask FindCoordinator"
         status = self.error(

@@ -5,11 +5,10 @@ Pure; no checks of the group's state.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import Final
 
-from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
-from musterd.coordinator.api.statuses import ServerAnswer
+from muster.v1.errors_pb2 import Status
 from musterd.coordinator.codec import NAMES
 from musterd.coordinator.machine.commands import (
     Assignment,
@@ -21,82 +20,22 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
+from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.replies import Joined, PartitionResult, Refused, Synced
-from musterd.coordinator.runtime.answers import Answer
-
-COMMAND_MARGIN_BYTES: Final = 512
-"""A command is its request plus what the server adds: the client's host (at most 249 bytes), tags
-and lengths."""
+from musterd.coordinator.machine.replies import IdGiven, Joined, PartitionResult, Refused, Synced
+from musterd.coordinator.runtime.answers import Answer, ParkOver
 
 _NONCE: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def command_bytes(request_bytes: int) -> int:
-    """At most so many bytes does the command of a request take in an entry."""
-    return request_bytes + COMMAND_MARGIN_BYTES
-
-
-def failure(answer: Answer) -> ServerAnswer:
-    """An answer that is not the success its caller expected; another success is a bug."""
-    invariant(isinstance(answer, ServerAnswer), f"{type(answer).__name__} answers another request")
-    return cast("ServerAnswer", answer)
-
-
-def too_large(size: int, most: int = LIMITS.command_max_bytes) -> Refused | None:
-    """A command that no entry may hold."""
-    if size <= most:
-        return None
-    return Refused(
-        Error.INVALID_REQUEST,
-        f"The request takes {size} bytes in the log; at most {most} are taken: send less at once.",
-    )
-
-
-# What is refused by its count alone, before a Python object is made of every entry: a request of
-# 1.5 MiB holds 700,000 of them, which would hold up the loop for a second.
-
-
-def _too_many(count: int, most: int, what: str) -> Refused | None:
-    if count <= most:
-        return None
-    return Refused(Error.INVALID_REQUEST, f"{what} at most {most}; this one has {count}.")
-
-
-def too_many_in_join(request: pb.JoinGroupRequest) -> Refused | None:
-    """The limits of protocols, and of topics: there are no more than it may name."""
-    what = "The protocols that a member lists are"
-    listed = _too_many(len(request.protocols), LIMITS.member_max_protocols, what)
-    what = "The topics that a member names are"
-    count = len(request.subscribed_topics)
-    return listed or _too_many(count, LIMITS.max_topics, what)
-
-
-def too_many_in_sync(request: pb.SyncGroupRequest) -> Refused | None:
-    """A group has no more members."""
-    what = "The assignments of one Sync are"
-    return _too_many(len(request.assignments), LIMITS.group_max_members, what)
-
-
-def too_many_leave(request: pb.LeaveGroupRequest) -> Refused | None:
-    """A group has no more members."""
-    what = "The members that leave in one call are"
-    return _too_many(len(request.members), LIMITS.group_max_members, what)
-
-
-def too_many_committed(request: pb.OffsetCommitRequest) -> Refused | None:
-    """The limit of a commit."""
-    what = "The partitions of one commit are"
-    return _too_many(len(request.partitions), LIMITS.commit_max_partitions, what)
-
-
-def too_many_settings(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused | None:
-    """The limit of one group's changes."""
-    what = "The settings that change at once are"
-    count = len(asked.settings) + len(asked.removed)
-    return _too_many(count, LIMITS.alter_config_max_settings, what)
+def client_host(peer: str) -> str:
+    """The host of a gRPC peer such as "ipv4:10.0.0.7:5123" or "ipv6:%5B::1%5D:5123"."""
+    kind, _, rest = peer.partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return peer[: LIMITS.id_max_bytes]
+    host, _, _ = rest.rpartition(":")
+    return host.replace("%5B", "").replace("%5D", "").strip("[]")
 
 
 def join(request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str) -> JoinGroup:
@@ -213,6 +152,35 @@ def joined(reply: Joined, counts: Mapping[str, int]) -> pb.JoinGroupResponse:
         skip_assignment=reply.skip_assignment,
         previous_generation=reply.previous_generation,
         fencing_token=reply.token,
+    )
+
+
+def join_failed(
+    about: pb.JoinGroupRequest | JoinGroup | Joined, answer: Answer, status: Status
+) -> pb.JoinGroupResponse:
+    """A Join without success, with the id that the caller may go on with.
+
+    That is its own, the one that it is given, or that under which it waits.
+    """
+    member_id = about.member_id
+    if isinstance(answer, IdGiven):
+        member_id = answer.member_id
+    elif isinstance(answer, ParkOver) and isinstance(about, JoinGroup):
+        member_id = joining_id(about)
+    elif isinstance(answer, Refused) and answer.error is Error.GROUP_MAX_SIZE_REACHED:
+        member_id = ""  # gp-J6: it has no seat any more
+    return pb.JoinGroupResponse(
+        status=status,
+        generation=-1,
+        member_id=member_id,
+        park_again=isinstance(answer, ParkOver),
+    )
+
+
+def sync_failed(_about: object, answer: Answer, status: Status) -> pb.SyncGroupResponse:
+    """A Sync without success."""
+    return pb.SyncGroupResponse(
+        status=status, generation=-1, park_again=isinstance(answer, ParkOver)
     )
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.cooperative_yield import LongReads
-from musterd.coordinator.api.handler import Coordination
+from musterd.coordinator.api.coordination import Coordination
 from musterd.coordinator.api.leader_watch import LeaderWatch
 from musterd.coordinator.api.reply_queue import ReplyQueue
 from musterd.coordinator.api.statuses import Statuses

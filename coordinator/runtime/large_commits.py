@@ -30,8 +30,8 @@ class LargeCommits:
         self.now_ms = 0
         self.turns_total = 0
         self.shares: list[Share] = []
-        self.has_ended: Callable[[], None] = _nobody_waits
-        """Called where a large command has ended."""
+        self.observers: list[Callable[[], None]] = []
+        """Told where a large command has ended."""
 
     def share(self, wake: Callable[[], None]) -> "Share":
         """The part of one more shard; `wake` is called when it may be its turn."""
@@ -97,7 +97,8 @@ class Share:
     def end(self, work: int, *, begun: bool) -> None:
         """It is applied, or has failed; `begun`: after it was proposed."""
         self._move(*((0, -work) if begun else (-work, 0)))
-        self._node.has_ended()
+        for told in self._node.observers:
+            told()
 
     def _move(self, held: int, under_way: int) -> None:
         self.held += held
@@ -115,7 +116,3 @@ class Share:
             return False
         lately = self._node.now_ms - other.asked_ms < LARGE_WAITING_MS
         return lately and other.turn < self.turn
-
-
-def _nobody_waits() -> None:
-    """No commit waits to be parsed."""

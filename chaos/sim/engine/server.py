@@ -14,8 +14,8 @@ from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.chaos.sim.engine.loop import make_loop
 from musterd.chaos.sim.engine.world import Node, Respond
 from musterd.coordinator.api.admin_service import AdminService
+from musterd.coordinator.api.coordination import Coordination
 from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.api.topic_service import TopicService
 
 GROUPS = tuple(

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from muster.v1 import admin_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
-from musterd.coordinator.api import grpc_internals
+from muster.v1 import group_pb2_grpc
+from musterd.coordinator.api import bounds, grpc_internals
 from musterd.coordinator.api.admission import (
     CALL,
     FIND_CALLS_MAX,
@@ -22,10 +22,11 @@ from musterd.coordinator.api.admission import (
     MANY_JOINS,
     Admission,
     Kind,
+    Wait,
 )
-from musterd.coordinator.api.call_acceptor import EXEMPT, TAKEN_AT_ONCE, CallAcceptor, open_answers
-from musterd.coordinator.api.handler import admit
-from musterd.coordinator.api.queue_probe import QueueProbe, Wait
+from musterd.coordinator.api.call_acceptor import TAKEN_AT_ONCE, CallAcceptor, open_answers
+from musterd.coordinator.api.handler import handler
+from musterd.coordinator.api.queue_probe import QueueProbe
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.large_commits import LargeCommits
@@ -50,44 +51,40 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
         self.commits = 0
         self.parked = 0
 
-    async def OffsetCommit(self, request, context):  # noqa: N802 - the generated name
+    @handler(Kind.ORDINARY, bounds.NONE)
+    async def OffsetCommit(self, request, call):  # noqa: N802 - the generated name
         """Active all the time."""
-        admitted = await admit(self.core, context)
         self.commits += 1
-        try:
-            await self.let_go.wait()
-            return pb.OffsetCommitResponse()
-        finally:
-            admitted.leave()
+        await self.let_go.wait()
+        return pb.OffsetCommitResponse()
 
-    async def JoinGroup(self, request, context):  # noqa: N802 - the generated name
+    @handler(Kind.JOIN, bounds.NONE)
+    async def JoinGroup(self, request, call):  # noqa: N802 - the generated name
         """Active until it parks."""
-        admitted = await admit(self.core, context, Kind.JOIN)
         if not self.joins_stay_active:
-            admitted.leave()
+            call.leave()
         self.parked += 1
-        try:
-            await self.let_go.wait()
-            return pb.JoinGroupResponse(generation=3)
-        finally:
-            admitted.leave()
+        await self.let_go.wait()
+        return pb.JoinGroupResponse(generation=3)
 
-    async def FindCoordinator(self, request, context):  # noqa: N802 - the generated name
+    @handler(Kind.DISCOVERY, bounds.NONE)
+    async def FindCoordinator(self, request, call):  # noqa: N802 - the generated name
         """Answered at once."""
-        (await admit(self.core, context, Kind.DISCOVERY)).leave()
         return pb.FindCoordinatorResponse()
 
-    async def SyncGroup(self, request, context):  # noqa: N802 - the generated name
+    @handler(Kind.PATIENT, bounds.NONE)
+    async def SyncGroup(self, request, call):  # noqa: N802 - the generated name
         """Answered at once."""
-        (await admit(self.core, context, Kind.PATIENT)).leave()
         return pb.SyncGroupResponse()
 
-    async def Heartbeat(self, request, context):  # noqa: N802 - the generated name
+    @handler(Kind.EXEMPT, bounds.NONE)
+    async def Heartbeat(self, request, call):  # noqa: N802 - the generated name
         """Exempt."""
         assert CALL.get() is None
         return pb.HeartbeatResponse(interval_ms=7)
 
-    async def LeaveGroup(self, request, context):  # noqa: N802 - the generated name
+    @handler(Kind.PATIENT, bounds.NONE)
+    async def LeaveGroup(self, request, call):  # noqa: N802 - the generated name
         """A defect in a handler."""
         raise ValueError("a defect")
 
@@ -480,8 +477,8 @@ def test_while_calls_wait_too_long_all_are_refused_until_a_probe_is_back_in_time
     async def run():
         async with Case() as case:
             case.groups.let_go.set()
-            case.probe.wait.sent(0.0)
-            case.probe.wait.answered(1e9)
+            case.admission.wait.sent(0.0)
+            case.admission.wait.answered(1e9)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await case.stub.OffsetCommit(pb.OffsetCommitRequest(), timeout=20)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -504,10 +501,10 @@ def test_a_probe_waits_behind_the_commits_of_others():
             calls = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(50)]
             everything = asyncio.gather(*calls, return_exceptions=True)
             async with asyncio.timeout(20):
-                while case.probe.wait.last_s == 0.0:
+                while case.admission.wait.last_s == 0.0:
                     await asyncio.sleep(0.001)
                     time.sleep(0.05)  # the loop is held up  # noqa: ASYNC251
-            assert case.probe.wait.last_s >= 0.05
+            assert case.admission.wait.last_s >= 0.05
             await everything
 
     asyncio.run(run())
@@ -596,11 +593,11 @@ def test_a_probe_that_breaks_is_told_and_blocks_nobody(monkeypatch):
             monkeypatch.setattr(case.probe, "_is_wanted", lambda: True)
             monkeypatch.setattr(case.probe, "_note", _broken)
             case.admission.limits[Kind.ORDINARY] = 0  # the probe is refused, and noting that fails
-            case.probe.wait = Wait(20.0)  # this machine may be slow
+            case.admission.wait = Wait(20.0)  # this machine may be slow
             case.probe.start(case.ended)
             await case.until(lambda: case.failures)
             assert isinstance(case.failures.pop(), ValueError)
-            assert not case.probe.wait.too_long(math.inf)  # none is under way
+            assert not case.admission.wait.too_long(math.inf)  # none is under way
 
     asyncio.run(run())
 
@@ -621,7 +618,7 @@ def test_the_probes_socket_may_lie_deep(tmp_path):
     async def run():
         async with Case(deep) as case:
             case.groups.let_go.set()
-            monitored = case.probe.wait
+            monitored = case.admission.wait
             monitored.sent(0.0)
             monitored.answered(1e9)
             case.probe.start(case.ended)
@@ -629,17 +626,6 @@ def test_the_probes_socket_may_lie_deep(tmp_path):
 
     asyncio.run(run())
     assert list(deep.iterdir()) == []
-
-
-def test_exempt_methods_exist():
-    """A renamed method would lose its exemption without a word."""
-    known = {
-        f"/{service.full_name}/{method.name}"
-        for file in (pb, admin_pb2)
-        for service in file.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-    }
-    assert known >= EXEMPT
 
 
 @pytest.mark.parametrize("version", ["1.85.0", "1.86.0", "2.0.0"])

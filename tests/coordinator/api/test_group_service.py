@@ -14,8 +14,8 @@ from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api import deletions, group_service, paging
 from musterd.coordinator.api.admin_service import VERIFICATIONS_MAX
 from musterd.coordinator.api.cooperative_yield import ENTRIES_AT_ONCE, LongReads, Slices
-from musterd.coordinator.api.handler import client_host
 from musterd.coordinator.api.server import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
+from musterd.coordinator.api.translate import client_host
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.commands import JoinGroup, SyncGroup

@@ -1,6 +1,7 @@
 """Requests over real gRPC: counted while they are under way, and parsed a few at a time."""
 
 import asyncio
+import functools
 import time
 import weakref
 from itertools import pairwise
@@ -14,8 +15,9 @@ from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api import call_acceptor, requests_under_way
 from musterd.coordinator.api.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
+from musterd.coordinator.api.bounds import HEARTBEAT_MEMBERS_MAX
 from musterd.coordinator.api.call_acceptor import CallAcceptor, open_answers
-from musterd.coordinator.api.group_service import HEARTBEAT_MEMBERS_MAX, GroupService
+from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.requests_under_way import (
     AT_ONCE_BYTES_MAX,
     CONNECTION_BYTES_MAX,
@@ -85,7 +87,10 @@ class Node:
             _ended,
         )
         handler = grpc.unary_unary_rpc_method_handler(self.handle, self.parse, bytes)
-        methods = {"OffsetCommit": handler, "Heartbeat": handler}
+        exempt = functools.partial(self.handle)
+        exempt.kind = Kind.EXEMPT
+        beat = grpc.unary_unary_rpc_method_handler(exempt, self.parse, bytes)
+        methods = {"OffsetCommit": handler, "Heartbeat": beat}
         self.acceptor.add_registered_method_handlers(SERVICE, methods)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()

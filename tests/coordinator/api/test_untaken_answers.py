@@ -6,8 +6,9 @@ import grpc
 import pytest
 
 from muster.v1 import group_pb2 as pb
-from musterd.coordinator.api import call_acceptor, untaken_answers
+from musterd.coordinator.api import bounds, call_acceptor, untaken_answers
 from musterd.coordinator.api.admission import Kind
+from musterd.coordinator.api.handler import handler
 from musterd.coordinator.api.untaken_answers import ANSWER_BYTES, CONNECTION_BYTES_MAX
 from tests.coordinator.api.test_call_acceptor import Case, Groups
 from tests.coordinator.deaf import Deaf
@@ -26,7 +27,8 @@ class Large(Groups):
         self.fetches = 0
         self.let_go.set()
 
-    async def OffsetFetch(self, request, context):  # noqa: N802 - the generated name
+    @handler(Kind.ORDINARY, bounds.NONE, reads=True)
+    async def OffsetFetch(self, request, call):  # noqa: N802 - the generated name
         """As a group with very many offsets."""
         self.fetches += 1
         await asyncio.sleep(0)

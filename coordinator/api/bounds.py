@@ -1,0 +1,259 @@
+"""What a request may hold: bytes, and elements of its lists, counted before any of them is read.
+
+A request of 1.5 MiB holds 700,000 empty elements; a Python object of each would hold up the loop
+for a second. What one element may be is checked once, of the command that is made of the request
+(coordinator/machine/decide/requests.py).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from muster.v1 import admin_pb2
+from muster.v1 import group_pb2 as pb
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Refused
+
+COMMAND_MARGIN_BYTES: Final = 512
+"""A command is its request plus what the server adds: the client's host (at most 249 bytes), tags
+and lengths."""
+
+NAMES_BYTES_MAX: Final = LIMITS.client_message_max_bytes // 4
+"""Of a request that names many groups: an answer that repeats every name fits a message."""
+
+FIND_KEYS_MAX: Final = 1_000
+"""Pairs in one FindCoordinator."""
+
+HEARTBEAT_MEMBERS_MAX: Final = 2_000
+"""Members in one Heartbeat."""
+
+GROUPS_MAX: Final = 1_000
+"""Groups in one call."""
+
+FILTERS_MAX: Final = 100
+"""Names that one ListGroups may filter by."""
+
+Rule = Callable[[Any], Refused | None]
+"""What is wrong with a request, or None."""
+
+
+class Bounds(NamedTuple):
+    """The bounds of one RPC's requests."""
+
+    rules: Sequence[Rule] = ()
+    bytes_max: int | None = None
+    margin_bytes: int = 0
+    too_large: str = "The request takes {} bytes; at most {} are taken: ask less at once."
+
+    def size(self, request: Any) -> int:
+        """The bytes of the request, or of the command that is made of it; 0 where none counts."""
+        return 0 if self.bytes_max is None else request.ByteSize() + self.margin_bytes
+
+    def refusal(self, request: Any, size: int) -> Refused | None:
+        """What is wrong with a request of this size, or None."""
+        for rule in self.rules:
+            refused = rule(request)
+            if refused is not None:
+                return refused
+        if self.bytes_max is not None and size > self.bytes_max:
+            return _invalid(self.too_large.format(size, self.bytes_max))
+        return None
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(Error.INVALID_REQUEST, message)
+
+
+def _at_most(name: str, most: int, message: str) -> Rule:
+    """`message` may say the `{count}` of the elements of the list `name`."""
+
+    def rule(request: Any) -> Refused | None:
+        count = len(getattr(request, name))
+        return None if count <= most else _invalid(message.format(count=count))
+
+    return rule
+
+
+def _many(name: str, most: int, what: str) -> Rule:
+    return _at_most(name, most, f"{what} are at most {most}; this one has {{count}}.")
+
+
+def refuse_group(group_id: str) -> Refused | None:
+    """What is wrong with a group id, or None."""
+    size = len(group_id.encode())
+    if 0 < size <= LIMITS.id_max_bytes:
+        return None
+    return Refused(
+        Error.INVALID_GROUP_ID,
+        f"A group id has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
+    )
+
+
+def _group(request: Any) -> Refused | None:
+    return refuse_group(request.group_id)
+
+
+def _topic(request: Any) -> Refused | None:
+    size = len(request.name.encode())
+    if size <= LIMITS.id_max_bytes:
+        return None
+    return Refused(
+        Error.INVALID_TOPIC_EXCEPTION,
+        f"A topic's name has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
+    )
+
+
+def _command(*rules: Rule, bytes_max: int = LIMITS.command_max_bytes) -> Bounds:
+    """Of a request that becomes one command, which has to fit an entry of the log."""
+    message = "The request takes {} bytes in the log; at most {} are taken: send less at once."
+    return Bounds(rules, bytes_max, COMMAND_MARGIN_BYTES, message)
+
+
+def _names(*rules: Rule) -> Bounds:
+    """Of a request that names many groups."""
+    return Bounds(rules, NAMES_BYTES_MAX)
+
+
+def command_size(request_bytes: int) -> int:
+    """At most so many bytes does the command of such a request take in an entry."""
+    return request_bytes + COMMAND_MARGIN_BYTES
+
+
+def refuse_command_size(size: int) -> Refused | None:
+    """What is wrong with a command of so many bytes that is one of several of its request."""
+    return COMMAND.refusal(None, size)
+
+
+NONE: Final = Bounds()
+COMMAND: Final = _command()
+
+# ---- GroupCoordinator
+
+FIND: Final = _names(
+    _at_most("keys", FIND_KEYS_MAX, f"A FindCoordinator has at most {FIND_KEYS_MAX} keys.")
+)
+JOIN: Final = _command(
+    _many("protocols", LIMITS.member_max_protocols, "The protocols that a member lists"),
+    _many("subscribed_topics", LIMITS.max_topics, "The topics that a member names"),
+)
+SYNC: Final = _command(
+    _many("assignments", LIMITS.group_max_members, "The assignments of one Sync"),
+    bytes_max=LIMITS.sync_max_bytes,
+)
+LEAVE: Final = _command(
+    _many("members", LIMITS.group_max_members, "The members that leave in one call")
+)
+COMMIT: Final = _command(
+    _many("partitions", LIMITS.commit_max_partitions, "The partitions of one commit")
+)
+
+
+def _nonce(request: pb.HeartbeatRequest) -> Refused | None:
+    if 0 < len(request.client_nonce) <= LIMITS.id_max_bytes:
+        return None
+    return _invalid("A heartbeat needs a client_nonce of 1 to 249 bytes.")
+
+
+HEARTBEAT: Final = Bounds(
+    (
+        _nonce,
+        _at_most(
+            "members",
+            HEARTBEAT_MEMBERS_MAX,
+            f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members.",
+        ),
+    )
+)
+
+
+def _one_or_many(request: pb.OffsetFetchRequest) -> Refused | None:
+    one = request.group_id or request.partitions or request.all or request.HasField("after")
+    if not request.groups or not one:
+        return None
+    return _invalid("Ask for one group or for `groups`, not both.")
+
+
+def _named_once(request: Any) -> Refused | None:
+    if len({one.group_id for one in request.groups}) == len(request.groups):
+        return None
+    return _invalid("A group is named twice: name each once.")
+
+
+def _fetched(request: pb.OffsetFetchRequest) -> Refused | None:
+    return refuse_fetched(sum(len(query.partitions) for query in request.groups))
+
+
+def refuse_fetched(partitions: int) -> Refused | None:
+    """What is wrong with the number of partitions that are fetched, or None."""
+    most = LIMITS.commit_max_partitions
+    if partitions <= most:
+        return None
+    return _invalid(f"At most {most} partitions are fetched in one call.")
+
+
+FETCH: Final = _names(
+    _one_or_many,
+    _at_most("groups", GROUPS_MAX, f"At most {GROUPS_MAX} groups are fetched in one call."),
+    _named_once,
+    _fetched,
+)
+
+# ---- Admin
+
+
+def _filters(request: admin_pb2.ListGroupsRequest) -> Refused | None:
+    count = len(request.states) + len(request.types) + len(request.protocol_types)
+    if count > FILTERS_MAX:
+        message = f"Groups are listed by at most {FILTERS_MAX} states and types; here are {count}."
+        return _invalid(message)
+    return refuse_group(request.after_group_id) if request.after_group_id else None
+
+
+def _not_negative(name: str, message: str) -> Rule:
+    def rule(request: Any) -> Refused | None:
+        return None if getattr(request, name) >= 0 else _invalid(f"{name} is at least 0, {message}")
+
+    return rule
+
+
+def refuse_settings(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused | None:
+    """What is wrong with the number of one group's changes, or None."""
+    most, count = LIMITS.alter_config_max_settings, len(asked.settings) + len(asked.removed)
+    if count <= most:
+        return None
+    return _invalid(f"The settings that change at once are at most {most}; this one has {count}.")
+
+
+LIST_GROUPS: Final = _names(_filters)
+DESCRIBE_GROUPS: Final = _names(
+    _at_most("group_ids", GROUPS_MAX, f"At most {GROUPS_MAX} groups are described in one call."),
+    _not_negative("first_member", "which begins anew."),
+)
+DESCRIBE_REBALANCES: Final = Bounds(
+    (_group, _not_negative("max_rebalances", "which asks for all that are kept."))
+)
+DELETE_GROUPS: Final = _names(
+    _at_most("group_ids", GROUPS_MAX, f"At most {GROUPS_MAX} groups are deleted in one call.")
+)
+_DELETED: Final = LIMITS.offset_delete_max_partitions
+OFFSET_DELETE: Final = _command(
+    _at_most("partitions", _DELETED, f"At most {_DELETED} offsets are deleted in one call."),
+    _group,
+)
+KICK: Final = Bounds((_group,))
+_ONE_CALL: Final = f"At most {GROUPS_MAX} groups go into one call."
+DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))
+ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_once)
+
+# ---- Topics
+
+CHANGE_TOPIC: Final = Bounds((_topic,))
+DESCRIBE_TOPICS: Final = Bounds(
+    (
+        _at_most(
+            "names",
+            LIMITS.max_topics,
+            f"At most {LIMITS.max_topics} topics are described in one call.",
+        ),
+    )
+)

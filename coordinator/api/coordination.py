@@ -1,0 +1,84 @@
+"""The node as its gRPC services see it, and their way to its shards."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.cooperative_yield import LongReads
+from musterd.coordinator.api.leader_watch import LeaderWatch
+from musterd.coordinator.api.reply_queue import ReplyQueue
+from musterd.coordinator.api.statuses import Statuses
+from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.runtime.answers import Answer, Loading, NotHere
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.routing import Directory, shard_of
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.timeouts import LOADING_HOLD_MS
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """The parts of a node that its gRPC services use."""
+
+    shards: Sequence[Shard]
+    heartbeats: Heartbeats
+    topics: TopicRegistry
+    directory: Directory
+    statuses: Statuses
+    admission: Admission
+    watch: LeaderWatch
+    reply_queue: ReplyQueue
+    one_long_read: LongReads
+    """See cooperative_yield.py."""
+    one_long_heartbeat: LongReads = field(default_factory=LongReads)
+    """The same for heartbeats: members are not heard later because of long reads."""
+
+    def shard_for(self, group_id: str) -> Shard:
+        """The shard a group lives in."""
+        return self.shards[shard_of(group_id, len(self.shards))]
+
+    async def loaded(self, shards: Iterable[Shard]) -> None:
+        """Hold a call while a shard is loading, 1 s at most (gp-2.0.2)."""
+        waiting = [shard for shard in shards if shard.loading]
+        if waiting:
+            await self.watch.until(
+                lambda: all(not shard.loading for shard in waiting),
+                LOADING_HOLD_MS,
+            )
+
+    async def ask(
+        self, shard: Shard, command: Command, size: int, on_park: Callable[[], None]
+    ) -> Answer:
+        """Put a command to a shard and wait for its answer; `on_park`: see `Shard.submit`."""
+        if shard.loading:
+            await self.loaded((shard,))
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        call = shard.submit(command, size, self.reply_queue.settle(future), on_park)
+        try:
+            return await future
+        finally:
+            if not call.ended:
+                shard.abandon(call)
+
+    async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
+        """None once applied state holds all that was acknowledged before.
+
+        Otherwise who to ask (ReadIndex). `settled`: and all that is under way here, too.
+        """
+        await self.loaded((shard,))
+        if shard.loading:
+            return Loading()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        read = shard.read_settled if settled else shard.read
+        read(self.reply_queue.settle(future))
+        return None if await future else shard.elsewhere()
+
+    def unserved(self, shard: Shard) -> NotHere | Loading | None:
+        """Why applied state of this shard is not read here, or None."""
+        state = shard.coordinator_state
+        if state is CoordinatorState.LOADING:
+            return Loading()
+        return shard.elsewhere() if state.elsewhere else None
