@@ -65,17 +65,17 @@ def _invalid(message: str) -> Refused:
 
 
 def _at_most(name: str, most: int, message: str) -> Rule:
-    """`message` may say the `{count}` of the elements of the list `name`."""
+    """Of the elements of the list `name`."""
 
     def rule(request: Any) -> Refused | None:
         count = len(getattr(request, name))
-        return None if count <= most else _invalid(message.format(count=count))
+        return None if count <= most else _invalid(message.format(most=most, count=count))
 
     return rule
 
 
 def _many(name: str, most: int, what: str) -> Rule:
-    return _at_most(name, most, f"{what} are at most {most}; this one has {{count}}.")
+    return _at_most(name, most, what + " are at most {most}; this one has {count}.")
 
 
 def refuse_group(group_id: str) -> Refused | None:
@@ -129,9 +129,7 @@ COMMAND: Final = _command()
 
 # ---- GroupCoordinator
 
-FIND: Final = _names(
-    _at_most("keys", FIND_KEYS_MAX, f"A FindCoordinator has at most {FIND_KEYS_MAX} keys.")
-)
+FIND: Final = _names(_at_most("keys", FIND_KEYS_MAX, "A FindCoordinator has at most {most} keys."))
 JOIN: Final = _command(
     _many("protocols", LIMITS.member_max_protocols, "The protocols that a member lists"),
     _many("subscribed_topics", LIMITS.max_topics, "The topics that a member names"),
@@ -157,11 +155,7 @@ def _nonce(request: pb.HeartbeatRequest) -> Refused | None:
 HEARTBEAT: Final = Bounds(
     (
         _nonce,
-        _at_most(
-            "members",
-            HEARTBEAT_MEMBERS_MAX,
-            f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members.",
-        ),
+        _at_most("members", HEARTBEAT_MEMBERS_MAX, "A heartbeat has at most {most} members."),
     )
 )
 
@@ -193,7 +187,7 @@ def refuse_fetched(partitions: int) -> Refused | None:
 
 FETCH: Final = _names(
     _one_or_many,
-    _at_most("groups", GROUPS_MAX, f"At most {GROUPS_MAX} groups are fetched in one call."),
+    _at_most("groups", GROUPS_MAX, "At most {most} groups are fetched in one call."),
     _named_once,
     _fetched,
 )
@@ -226,22 +220,25 @@ def refuse_settings(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused 
 
 LIST_GROUPS: Final = _names(_filters)
 DESCRIBE_GROUPS: Final = _names(
-    _at_most("group_ids", GROUPS_MAX, f"At most {GROUPS_MAX} groups are described in one call."),
+    _at_most("group_ids", GROUPS_MAX, "At most {most} groups are described in one call."),
     _not_negative("first_member", "which begins anew."),
 )
 DESCRIBE_REBALANCES: Final = Bounds(
     (_group, _not_negative("max_rebalances", "which asks for all that are kept."))
 )
 DELETE_GROUPS: Final = _names(
-    _at_most("group_ids", GROUPS_MAX, f"At most {GROUPS_MAX} groups are deleted in one call.")
+    _at_most("group_ids", GROUPS_MAX, "At most {most} groups are deleted in one call.")
 )
-_DELETED: Final = LIMITS.offset_delete_max_partitions
 OFFSET_DELETE: Final = _command(
-    _at_most("partitions", _DELETED, f"At most {_DELETED} offsets are deleted in one call."),
+    _at_most(
+        "partitions",
+        LIMITS.offset_delete_max_partitions,
+        "At most {most} offsets are deleted in one call.",
+    ),
     _group,
 )
 KICK: Final = Bounds((_group,))
-_ONE_CALL: Final = f"At most {GROUPS_MAX} groups go into one call."
+_ONE_CALL: Final = "At most {most} groups go into one call."
 DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))
 ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_once)
 
@@ -249,11 +246,5 @@ ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_
 
 CHANGE_TOPIC: Final = Bounds((_topic,))
 DESCRIBE_TOPICS: Final = Bounds(
-    (
-        _at_most(
-            "names",
-            LIMITS.max_topics,
-            f"At most {LIMITS.max_topics} topics are described in one call.",
-        ),
-    )
+    (_at_most("names", LIMITS.max_topics, "At most {most} topics are described in one call."),)
 )

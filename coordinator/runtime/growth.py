@@ -13,16 +13,26 @@ offsets that are there gain from other members' ids and from larger numbers: 300
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
+    AddPartitions,
     AlterGroupConfig,
+    Checkpoint,
+    CloseRound,
     Command,
     CreateTopic,
+    DeleteGroup,
+    ExpireMember,
+    ExpireOffsets,
     JoinGroup,
+    LeaveGroup,
     OffsetCommit,
+    OffsetDelete,
     PartitionCommit,
+    ReplaceNode,
     SyncGroup,
+    TopicsChanged,
 )
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
@@ -91,8 +101,21 @@ def growth_of(state: ShardState, command: Command) -> Growth:
         case CreateTopic():
             new = command.name not in state.topics
             return Growth(new * (TOPIC_BYTES + 2 * len(command.name.encode())))
-        case _:
+        case (
+            LeaveGroup()
+            | ExpireMember()
+            | CloseRound()
+            | DeleteGroup()
+            | OffsetDelete()
+            | ExpireOffsets()
+            | TopicsChanged()
+            | AddPartitions()
+            | ReplaceNode()
+            | Checkpoint()
+        ):
             return NO_GROWTH
+        case _:
+            assert_never(command)
 
 
 def _of_commit(group: Group | None, command: OffsetCommit) -> int:

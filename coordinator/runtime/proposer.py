@@ -10,18 +10,26 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from musterd.coordinator.codec import encode_entry
 from musterd.coordinator.machine.commands import (
+    AddPartitions,
+    AlterGroupConfig,
+    Checkpoint,
+    CloseRound,
     Command,
+    CreateTopic,
     DeleteGroup,
+    ExpireMember,
     ExpireOffsets,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
     OffsetDelete,
+    ReplaceNode,
     SyncGroup,
+    TopicsChanged,
 )
 from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
 from musterd.coordinator.machine.invariants import invariant
@@ -385,15 +393,21 @@ def work_of(command: Command, offsets: int = 0) -> int:
     The topics that a Join names are weighed and put several times. A group's deletion goes with the
     `offsets` that it has, and fills an entry at most.
     """
-    if isinstance(command, OffsetCommit | OffsetDelete | ExpireOffsets):
-        return max(1, len(command.partitions))
-    if isinstance(command, DeleteGroup):
-        return min(1 + offsets // OFFSETS_PER_PARTITION, LIMITS.entry_max_partitions)
-    if isinstance(command, LeaveGroup):
-        return max(1, len(command.members) // MEMBERS_PER_PARTITION)
-    if isinstance(command, JoinGroup):
-        return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
-    return 1
+    match command:
+        case OffsetCommit() | OffsetDelete() | ExpireOffsets():
+            return max(1, len(command.partitions))
+        case DeleteGroup():
+            return min(1 + offsets // OFFSETS_PER_PARTITION, LIMITS.entry_max_partitions)
+        case LeaveGroup():
+            return max(1, len(command.members) // MEMBERS_PER_PARTITION)
+        case JoinGroup():
+            return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
+        case SyncGroup() | ExpireMember() | CloseRound() | TopicsChanged() | AlterGroupConfig():
+            return 1
+        case CreateTopic() | AddPartitions() | ReplaceNode() | Checkpoint():
+            return 1
+        case _:
+            assert_never(command)
 
 
 def _is_small(pending: Pending) -> bool:

@@ -1,8 +1,20 @@
 """What the tables say of a history that the test tells."""
 
+from typing import get_args
+
 import pytest
 
 from musterd.coordinator.machine.commands import CreateTopic
+from musterd.coordinator.machine.events import (
+    BlobCommitted,
+    GroupConfigChanged,
+    GroupEvent,
+    MemberSynced,
+    PendingAdded,
+    PendingRemoved,
+    RoundExtended,
+)
+from musterd.replay import trackers
 from tests.export.exports import export_once, lively
 from tests.export.node import WALL_MS, FakeNode, Script, vector
 from tests.replay.results import replayed, table
@@ -223,3 +235,17 @@ def test_a_returning_static_member_owns_what_it_owned(node, told):
     assert spans.count((d, 4, "open")) == 3  # of its generation; 3 was its own in the round
     _, second = told("rebalances")
     assert (second["members_added"], second["members_gone"], second["moved"]) == (0, 0, 0)
+
+
+def test_every_event_of_a_group_is_told_to_a_table_or_left_out_on_purpose():
+    """A new one is looked at by a tracker, or stands here."""
+    left_out = {
+        PendingAdded,  # an id is no member yet
+        PendingRemoved,
+        RoundExtended,  # only a deadline
+        MemberSynced,  # its assignment counts once it is published
+        BlobCommitted,  # no table shows blobs
+        GroupConfigChanged,
+    }
+    looked_at = {event for event in get_args(GroupEvent) if hasattr(trackers, event.__name__)}
+    assert set(get_args(GroupEvent)) - looked_at == left_out
