@@ -1,1 +1,1 @@
-"""The gRPC services: what a call is checked for, what it waits for, and what it answers."""
+"""The gRPC services: their RPCs, the frame that all of these share, and the limits on callers."""

@@ -1,15 +1,14 @@
-"""Refuse early: how many calls may be active in this node at once, and none that wait too long.
+"""The count of active calls: a node that has enough of them refuses more before it reads them.
 
-A call is active from the moment it is taken (call_acceptor.py) until it is answered or parked.
-Heartbeats are exempt: they are cheap, and a member that cannot be heard would be expired for our
-own slowness (arch-5.2). The others are of a kind, and each kind has room of its own.
+A call is active from the moment it is taken (call_acceptor.py) until it is answered or parked. Each
+kind of call has a maximum of its own. Heartbeats are not counted: they are cheap, and a member that
+cannot be heard would be expired for our own slowness (arch-5.2).
 
-A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
-they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
-refused. Joins of a fleet that starts are more than a node can take in one go: the surplus waits,
-unread in gRPC, or read where gRPC's own loop has taken it, until those before it are
-parked. Whoever is refused or meets another leader asks for its coordinator, and without that nobody
-gets on: FindCoordinator is refused for its own number alone.
+A round waits for the Joins, Syncs and Leaves of all members of its group. A refused one comes again
+and makes the round longer (docs/adr/0010), so they are refused only where there are thousands. When
+a fleet starts, more Joins come than a node can take at once: the surplus waits, mostly unread in
+gRPC, until those before it are parked. A caller that was refused asks for its coordinator next, so
+FindCoordinator is refused for its own number alone.
 """
 
 import asyncio
@@ -53,7 +52,7 @@ FLEET_GROUPS_MIN: Final = 4
 
 
 class Kind(Enum):
-    """What a call competes with."""
+    """The kind of a call: it competes for a place with calls of the same kind."""
 
     ORDINARY = "ordinary"
     DISCOVERY = "discovery"
@@ -61,7 +60,7 @@ class Kind(Enum):
     PATIENT = "patient"
     """Syncs and Leaves."""
     EXEMPT = "exempt"
-    """With nothing: heartbeats, and what tells how a node is."""
+    """Heartbeats, and calls that say how a node is: never counted."""
 
 
 class Wait:
@@ -89,7 +88,7 @@ class Wait:
 
 
 class Admission:
-    """Counts active calls."""
+    """The active calls of one node by kind, and the Joins that wait for a place."""
 
     def __init__(self, limit: int = ACTIVE_CALLS_MAX) -> None:
         self.limits = {
@@ -125,7 +124,7 @@ class Admission:
         return Admitted(self, kind)
 
     def overdue(self) -> bool:
-        """Whether calls wait too long before they are taken."""
+        """True while calls wait too long before they are taken."""
         return self.wait.too_long(time.monotonic())
 
     def note_group(self, group_id: str) -> None:

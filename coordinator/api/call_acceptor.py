@@ -1,10 +1,10 @@
-"""Takes calls from gRPC's core, many at a time, and refuses the surplus before it is read.
+"""The acceptor: it takes calls from gRPC's core, and refuses the surplus before it is read.
 
-Left to itself grpc.aio hands over one call per method in four passes of the loop. A flood then
-waits inside the library, unseen, until every call that is taken has run out of time already. Here
-many requests for calls are open at once, so what has arrived is taken in the next pass; and a call
-that finds the node full is answered where it stands, for about three quarters of what a handled
-call costs that does nothing (docs/adr/0004).
+grpc.aio by itself takes one call per method in four passes of the loop. In a flood calls then wait
+inside the library, unseen, until all that are taken have run out of time. The acceptor keeps many
+requests for a call open at once, so whatever has arrived is taken in the next pass. A call that
+finds the node full is answered at once, for about three quarters of what it costs to handle a call
+that does nothing (docs/adr/0004).
 """
 
 import asyncio

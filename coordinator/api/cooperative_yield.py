@@ -1,4 +1,4 @@
-"""Long reads, cut in slices: no call holds up the loop for longer than one takes."""
+"""Slices of long reads: no call holds up the loop for longer than one slice takes."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""What an operator removes: groups, offsets, members (gp-2.5, gp-2.10, gp-2.11)."""
+"""The RPCs by which an operator removes groups, offsets, members (gp-2.5, gp-2.10, gp-2.11)."""
 
 from muster.v1 import admin_pb2 as pb
 from musterd.coordinator.api import bounds

@@ -1,4 +1,4 @@
-"""DescribeGroups: what a coordinator knows of groups and their members (gp-2.12)."""
+"""The RPC DescribeGroups: what a coordinator knows of groups and their members (gp-2.12)."""
 
 import asyncio
 from collections.abc import Iterable, Mapping

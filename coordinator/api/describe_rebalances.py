@@ -1,6 +1,6 @@
-"""What a group waits for now, and why it rebalanced (gp-2.12, gp-3.4).
+"""The RPC DescribeRebalances: why a group rebalanced, and what it waits for now (gp-2.12, gp-3.4).
 
-Read from applied state of the coordinator: of phase, timer, deadline and the history of its rounds.
+Both are read from the coordinator's applied state: phase, timer, deadline, history of the rounds.
 """
 
 from collections.abc import Iterator

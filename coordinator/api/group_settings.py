@@ -1,4 +1,4 @@
-"""What counts for a group: its own settings and the cluster's defaults (gp-2.14)."""
+"""The RPCs about a group's settings: its own, and the cluster's defaults (gp-2.14)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

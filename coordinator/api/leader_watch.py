@@ -1,7 +1,4 @@
-"""Waiting for leadership to move.
-
-The only place where a handler waits for the core without asking it anything.
-"""
+"""The watch for changes of leadership: handlers wait here until another node leads, or this one."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""Members that leave, or are kicked, in one call: as many commands as it takes, one after another.
+"""The departure of many members in one call, cut into commands of 300 that go one after another.
 
-Two thousand at once would hold up every replica's loop for fifty milliseconds.
+Two thousand in one command would hold up every replica's loop for fifty milliseconds.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""OffsetFetch: of one group, or of many in one call (gp-2.9)."""
+"""The RPC OffsetFetch: offsets of one group, or of many groups in one call (gp-2.9)."""
 
 import asyncio
 from collections.abc import Sequence

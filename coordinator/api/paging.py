@@ -1,7 +1,7 @@
-"""Answers that may be longer than a message: given page by page, each well below the 4 MiB.
+"""Pages of answers that may be longer than a message; each is well below its 4 MiB.
 
-A caller goes on where the last page ended; every page is read anew, so what changes in between may
-be seen or not, but nothing that stood before the first page and still stands is left out.
+A caller goes on where the last page ended. Every page is read anew: what changes in between may be
+seen or not, but all that stood before the first page and still stands is in one of them.
 """
 
 from collections.abc import Collection

@@ -1,9 +1,9 @@
-"""How long a call waits before it is taken: a call of our own, sent through the queue it measures.
+"""The probe: a call of the node's own that measures how long calls wait before they are taken.
 
-Under a flood calls wait inside gRPC's core, where neither their number nor their age can be seen.
-While the node is busy, a commit that asks for nothing is sent every 20 ms over a Unix socket of its
-own. gRPC queues calls per method and hands them over in their order, so it waits as long as the
-commits of others do. While that is too long every call that arrives is refused (docs/adr/0004).
+In a flood calls wait inside gRPC's core, where neither their number nor their age can be seen. So
+while the node is busy it sends itself an empty commit every 20 ms, over a Unix socket of its own.
+gRPC queues calls per method in their order, so the probe waits as long as others' commits do. While
+that is too long, every call that arrives is refused (docs/adr/0004).
 """
 
 import asyncio

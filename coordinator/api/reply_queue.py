@@ -1,7 +1,7 @@
-"""From the core's turn to waiting handlers: futures, settled in slices.
+"""The queue of answers from the shards' turn to the handlers that wait for them.
 
-One sync can release hundreds of answers at once. Handed out in one pass of the loop they would make
-the next turn late by tens of milliseconds (docs/adr/0001-one-loop.md).
+One sync can release hundreds of answers. Given out in one pass of the loop they would make the next
+turn late by tens of milliseconds (docs/adr/0001-one-loop.md), so each pass gives out a few.
 """
 
 import asyncio

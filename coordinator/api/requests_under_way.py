@@ -1,10 +1,9 @@
-"""Requests that have come: how many bytes of them are under way, and how many are parsed in a pass.
+"""Limits on requests that have come: their bytes while their calls last, and their parsing.
 
-gRPC keeps the bytes of a request until its call ends, however long that is parked or held, or its
-answer is not taken. So each request is counted from when gRPC has read it until then, and a
-connection, or a node, that has too many bytes under way is refused further ones unparsed. To parse
-takes about 50 ms and forty times the bytes where a request is made of empty entries: small requests
-are parsed at once, others in turn, so many bytes in every other pass of the loop.
+gRPC keeps the bytes of a request until its call ends, even while the call is parked or its answer
+is not taken. So they are counted for as long, and a connection or node that has too many is refused
+further requests unparsed. To parse a request of empty entries takes about 50 ms and forty times its
+bytes: small requests are parsed at once, others take turns, so many bytes in every other pass.
 """
 
 import asyncio

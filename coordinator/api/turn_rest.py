@@ -13,7 +13,7 @@ FREE_CALLS: Final = 4
 
 
 class TurnPacing:
-    """Follows the number of active calls."""
+    """The rest between two turns: the more calls are active, the longer."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission

@@ -1,12 +1,12 @@
-"""Answers that callers have not taken yet: how many bytes of them a connection and a node keep.
+"""Limits on answers that callers have not taken yet, of each connection and of the node.
 
-An answer stays in memory until its caller's flow control lets it through, and a caller that never
-reads lets nothing through. So each answer is counted from when it is encoded until gRPC has written
-it. Reads of a connection wait until it has taken most of what it was answered. A connection that
-has too many bytes waiting is refused further calls before they do anything, and answers of calls
-that were under way are dropped; an answer that is not taken within UNTAKEN_MS_MAX is ended with its
-call. A node that has too many bytes waiting ends the oldest, which are those of callers that do not
-read; a connection that has little waiting keeps that in any case.
+An answer stays in memory until its caller's flow control lets it through; a caller that never reads
+lets nothing through. So each is counted from its encoding until gRPC has written it. Reads of a
+connection wait until it has taken most of its answers. A connection with too many bytes waiting is
+refused further calls before they do anything, and answers of calls under way are dropped. An answer
+that is not taken within UNTAKEN_MS_MAX is ended with its call. A node with too many bytes waiting
+ends the oldest, which are those of callers that do not read; what little a connection has waiting
+is kept in any case.
 """
 
 import asyncio
