@@ -102,7 +102,7 @@ def test_a_changed_key_on_one_node_is_named(live):
     for _ in range(DAMAGES_MAX):
         live.kill(victim)
         assert _change_state(live.nodes[victim].data_dir) == 1
-        live.start_node(victim)
+        live.start(victim)
         live.wait_ready()
         found, differences = _first_difference(live)
         if differences:
@@ -149,7 +149,7 @@ def test_a_lost_disk_comes_back_through_replace_node(live):
     assert _muster(live, "cluster", "replace-node", "1", "--yes").returncode == 3  # nobody came yet
     shutil.rmtree(victim.data_dir)
     live.init(victim.node_id)
-    live.start_node(victim.node_id)
+    live.start(victim.node_id)
     shown = _until(live, 0, "cluster", "replace-node", "1", "--dry-run", "-o", "json")
     before, after = (json.loads(shown.stdout)[f"store_uuid_{when}"] for when in ("before", "after"))
     assert before != after
@@ -170,7 +170,7 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     live.kill(victim.node_id)
     copy = victim.data_dir.with_name("copy")
     shutil.copytree(victim.data_dir, copy)
-    live.start_node(victim.node_id)
+    live.start(victim.node_id)
     live.wait_ready()
     for offset in range(40, 60):
         _commit(live, offset)
@@ -179,7 +179,7 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     shutil.rmtree(victim.data_dir)
     shutil.copytree(copy, victim.data_dir)
     live.kill(2)
-    live.start_node(victim.node_id)
+    live.start(victim.node_id)
     ran = _until_said(live, "its store forgot what it had synced; it waits for node 2")
     assert ran.returncode == 5
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
@@ -188,7 +188,7 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     assert _metric(live, 0, "muster_store_lost", 0) == 0
     assert _metric(live, 0, "muster_learner_shards", 1) == SHARDS
     assert _metric(live, 0, "muster_learner_shards", 0) == 0
-    live.start_node(2)
+    live.start(2)
     assert _until(live, 0, "cluster", "status").stderr == ""
     assert _until(live, 0, "cluster", "verify").stderr == ""
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
@@ -211,7 +211,7 @@ def test_of_a_majority_that_forgot_an_operator_accepts_the_loss_and_the_cluster_
     for number in old:
         live.kill(number)
         shutil.copytree(live.nodes[number].data_dir, copies[number])
-        live.start_node(number)
+        live.start(number)
         live.wait_ready()
     for offset in range(40, 60):
         _commit(live, offset)
@@ -221,7 +221,7 @@ def test_of_a_majority_that_forgot_an_operator_accepts_the_loss_and_the_cluster_
         shutil.rmtree(live.nodes[number].data_dir)
         shutil.copytree(copies[number], live.nodes[number].data_dir)
     for number in old:
-        live.start_node(number)
+        live.start(number)
     for number in old:
         said = f"node {number} is a learner in {SHARDS} shards because its store forgot"
         assert _until_said(live, said).returncode == 5
@@ -235,7 +235,7 @@ def test_of_a_majority_that_forgot_an_operator_accepts_the_loss_and_the_cluster_
     for number in old:
         live.kill(number)
     for number in old:
-        live.start_node(number)
+        live.start(number)
     _commit(live, 71)
     shown = json.loads(_until(live, 0, "group", "offsets", GROUP, "-o", "json").stdout)
     assert "71" in json.dumps(shown)
@@ -276,7 +276,7 @@ def test_a_second_node_is_not_replaced_while_the_first_is_still_a_learner(live):
     second = _muster(live, "cluster", "replace-node", "2", f"--store-uuid={'0' * 32}", "--yes")
     assert second.returncode != 0
     assert "Node 1 was replaced" in second.stderr
-    live.start_node(1)
+    live.start(1)
     assert _until(live, 0, "cluster", "status").stderr == ""
 
 

@@ -142,5 +142,5 @@ def test_a_watch_outlives_the_coordinator_it_was_started_with(live):
             live.kill(victim)
             while next_line()["coordinator"]["node_id"] == victim:
                 pass
-            live.start_node(victim)
+            live.start(victim)
     live.wait_ready()
