@@ -16,9 +16,8 @@ from musterd.chaos.report.inputs import Inputs, Mutant, Simulated, Soaked, read
 from musterd.chaos.run import result
 from musterd.chaos.sim import run as sim_run
 from musterd.chaos.soak.records import SCHEMA, Writer
-from musterd.chaos.soak.records import read as read_soak
 from tests.chaos.report import made_up
-from tests.chaos.report.test_report import NOW, soak, words
+from tests.chaos.report.test_report import NOW, words
 
 AT = "2026-11-22T01:02:03+00:00"
 MINE, OTHER = Build("0.1.0", "1" * 40, AT), Build("0.1.0", "2" * 40, AT)
@@ -47,7 +46,7 @@ def test_every_result_carries_its_build_and_is_read_back_with_it(tmp_path, monke
     (tmp_path / "mutants.json").write_text(json.dumps(mutants))
     sim = {"seeds": 3, "violations": 0, "faults": {}, "mutants": {"a": 3}, "build": stamp}
     (tmp_path / "sim.json").write_text(json.dumps(sim))
-    soak(tmp_path / "soak.jsonl")
+    Writer(tmp_path / "soak.jsonl", 60.0).close()  # a cut one says it as well
     result.write(made_up.run(build=MINE), tmp_path)
     inputs = read([tmp_path])
     assert [run.build for _, run in inputs.runs] == [MINE]
@@ -116,12 +115,6 @@ def test_files_of_an_earlier_muster_are_read_and_their_build_is_not_known(tmp_pa
     assert [one.build for one in made.parts] == [None] * 4
     assert told(made).count("build not known") == 8
     assert "another build" not in made.headline
-
-
-def test_a_soak_says_its_build_at_its_beginning(tmp_path):
-    """So that a cut one does as well."""
-    Writer(tmp_path / "s.jsonl", 60.0).close()
-    assert read_soak(tmp_path / "s.jsonl").build is not None
 
 
 # ---- the headline
