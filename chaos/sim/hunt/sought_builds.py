@@ -40,8 +40,8 @@ class Sought(NamedTuple):
     """How a build is sought."""
 
     world: str
-    """With three nodes alone (`@3`) where an odd seed catches the build with three as well: a run of
-    five takes longer."""
+    """With three nodes alone (`@3`) where an odd seed catches the build with three as well: runs of
+    five take longer."""
     promises: tuple[str, ...]
     """The kinds that count: the violation of any of them catches it."""
     seed: int | None = None
