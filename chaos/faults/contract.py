@@ -58,6 +58,10 @@ class Injected:
     """Running nodes that cannot reach a majority while the fault lasts (for inv-I15)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What checkers need to know, JSON values only."""
+    quorum: bool = True
+    """Whether a majority is up and connected throughout: the kind of the fault says so."""
+    verified: bool = True
+    """False: that something broke says a command of the user's, and nothing can be seen of it."""
 
 
 class Fault(ABC):

@@ -183,10 +183,10 @@ class Conductor:
             done = self.cluster.inject(step.kind, step.seed)
             cut_ns = time.monotonic_ns()
             fault.injected = True
-            fault.targets = list(done.injected.targets)
-            fault.detail = done.injected.detail
+            fault.targets = list(done.targets)
+            fault.detail = done.detail
             fault.quorum, fault.verified = done.quorum, done.verified
-            minority, facts = done.injected.minority, done.injected.facts
+            minority, facts = done.minority, done.facts
             self.view.say(f"{where} of {', '.join(fault.targets)}: {fault.detail}")
             self._now = f"{where}, held for {step.hold_s:.0f} s"
             self._wait(time.monotonic() + step.hold_s)

@@ -14,7 +14,7 @@ from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from musterd.chaos.faults.contract import Injected
 from musterd.chaos.run import verification
 from musterd.chaos.run.schedule import Kind
-from musterd.chaos.run.target_cluster import Done, Healed, TargetCluster, TargetClusterError
+from musterd.chaos.run.target_cluster import Healed, TargetCluster, TargetClusterError
 from musterd.chaos.world import views
 from musterd.coordinator.host import tied_command
 
@@ -77,7 +77,7 @@ class Installation(TargetCluster):
         named = [name for name in self.wanted if name != TRANSFER]
         return dict.fromkeys(named, "no --on-fault command was given")
 
-    def inject(self, kind: str, seed: int) -> Done:
+    def inject(self, kind: str, seed: int) -> Injected:
         if kind == TRANSFER:
             return self._transfer()
         node = self._target(kind, random.Random(seed))
@@ -87,14 +87,14 @@ class Installation(TargetCluster):
         self._call("inject", kind, target)
         if not verification.is_known(kind):
             told = f"by {self.command}; not verified: what {kind} does only the command knows"
-            return Done(Injected((target,), told), quorum=True, verified=False)
+            return Injected((target,), told, verified=False)
         told = verification.seen(self._views, node, before)
         if not told:
             raise TargetClusterError(
                 f"{self.command} exits with 0, and {target} goes on: it answers and leads what it "
                 f"led {verification.VERIFY_S:.0f} s later"
             )
-        return Done(Injected((target,), f"by {self.command}; {told}"), quorum=True)
+        return Injected((target,), f"by {self.command}; {told}")
 
     def heal(self) -> Healed:
         """Call the command again. That its faults are real was seen when they were injected."""
@@ -132,7 +132,7 @@ class Installation(TargetCluster):
 
     # ---- inside
 
-    def _transfer(self) -> Done:
+    def _transfer(self) -> Injected:
         leader = self._target("leader", random.Random(0))
         at = next(at for at, node in self.nodes.items() if node == leader)
         view = self._view(at)
@@ -154,7 +154,7 @@ class Installation(TargetCluster):
             why = refused or "it leads none"
             raise TargetClusterError(f"node {leader} handed no shard over: {why}")
         detail = f"{moved} of {len(led)} shards handed over"
-        return Done(Injected((f"node-{leader}",), detail), quorum=True)
+        return Injected((f"node-{leader}",), detail)
 
     def _target(self, kind: str, rng: random.Random) -> int:
         leads = {

@@ -5,7 +5,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from musterd.chaos.faults import catalog
@@ -25,16 +25,6 @@ COPY_DELAY_MS = (0.0, 5_000.0)
 
 class TargetClusterError(ClusterError):
     """The cluster is not as a run needs it, or a fault could not be made; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A fault that was injected."""
-
-    injected: Injected
-    quorum: bool
-    verified: bool = True
-    """False: that something broke says a command of the user's, and nothing can be seen of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +76,7 @@ class TargetCluster(ABC):
         """The ones that it cannot have, and why."""
 
     @abstractmethod
-    def inject(self, kind: str, seed: int) -> Done:
+    def inject(self, kind: str, seed: int) -> Injected:
         """Raises ClusterError; `heal` undoes what was done until then."""
 
     @abstractmethod
@@ -185,13 +175,12 @@ class OwnWorld(TargetCluster):
     def _is_wanted(self, name: str, kind: type[Fault]) -> bool:
         return name in self._wanted if self._wanted else kind.weight > 0
 
-    def inject(self, kind: str, seed: int) -> Done:
+    def inject(self, kind: str, seed: int) -> Injected:
         self._fault = create(kind)
         self.world.probed = frozenset() if kind in self._met else self.probed
         self._met.add(kind)
-        return Done(
-            self._fault.inject(self.world, random.Random(seed)), type(self._fault).keeps_quorum
-        )
+        done = self._fault.inject(self.world, random.Random(seed))
+        return replace(done, quorum=self._fault.keeps_quorum)
 
     def heal(self) -> Healed:
         if self._fault is None:

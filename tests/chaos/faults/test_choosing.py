@@ -82,8 +82,8 @@ def test_the_first_fault_of_each_kind_hits_who_leads_what_is_probed(kind, all_of
         cluster = OwnWorld(3, Portless(), [kind])
         cluster.world = Three(probed=frozenset())
         cluster.probed = PROBED
-        assert "node-2" in cluster.inject(kind, seed).injected.targets
-        later.update(cluster.inject(kind, seed).injected.targets)
+        assert "node-2" in cluster.inject(kind, seed).targets
+        later.update(cluster.inject(kind, seed).targets)
         cluster.inject("kill_follower", seed)
     assert later >= all_of_them
 
