@@ -8,9 +8,8 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 
 from musterd.chaos.world.networks.lanes import Handshake
@@ -77,15 +76,8 @@ class Gate:
         await self._opened.wait()
 
 
-@dataclass(slots=True)
-class _Queue:
-    """Chunks with the time at which they are due; b"" is the end."""
-
-    chunks: deque[tuple[float, bytes]] = field(default_factory=deque)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    taken: asyncio.Event = field(default_factory=asyncio.Event)
-
-
+_Queue = asyncio.Queue[tuple[float, bytes]]
+"""Chunks with the time at which they are due; b"" is the end."""
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -227,7 +219,7 @@ async def _hand_on(
 
     `passed` is told of what was.
     """
-    queue = _Queue()
+    queue = _Queue(_QUEUE_CHUNKS_MAX)
     feeding = asyncio.ensure_future(_feed(reader, queue, gate))
     try:
         await _drain(queue, writer, gate, handshake, passed)
@@ -248,11 +240,7 @@ async def _feed(reader: asyncio.StreamReader, queue: _Queue, gate: Gate) -> None
         except OSError:
             data = b""  # an RST ends the stream as an orderly end does; both ends are reset then
         due = max(due, loop.time() + gate.delay_s())
-        queue.chunks.append((due, data))
-        queue.changed.set()
-        while len(queue.chunks) >= _QUEUE_CHUNKS_MAX:
-            queue.taken.clear()
-            await queue.taken.wait()
+        await queue.put((due, data))
 
 
 async def _drain(
@@ -264,16 +252,11 @@ async def _drain(
 ) -> None:
     loop = asyncio.get_running_loop()
     while True:
-        while not queue.chunks:
-            queue.changed.clear()
-            await queue.changed.wait()
-        due, data = queue.chunks[0]
+        due, data = await queue.get()
         if (wait := due - loop.time()) > 0:
             gate.counts["delayed"] += 1
             await asyncio.sleep(wait)
         await gate.admit(len(data), bulk=handshake.bulk)
-        queue.chunks.popleft()
-        queue.taken.set()
         if not data:
             if writer.can_write_eof():
                 writer.write_eof()
