@@ -6,11 +6,14 @@ and leave when stdin ends: process P of `processes` N has the members P, P + N, 
 through one `Client` of the SDK. Both begin when told to; what they say then means that each has
 been answered, or has its share (`first`: the generations of those, by group). {"fill": partitions}
 fills one group with offsets and their metadata; it says, once growth was refused, whether a commit
-over an offset that is there was taken (`went_on`), and goes on.
+over an offset that is there was taken (`went_on`), and goes on. {"connect": count} holds that many
+connections that say nothing, and tells how many were `connected`.
 """
 
 import asyncio
+import contextlib
 import itertools
+import socket
 from collections.abc import Iterable, Sequence
 
 import grpc.aio
@@ -18,6 +21,7 @@ import grpc.aio
 from muster import Client
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
 from musterd.chaos import child
+from musterd.coordinator.node.config import split_address
 
 PARTITIONS = 1_000
 """Of one commit: the most that is taken."""
@@ -26,6 +30,8 @@ METADATA = "x" * 4_000
 GROUP_SIZE = 10
 CALL_S = 3.0
 PAUSE_S = 0.05
+CONNECT_S_MAX = 0.2
+"""Longer waits only the one whom nobody takes."""
 MEMBERS_S_MAX = 60.0
 """So long may a fleet take until every member has its share, on a machine that does much else."""
 _ELSEWHERE = {
@@ -130,6 +136,19 @@ async def _members(config: child.Message) -> None:
             child.answer(first=generations)
 
 
+async def _connect(config: child.Message) -> None:
+    address = split_address(config["endpoints"][0])
+    with contextlib.ExitStack() as held:
+        connected = 0
+        for _ in range(config["connect"]):
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_connection(address, CONNECT_S_MAX))
+                connected += 1
+        child.answer(connected=connected)
+        async for _ in child.commands():
+            pass
+
+
 async def _cancel(tasks: Sequence["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
@@ -138,5 +157,5 @@ async def _cancel(tasks: Sequence["asyncio.Task[None]"]) -> None:
 
 if __name__ == "__main__":
     given = child.config()
-    modes = {"commits": _commits, "fill": _fill, "members": _members}
+    modes = {"commits": _commits, "fill": _fill, "members": _members, "connect": _connect}
     asyncio.run(next(run(given) for name, run in modes.items() if name in given))

@@ -161,8 +161,8 @@ class OutOfFiles(_ResourceFault):
         self._most = count = limits.open_files(pid) + SPARE_FILES
         self._limited = (pid, limits.limit_open_files(pid, count))
         self._callers = Child(
-            "musterd.chaos.faults.callers",
-            {"endpoint": world.nodes[node_id].endpoint, "count": CALLERS},
+            "musterd.chaos.faults.crowd",
+            {"endpoints": [world.nodes[node_id].endpoint], "connect": CALLERS},
             wrap=world.client_command,
         )
         told = self._callers.ready()
