@@ -21,7 +21,7 @@ from musterd.coordinator.node.launcher import Cluster
 from tests.client.test_docs_groups import Program
 from tests.e2e.bare import Member, Router
 
-SOURCE = Path(__file__).parents[2] / "chaos/world/sleeping_clock.c"
+SOURCE = Path(__file__).parents[2] / "chaos/world/equipment/sleeping_clock.c"
 WORKER = Path(__file__).with_name("sleeper.py")
 COMPILER = shutil.which("cc")
 SHARDS = 4
