@@ -51,12 +51,12 @@ class Bounds(NamedTuple):
 
     def refusal(self, request: Any, size: int) -> Refused | None:
         """What is wrong with a request of this size, or None."""
+        if self.bytes_max is not None and size > self.bytes_max:
+            return _invalid(self.too_large.format(size, self.bytes_max))
         for rule in self.rules:
             refused = rule(request)
             if refused is not None:
                 return refused
-        if self.bytes_max is not None and size > self.bytes_max:
-            return _invalid(self.too_large.format(size, self.bytes_max))
         return None
 
 
