@@ -198,12 +198,13 @@ def handler(
         async def serve(self: Service, request: Request, context: Context) -> Response:
             call = ActiveCall(self.core, context)
             try:
+                counts = kind is not Kind.EXEMPT
+                call.admitted = CALL.get() if counts else None
+                has_place = call.admitted is not None and call.admitted.begin()
                 call.size = bounds.size(request)
                 call.refuse(bounds.refusal(request, call.size), request)
-                if kind is not Kind.EXEMPT:
-                    call.admitted = CALL.get()
-                    if call.admitted is None or not call.admitted.begin():
-                        call.admitted = await call.admit(kind)
+                if counts and not has_place:
+                    call.admitted = await call.admit(kind)
                 handling = handle(self, request, call)
                 del request  # the handler drops it before it waits for long
                 return await handling

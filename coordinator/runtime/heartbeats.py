@@ -116,7 +116,7 @@ class HeldCall:
     respond: Callable[[BeatAnswer], None]
     interval_ms: int
     connection: str
-    holding: list[tuple[Sessions, MemberKey]] = field(default_factory=list)
+    holding: list[tuple[Beat, Sessions]] = field(default_factory=list)
     held: bool = False
     ended: bool = False
 
@@ -273,9 +273,9 @@ class Heartbeats:
         """
         if call.ended:
             return
-        forgiven = tuple(call.holding)
+        forgiven = tuple(beat for beat, _ in call.holding)
         self._release(call, replied=False)
-        self._breaks.broke(lambda: _forgive(forgiven))
+        self._breaks.broke(lambda: self._forgive(forgiven))
         client = self._clients.get(call.nonce)
         if client is not None and client.call in (call, None):
             client.call = None
@@ -400,7 +400,7 @@ class Heartbeats:
                 sessions = self._shards[beat.shard].sessions
                 if sessions is not None:
                     sessions.call_opened(beat.key, heartbeat=True)
-                    call.holding.append((sessions, beat.key))
+                    call.holding.append((beat, sessions))
 
     def _supersede(self, call: HeldCall) -> None:
         self.superseded_total += 1
@@ -423,8 +423,12 @@ class Heartbeats:
         if call.held:
             self._places.give(call)
             self._breaks.closed()
-        for sessions, key in call.holding:
-            sessions.call_closed(key, replied=replied)
+        for beat, sessions in call.holding:
+            now = self._shards[beat.shard].sessions
+            if now is sessions:
+                sessions.call_closed(beat.key, replied=replied)
+            elif now is not None:  # led here again, by a leadership that knows nothing of the call
+                (now.heard if replied else now.broke_off)(beat.key)
         call.holding.clear()
         client = self._clients.get(call.nonce)
         if client is None or client.call in (call, None):
@@ -438,7 +442,8 @@ class Heartbeats:
                     del self._by_group[place]
                     self._moved.pop(place, None)
 
-
-def _forgive(holding: Iterable[tuple[Sessions, MemberKey]]) -> None:
-    for sessions, key in holding:
-        sessions.heard(key)
+    def _forgive(self, beats: tuple[Beat, ...]) -> None:
+        for beat in beats:
+            sessions = self._shards[beat.shard].sessions
+            if sessions is not None:
+                sessions.heard(beat.key)

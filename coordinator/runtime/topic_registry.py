@@ -107,9 +107,12 @@ class TopicRegistry:
     def counts_for(self, joined: Joined) -> dict[str, int] | None:
         """Partition counts of the topics that exist and that a member names, by name.
 
-        None where this copy may lack one: another node formed the generation under a later version,
-        or a name is not known and the copy is not current.
+        They are for the group leader, who assigns; nobody else waits for this copy. None where it
+        may lack one: another node formed the generation under a later version, or a name is not
+        known and the copy is not current.
         """
+        if joined.member_id != joined.leader_id:
+            return {}
         registry = self._registry()
         names = sorted(registry.keys() & joined.topics)
         lacks = len(names) < len(joined.topics) and not self.is_current

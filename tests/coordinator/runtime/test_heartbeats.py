@@ -315,6 +315,19 @@ def test_a_demoted_shard_answers_its_members_at_once(node):
     assert node.answers["1"].statuses == (NotHere(NodeId(2), node.rig.log.term),)
 
 
+def test_a_held_call_that_outlives_a_leadership_counts_in_the_next_one(node):
+    """Deposed and elected again before the call was looked at: its break still ends the member."""
+    node.stable("a")
+    call = node.beat("1", 1, "a")
+    node.rig.log.follow()
+    node.rig.log.lead()
+    node.run(100)
+    assert "1" not in node.answers
+    node.beats.abandon(call)
+    node.run(2_500)
+    assert not node.rig.shard.state.groups["g"].members
+
+
 def test_a_lost_quorum_answers_held_calls(node):
     """sc-H20: no NONE later than the leader-fallback time."""
     node.stable("a")
