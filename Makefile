@@ -73,7 +73,7 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 	.venv-sdk-newest/bin/python -m pytest -n 2 --dist loadfile tests/client
 
 .PHONY: sim
-sim: venv ## simulate SEEDS runs of each network (make mutants hunts broken builds in it); its last line is JSON
+sim: venv ## simulate SEEDS seeds of every world, of costly ones each n-th (make mutants hunts broken builds in it); its last line is JSON
 	$(BIN)/muster chaos sim --seeds $(SEEDS) --no-mutants --report $(CHAOS_RESULTS)/sim.json
 
 .PHONY: mutants

@@ -263,10 +263,6 @@ class StateView(Protocol):
         """State keys that start with `prefix`, in key order."""
         ...
 
-    def get_meta(self, key: bytes) -> bytes | None:
-        """One key of this replica alone."""
-        ...
-
     def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys of this replica alone that start with `prefix`, in key order."""
         ...

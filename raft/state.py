@@ -66,10 +66,6 @@ class ShardView:
         """State keys that start with `prefix`, in key order, without the shard's own prefix."""
         return self._scan(Family.STATE, self._prefix, prefix)
 
-    def get_meta(self, key: bytes) -> bytes | None:
-        """One key of this replica alone."""
-        return self._store.get(Family.META, self._meta + key)
-
     def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys of this replica alone, like `scan`."""
         return self._scan(Family.META, self._meta, prefix)

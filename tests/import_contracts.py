@@ -95,24 +95,25 @@ class OwnedContract(Contract):
 
 
 class PartContract(Contract):
-    """Of `package`, `source` and its descendants import `part` and nothing else."""
+    """Of `package`, each of `sources` and its descendants import `part` and nothing else."""
 
-    source = fields.StringField()
+    sources = fields.ListField(fields.StringField())
     package = fields.StringField()
     part = fields.StringField()
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """Every direct import of the package is looked at; none at all is a mistake."""
-        inside = {self.source, *graph.find_descendants(self.source)}
-        found = [
-            (module, imported)
-            for module in inside
-            for imported in graph.find_modules_directly_imported_by(module)
-            if _is_within(imported, [self.package])
-        ]
-        strays = [f"{a} -> {b}" for a, b in found if not _is_within(b, [self.part])]
-        if not found:
-            strays.append(f"{self.source} imports nothing of {self.package}")
+        strays = []
+        for source in self.sources:
+            found = [
+                (module, imported)
+                for module in {source, *graph.find_descendants(source)}
+                for imported in graph.find_modules_directly_imported_by(module)
+                if _is_within(imported, [self.package])
+            ]
+            strays += [f"{a} -> {b}" for a, b in found if not _is_within(b, [self.part])]
+            if not found:
+                strays.append(f"{source} imports nothing of {self.package}")
         return ContractCheck(kept=not strays, metadata={"strays": sorted(strays)})
 
     def render_broken_contract(self, check: ContractCheck) -> None:

@@ -65,9 +65,6 @@ class FakeView:
     def scan(self, prefix=b""):
         return iter(sorted((k, v) for k, v in self.state.items() if k.startswith(prefix)))
 
-    def get_meta(self, key):
-        return self.meta.get(key)
-
     def scan_meta(self, prefix=b""):
         return iter(sorted((k, v) for k, v in self.meta.items() if k.startswith(prefix)))
 

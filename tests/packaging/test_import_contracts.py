@@ -53,13 +53,13 @@ BREAKS = {
         "musterd.coordinator.runtime.sessions",
         "asyncio",
     ),
-    "the runtime knows raft by its contract alone": (
+    "the rooms below the node know raft by its contract alone": (
         "musterd.coordinator.runtime.shard",
         "musterd.raft.driver",
     ),
-    "only the node's room knows disks and sockets": (
+    "the rooms below the node know no store": (
         "musterd.coordinator.api.admin_service",
-        "musterd.raft.transport",
+        "musterd.storage.store",
     ),
     "nothing needs the demo, the chaos suite or the benches": (
         "musterd.export.source",

@@ -59,14 +59,14 @@ def _weights(
 
 
 def _has_room(group: Group, member: Member | None, env: Envelope) -> bool:
-    """While a round is open, seats are those of its members that have joined it.
+    """While a round is open, places are those of its members that have joined it.
 
-    So a newcomer takes the seat of a member that is not back, and after the limit was lowered the
+    So a newcomer takes the place of a member that is not back, and after the limit was lowered the
     last to come back are turned away (sc-M05, sc-M06). Rules 1 counted members in every phase.
     """
     most = env.limits.group_max_members
-    by_seat = env.rules_version >= 2  # noqa: PLR2004 - the version in which this changed
-    if by_seat and group.phase is Phase.PREPARING_REBALANCE:
+    by_round = env.rules_version >= 2  # noqa: PLR2004 - the version in which this changed
+    if by_round and group.phase is Phase.PREPARING_REBALANCE:
         return group.tally.joined < most or (member is not None and group.has_joined(member))
     return member is not None or len(group.members) < most
 

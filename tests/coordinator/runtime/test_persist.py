@@ -62,9 +62,6 @@ class Disk:
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted((k, v) for k, v in self.state.items() if k.startswith(prefix)))
 
-    def get_meta(self, key: bytes) -> bytes | None:
-        return self.meta.get(key)
-
     def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted((k, v) for k, v in self.meta.items() if k.startswith(prefix)))
 
