@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from musterd.chaos.merging import read_folder
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.chaos.workloads.run_worker import KINDS
-from musterd.coordinator.api.offset_fetch import OffsetFetch
+from musterd.coordinator.api.offset_fetch import OffsetReads
 from tests.chaos.briefs import brief
 from tests.coordinator.local import local_node, until
 
@@ -30,13 +31,14 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requests: list[Any] = []
-        fetch = OffsetFetch.fetch
+        fetch = OffsetReads.OffsetFetch
 
-        async def spied(fetching: OffsetFetch, request: Any) -> Any:
+        @wraps(fetch)
+        async def spied(service: OffsetReads, request: Any, context: Any) -> Any:
             self.requests.append(request)
-            return await fetch(fetching, request)
+            return await fetch(service, request, context)
 
-        monkeypatch.setattr(OffsetFetch, "fetch", spied)
+        monkeypatch.setattr(OffsetReads, "OffsetFetch", spied)
 
     def all_forms(self) -> bool:
         """Groups a and b, each alone, and first and second of two."""
