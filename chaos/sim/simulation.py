@@ -173,13 +173,18 @@ class Simulation:
         self.faults.start()
         self.schedule(self.scenario.chaos_s, self._heal)
         try:
-            self._loop()
-        except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
-            self.defect(error)
+            self._attempt(self._loop)
+            self._attempt(self._judge)
         finally:
             for loop in [one.loop for one in self.servers] + [one.loop for one in self.processes]:
                 loop.bury()
         return self._result()
+
+    def _attempt(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
+            self.defect(error)
 
     def _start_others(self, members: Members) -> None:
         for wanted, clients in (
@@ -366,8 +371,16 @@ class Simulation:
             if any(r.role is Role.LEARNER for r in replicas):
                 checker.violated("L-never-admitted", roles=[r.role.value for r in replicas])
         if self.members is not None:
-            self.members.finished()
+            self.members.read_all()
         self.commands.finished()
+
+    def _judge(self) -> None:
+        """However the run ended. The first violation of each kind and subject is kept."""
+        known: set[object] = set()
+        for one in () if self.members is None else self.members.judged():
+            if (one.kind, one.about) not in known:
+                known.add((one.kind, one.about))
+                self.violations.append(one)
 
     def _result(self) -> Result:
         counts = Counts()
@@ -376,6 +389,7 @@ class Simulation:
             for name in Counts.__dataclass_fields__:
                 total = getattr(counts, name) + getattr(checker.counts, name)
                 setattr(counts, name, total)
+        self.violations.sort(key=lambda one: one.at_s)
         counts.crashes = self.crashes
         return Result(
             self.scenario.name,

@@ -4,7 +4,7 @@ A member keeps to the protocol as the SDK does: it goes where it is told, repeat
 unknown outcome, reads its offsets strictly before it commits, and joins again when it must.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, replace
 from random import Random
 
@@ -21,6 +21,7 @@ from musterd.chaos.sim.checks.group_history import GroupHistory, recorder
 from musterd.chaos.sim.checks.heartbeat_checks import Rounds, Served
 from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTION
 from musterd.chaos.sim.checks.retention_checks import Expiries
+from musterd.chaos.sim.checks.shard_checks import Violation
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.coordinator_app import GroupsApp, GroupsChecker, joins_at
 from musterd.chaos.sim.engine.rpc import ClientNet
@@ -87,6 +88,9 @@ class Members:
         """When the topic's making was acknowledged."""
         self.net: ClientNet | None = None
         self.workers: list[Worker] = []
+        self.told_topics: set[str] = set()
+        """Those of which an operator was told that they are there."""
+        self._is_read = False
         if scenario.client == "sdk":
             self.net = ClientNet(world, scenario.client_faults)
             self.net.watches.append(self._sent)
@@ -202,11 +206,8 @@ class Members:
         pause_s = 4.0 if self.world.scenario.removals else 1.0
         self.world.schedule(pause_s * self.world.rng.random(), self._bear, shard, group, instance)
 
-    def finished(self) -> None:
-        """Read everything at every node, and judge what the run has written down.
-
-        And the keys on disk say what the state says.
-        """
+    def read_all(self) -> None:
+        """Of a world at rest: read everything at every node. The keys on disk say the same."""
         for shard, checker in enumerate(self.checkers):
             for node in self.world.nodes:
                 app, name = self._apps[node.number], f"node-{node.number}"
@@ -218,28 +219,37 @@ class Members:
                 checker.ledger.finished(node.number, state)
                 if app.stored_digest(shard) != app.final(shard)[1]:
                     checker.shard.violated("H-stored-state-diverged", node=node.number)
+        for node in self.world.nodes if self.world.scenario.operated else ():
+            self._note_partitions(node.number)
+        self._is_read = True
+
+    def judged(self) -> Iterator[Violation]:
+        """What is broken in all that the run has written down, however it ended."""
+        for checker in self.checkers:
             checker.history.finished()
         self._note_setup()
-        for violation in group_history.judge(self.log):
-            self.world.checkers[0].keep(violation)
+        return group_history.judge(self.log, is_read=self._is_read)
 
     def _note_setup(self) -> None:
         scenario, ended_ns = self.world.scenario, self.log.now_ns()
         chaos_ns = round(scenario.chaos_s * group_history.NS)
         self.log.fact("quiet_from_ns", chaos_ns)
         # Members by hand do nothing any more once the world is healed.
-        self.log.fact("ended_ns", chaos_ns if self.net is None else ended_ns)
+        self.log.fact("ended_ns", min(chaos_ns, ended_ns) if self.net is None else ended_ns)
         for _, group in self.group_ids() if self.net is not None else ():
             topics = ((self.topic, self.partitions),)
+            expected = Expected(group, topics, self.session_ms, self.rebalance_ms)
             cooperative = scenario.assignor == "cooperative-sticky"
-            self.log.record(
-                Expected(group, topics, self.session_ms, self.rebalance_ms, cooperative=cooperative)
-            )
-        for node in self.world.nodes if scenario.operated else ():
-            for topic, partitions in self._apps[node.number].shards[0].state.topics.items():
-                now = self.log.now_ns()
-                told = Operated("", "partitions", topic, now, now, Outcome.OK, value=partitions)
-                self.log.record(replace(told, node=node.number))
+            self.log.record(replace(expected, cooperative=cooperative, lasting=self._is_read))
+
+    def _note_partitions(self, node: int) -> None:
+        """Of every topic that the operator was told of: how many a node has, 0 where it is not."""
+        topics = self._apps[node].shards[0].state.topics
+        for name in sorted(self.told_topics):
+            now = self.log.now_ns()
+            partitions = topics.get(name, 0)
+            told = Operated("", "partitions", name, now, now, Outcome.OK, value=partitions)
+            self.log.record(replace(told, node=node))
 
 
 class Member:

@@ -152,6 +152,8 @@ class Fleet(Protocol):
     rebalance_ms: int
     made_s: float | None
     """When the topic's making was acknowledged."""
+    told_topics: set[str]
+    """Those of which an operator was told that they are there."""
 
     @property
     def world(self) -> World: ...
@@ -384,7 +386,13 @@ class Worker(RebalanceListener):
             value += 1
             name, member_id, generation = self.process.name, p.member_id, self.generation
             number = self._history.began(
-                name, "commit", key, value, member_id=member_id, numbered=True
+                name,
+                "commit",
+                key,
+                value,
+                member_id=member_id,
+                numbered=True,
+                token=p.fencing_token,
             )
             outcome, error = Outcome.UNKNOWN, ""
             try:

@@ -197,5 +197,6 @@ class SdkOperator:
             return
         if name == self._members.topic:
             self._members.partitions = max(topic.partitions, self._members.partitions)
+        self._members.told_topics.add(topic.name)
         self._operated("grow", topic.name, began_ns, {"": topic.partitions})
         self._ledger(0).shard.counts.grown += 1

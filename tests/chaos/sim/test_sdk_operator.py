@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from muster import timeouts
+from muster.client import Client
 from muster.errors import InvalidPartitions, MusterError, RequestTimedOut
+from muster.types import Topic
 from musterd.chaos.sim.actors import sdk_members
 from musterd.chaos.sim.checks.answer_ledger import Ledger
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
@@ -47,6 +49,22 @@ def test_operators_and_strangers_are_kept_every_promise(scenario: Scenario) -> N
     assert not broken, "\n".join(broken)
     missing = [name for name in MINIMA[scenario.name].per_seed if not totals.counts[name]]
     assert missing == []
+
+
+def test_a_topic_that_was_acknowledged_and_is_nowhere_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """inv-I17: no node has it, so none can say how many partitions it has."""
+    create = Client.create_topic
+
+    async def lie(self: Client, name: str, partitions: int, *, exist_ok: bool) -> Topic:
+        if name.startswith("made-"):
+            return Topic(name, partitions)
+        return await create(self, name, partitions, exist_ok=exist_ok)
+
+    monkeypatch.setattr(Client, "create_topic", lie)
+    kinds = {one.kind for one in Simulation(SDK_OPERATED, 0).run().violations}
+    assert kinds == {"I17"}
 
 
 # ---- the ledger

@@ -48,6 +48,7 @@ from musterd.chaos.sim.scenarios import (
     TWO_SHARDS,
     named,
 )
+from musterd.chaos.sim.sdk_scenarios import SDK_EAGER
 from musterd.chaos.sim.simulation import Simulation
 from musterd.coordinator.machine.commands import Assignment
 from musterd.coordinator.machine.events import (
@@ -117,6 +118,30 @@ def test_a_kind_of_fault_that_never_happened_is_named(kind: str) -> None:
 
     assert never(ALL_SEEDS) == [f"no fault of kind {kind} in any run"]
     assert never(ALL_SEEDS // 2) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"), [("it raises", "X-RuntimeError"), ("nodes stay down", "L-node-down")]
+)
+def test_a_run_that_does_not_come_to_rest_is_judged_up_to_its_end(
+    how: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is read or owned at the end nothing is said; what came first stands first."""
+
+    def fail() -> None:
+        raise RuntimeError
+
+    def kinds() -> list[str]:
+        world = Simulation(SDK_EAGER, 0)
+        if how == "it raises":
+            world.schedule(9.0, fail)
+        else:
+            monkeypatch.setattr(world, "_restart", lambda *_: None)
+        return list(dict.fromkeys(one.kind for one in world.run().violations))
+
+    assert kinds() == [kind]
+    with BUILDS["eager_keeps"].installed():
+        assert kinds() == ["I4", kind]
 
 
 @pytest.mark.parametrize("scenario", GROUPS, ids=lambda s: s.name)
