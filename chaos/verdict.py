@@ -15,6 +15,8 @@ class Violation:
     what: str
     """One line for people: who, where, when, what was promised and what was seen."""
     at_ns: int | None = None
+    about: str = ""
+    """The key, the group or the place whose promise it is; "" where it is none of these."""
 
 
 @dataclass(frozen=True, slots=True)

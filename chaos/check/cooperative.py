@@ -39,7 +39,7 @@ def check(history: History) -> Verdict:
                 continue
             found.looked_at += 1
             if why:
-                found.broken(f"{named(one.key)}: {one.owner} {why}", _asked(one))
+                found.broken(named(one.key), f"{one.owner} {why}", _asked(one))
     if unjudged:
         found.note(f"{unjudged} revoked partitions cannot be judged: too little is recorded")
     return found.verdict()

@@ -26,7 +26,7 @@ def check_nodes(history: History) -> Verdict:
                 f"{digest} on {', '.join(f'node-{node}' for node in sorted(who))}"
                 for digest, who in sorted(digests.items())
             )
-            found.broken(f"shard {shard}, index {index}: {some(told)}")
+            found.broken(f"shard {shard}, index {index}", some(told))
     return found.verdict()
 
 
@@ -51,21 +51,23 @@ def _causes(found: Findings, history: History) -> None:
     causes: dict[tuple[str, int], Round] = {}
     for one in history.rounds:
         found.looked_at += 1
-        name = f"{one.group}: generation {one.generation}"
+        name = f"generation {one.generation}"
         if not one.cause:
-            found.broken(f"{name} has no recorded cause (from {one.source})")
+            found.broken(one.group, f"{name} has no recorded cause (from {one.source})")
         mine = records[one.group, one.source]
         if one.generation in mine:
             other = mine[one.generation].cause or "-"
             found.broken(
-                f"{name} is recorded twice by {one.source}: {other} and {one.cause or '-'}"
+                one.group,
+                f"{name} is recorded twice by {one.source}: {other} and {one.cause or '-'}",
             )
         mine[one.generation] = one
         known = causes.setdefault((one.group, one.generation), one)
         if known.cause != one.cause:
             found.broken(
+                one.group,
                 f"{name} has two causes: {known.cause} ({known.source}) and {one.cause} "
-                f"({one.source})"
+                f"({one.source})",
             )
     told: dict[str, set[int]] = defaultdict(set)
     for generation in history.generations:
@@ -75,8 +77,9 @@ def _causes(found: Findings, history: History) -> None:
         for number in sorted(told[group] - mine.keys()):
             if first < number < last:
                 found.broken(
-                    f"{group}: members were told of generation {number}, and {source} has no "
-                    f"rebalance that formed it"
+                    group,
+                    f"members were told of generation {number}, and {source} has no "
+                    f"rebalance that formed it",
                 )
 
 
@@ -90,15 +93,15 @@ def _replays(found: Findings, history: History) -> None:
         before = known.setdefault(replay.source, replay.digest)
         if before != replay.digest:
             found.broken(
-                f"shard {replay.shard}, index {replay.index}: {replay.source} has two digests: "
-                f"{before} and {replay.digest}"
+                f"shard {replay.shard}, index {replay.index}",
+                f"{replay.source} has two digests: {before} and {replay.digest}",
             )
     for shard, index in sorted(replayed):
         known = places[shard, index]
         found.looked_at += len(known) > 1
         if len(set(known.values())) > 1:
             told = (f"{digest} of {source}" for source, digest in sorted(known.items()))
-            found.broken(f"shard {shard}, index {index}: {some(told)}")
+            found.broken(f"shard {shard}, index {index}", some(told))
 
 
 def _undiverged(history: History) -> Iterator[Checkpoint]:

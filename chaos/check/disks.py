@@ -72,7 +72,7 @@ def _check(found: Findings, history: History, kinds: Mapping[str, str]) -> Verdi
             allowed = " or ".join(FOUND[state.kind])
             detail = f": {state.detail}" if state.detail else ""
             found.broken(
-                f"{where} and was found {state.found}, not {allowed}{detail}", state.from_ns
+                "", f"{where} and was found {state.found}, not {allowed}{detail}", state.from_ns
             )
         if state.kind in SILENCED and state.found != "repaired":
             _answers(found, history, state, where)
@@ -88,4 +88,4 @@ def _answers(found: Findings, history: History, state: NodeState, where: str) ->
             and state.from_ns < one.began_ns
             and one.ended_ns < state.until_ns
         ):
-            found.broken(f"{where} and acknowledged {found.operation(one)}", one.began_ns)
+            found.broken("", f"{where} and acknowledged {found.operation(one)}", one.began_ns)

@@ -35,8 +35,8 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
         known = holders.setdefault(one.token, one)
         if known.member_id != one.member_id:
             found.broken(
-                f"{named(key)}: two owners under one token: {_word(found, known)}, and "
-                f"{_word(found, one)}",
+                named(key),
+                f"two owners under one token: {_word(found, known)}, and {_word(found, one)}",
                 one.from_ns,
             )
 
@@ -47,18 +47,18 @@ def _rising(found: Findings, key: Key, owned: list[Ownership]) -> None:
     for one in sorted(owned, key=lambda one: one.from_ns):
         before = newest.get(one.member_id, one)
         if one.token < before.token:
-            found.broken(_fell(found, key, before, one), one.from_ns)
+            found.broken(named(key), _fell(found, before, one), one.from_ns)
         newest[one.member_id] = one
     highest: Ownership | None = None
     for one in sorted(owned, key=lambda one: (one.generation, one.token)):
         if highest is not None and one.token < highest.token:
-            found.broken(_fell(found, key, highest, one), one.from_ns)
+            found.broken(named(key), _fell(found, highest, one), one.from_ns)
         else:
             highest = one
 
 
-def _fell(found: Findings, key: Key, before: Ownership, one: Ownership) -> str:
-    return f"{named(key)}: the token fell: {_word(found, one)}, after {_word(found, before)}"
+def _fell(found: Findings, before: Ownership, one: Ownership) -> str:
+    return f"the token fell: {_word(found, one)}, after {_word(found, before)}"
 
 
 def _word(found: Findings, one: Ownership) -> str:

@@ -40,11 +40,12 @@ class Findings:
         self.counts: dict[str, int] = {}
         """Figures for the verdict."""
 
-    def broken(self, what: str, at_ns: int | None = None) -> None:
-        """One violation."""
+    def broken(self, about: str, what: str, at_ns: int | None = None) -> None:
+        """One violation. `about`: as in `Violation`."""
         self.count += 1
         if len(self._listed) < LISTED_MAX:
-            self._listed.append(Violation(self._invariant, what, at_ns))
+            told = f"{about}: {what}" if about else what
+            self._listed.append(Violation(self._invariant, told, at_ns, about))
 
     def note(self, text: str) -> None:
         """Something to know that is no violation."""

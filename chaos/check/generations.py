@@ -35,7 +35,8 @@ def _one_set_each(found: Findings, group: str, told: list[Generation]) -> None:
         known = whole.setdefault(one.generation, one)
         if set(known.members) != set(one.members):
             found.broken(
-                f"{group}: generation {one.generation} has two member sets: "
+                group,
+                f"generation {one.generation} has two member sets: "
                 f"[{_names(known)}] told to {known.source} at {found.at(known.at_ns)}, and "
                 f"[{_names(one)}] told to {one.source} at {found.at(one.at_ns)}",
                 one.at_ns,
@@ -45,7 +46,8 @@ def _one_set_each(found: Findings, group: str, told: list[Generation]) -> None:
         strangers = set(one.members) - set(known.members)
         if not one.whole and strangers:
             found.broken(
-                f"{group}: {some(sorted(strangers))} was told at {found.at(one.at_ns)} that it is "
+                group,
+                f"{some(sorted(strangers))} was told at {found.at(one.at_ns)} that it is "
                 f"in generation {one.generation}, whose members are [{_names(known)}]",
                 one.at_ns,
             )
@@ -64,7 +66,8 @@ def _rising(found: Findings, group: str, told: list[Generation]) -> None:
         before = newest.get(who)
         if before is not None and one.generation < before.generation:
             found.broken(
-                f"{group}: {one.source} was told of generation {one.generation} at "
+                group,
+                f"{one.source} was told of generation {one.generation} at "
                 f"{found.at(one.at_ns)}, after generation {before.generation} at "
                 f"{found.at(before.at_ns)}",
                 one.at_ns,
@@ -75,7 +78,8 @@ def _rising(found: Findings, group: str, told: list[Generation]) -> None:
         # The same source is looked at above.
         if earlier and earlier.generation > one.generation and earlier.source != one.source:
             found.broken(
-                f"{group}: {one.source} asked at {found.at(one.asked_ns or 0)} and was told of "
+                group,
+                f"{one.source} asked at {found.at(one.asked_ns or 0)} and was told of "
                 f"generation {one.generation}, after {earlier.source} had been told of "
                 f"generation {earlier.generation} at {found.at(earlier.at_ns)}",
                 one.at_ns,

@@ -38,7 +38,8 @@ def check_lost(history: History) -> Verdict:
         for read, lost in _stale(register, acknowledged, reads, missing):
             more = f" (and {len(lost) - 1} acknowledged before it)" if len(lost) > 1 else ""
             found.broken(
-                f"{named(key)}: acknowledged {_word(found, lost[-1])} is lost{more}: "
+                named(key),
+                f"acknowledged {_word(found, lost[-1])} is lost{more}: "
                 f"{_word(found, read)} answered what it had replaced",
                 read.begin,
             )
@@ -48,8 +49,9 @@ def check_lost(history: History) -> Verdict:
     found.counts = {"lost": len(gone), "unread": len(unread), "looked_up": looked_up}
     if unread:
         found.broken(
+            "",
             f"{len(unread)} keys were not read after their last acknowledged commit, so nothing "
-            f"shows that it is there: {some(map(named, unread))}"
+            f"shows that it is there: {some(map(named, unread))}",
         )
     return found.verdict()
 
@@ -62,7 +64,8 @@ def _find_gone(found: Findings, history: History, gone: set[int]) -> int:
         if not one.there:
             gone.add(id(one.commit))
             found.broken(
-                f"{named(one.commit.key)}: acknowledged {found.operation(one.commit)} is not in "
+                named(one.commit.key),
+                f"acknowledged {found.operation(one.commit)} is not in "
                 f"the log of shard {one.shard}",
                 one.commit.began_ns,
             )
@@ -77,7 +80,8 @@ def _superseded(found: Findings, history: History) -> None:
     for one in answers:
         if not one.overtaken:
             found.broken(
-                f"{named(one.commit.key)}: superseded by nothing: no newer commit of its member "
+                named(one.commit.key),
+                f"superseded by nothing: no newer commit of its member "
                 f"was sent before the answer to {found.operation(one.commit)}",
                 one.commit.began_ns,
             )
@@ -98,7 +102,8 @@ def check_ghosts(history: History) -> Verdict:
         ghosts = [read for read in reads if read.value == NONE or _is_invented_zero(register, read)]
         for read, lost in _stale(register, acknowledged, ghosts):
             found.broken(
-                f"{named(key)}: {_word(found, read)} answered {read.value} after "
+                named(key),
+                f"{_word(found, read)} answered {read.value} after "
                 f"{_word(found, lost[-1])} was acknowledged",
                 read.begin,
             )

@@ -33,6 +33,7 @@ def check(history: History) -> Verdict:
                 if one.outcome is Outcome.OK:
                     others = ", ".join(f"node-{node}" for node in side.nodes)
                     found.broken(
+                        "",
                         f"{others} could not reach a majority ("
                         f"{found.span(side.from_ns, side.until_ns)}), and acknowledged "
                         f"{found.operation(one)}",
@@ -48,6 +49,7 @@ def _slept(found: Findings, history: History) -> None:
             if state.found != "left":
                 when = found.span(state.from_ns, state.until_ns)
                 found.broken(
+                    "",
                     f"the machine of node-{state.node} slept ({when}), and it went on to lead: "
                     f"{state.detail}",
                     state.from_ns,

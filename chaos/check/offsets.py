@@ -36,14 +36,12 @@ def check(history: History) -> Verdict:
         try:
             access = first_unexplained(register)
         except UndecidedError:
-            found.broken(
-                f"{named(key)}: undecided after {STATES_MAX} states: nothing is known of it"
-            )
+            found.broken(named(key), f"undecided after {STATES_MAX} states: nothing is known of it")
             continue
         if access is not None:
             found.broken(
-                f"{named(key)}: no order of all that ended before explains the "
-                f"{_word(found, access)}",
+                named(key),
+                f"no order of all that ended before explains the {_word(found, access)}",
                 access.begin,
             )
     if searched:
@@ -59,18 +57,20 @@ def _report(found: Findings, key: Key, register: Register, conflict: Conflict) -
         if refused:
             why = f"although it was refused: {found.operation(refused[0])}"
         found.broken(
-            f"{named(key)}: a value {why}: {_word(found, read)}",
+            named(key),
+            f"a value {why}: {_word(found, read)}",
             read.begin,
         )
     elif read is not None and one is not None:
         found.broken(
-            f"{named(key)}: a value before it was written: {_word(found, read)}, "
-            f"{_word(found, one.write)}",
+            named(key),
+            f"a value before it was written: {_word(found, read)}, {_word(found, one.write)}",
             read.begin,
         )
     elif one is not None and other is not None:
         found.broken(
-            f"{named(key)}: {one.write.value} and {other.write.value} must each precede the "
+            named(key),
+            f"{one.write.value} and {other.write.value} must each precede the "
             f"other: {_word(found, one.first)} ended before {_word(found, other.last)} began, and "
             f"{_word(found, other.first)} ended before {_word(found, one.last)} began",
             max(min(one.last.begin, FOREVER), other.last.begin),

@@ -39,11 +39,12 @@ def _settings(found: Findings, history: History) -> None:
         try:
             access = first_unexplained(register)
         except UndecidedError:
-            found.broken(f"{where}: undecided after {STATES_MAX} states: nothing is known of it")
+            found.broken(where, f"undecided after {STATES_MAX} states: nothing is known of it")
             continue
         if access is not None and access.operation is not None:
             found.broken(
-                f"{where}: nothing that was set before explains {found.operation(access.operation)}"
+                where,
+                f"nothing that was set before explains {found.operation(access.operation)}"
                 f" (-1: none of the group's own)",
                 access.begin,
             )
@@ -82,7 +83,7 @@ def _kicks(found: Findings, history: History) -> None:
         kick = kicked.get((group, member_id))
         if kick is not None and at_ns > kick.ended_ns:
             gone = f"{member_id}, kicked by {kick.client} ({found.at(kick.ended_ns)})"
-            found.broken(f"{group}: {what} {gone}", at_ns)
+            found.broken(group, f"{what} {gone}", at_ns)
 
     for call in history.operations:
         group = call.key.group
@@ -111,7 +112,8 @@ def _growths(found: Findings, history: History) -> None:
         found.looked_at += 1
         if (one.value or 0) < (most.value or 0):
             found.broken(
-                f"topic {one.subject}: node-{one.node} has {one.value} partitions, and "
+                f"topic {one.subject}",
+                f"node-{one.node} has {one.value} partitions, and "
                 f"{most.value} were acknowledged to {most.client} ({found.at(most.ended_ns)})",
                 one.began_ns,
             )

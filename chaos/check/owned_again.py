@@ -41,7 +41,8 @@ def check(history: History) -> Verdict:
                 last = max((one.until_ns or 0 for one in keys[key]), default=0)
                 since = f"its last owner stopped at {found.at(last)}" if last else "nobody ever did"
                 found.broken(
-                    f"{named(key)}: nobody owned it at {found.at(free)}, {since}; all was quiet "
+                    named(key),
+                    f"nobody owned it at {found.at(free)}, {since}; all was quiet "
                     f"from {found.at(quiet)}, and {allowed / 1e9:g} s are allowed",
                     free,
                 )

@@ -51,13 +51,15 @@ def check(history: History) -> Verdict:
             overlap = until - max(older.from_ns, newer.from_ns)
             if not _is_zombie(older, newer, members, setup):
                 found.broken(
-                    f"{named(key)}: {_word(found, newer)} while {_word(found, older)}, and it was "
+                    named(key),
+                    f"{_word(found, newer)} while {_word(found, older)}, and it was "
                     f"in the group: both worked for {overlap / 1e9:.3f} s",
                     newer.from_ns,
                 )
             elif older.until_ns is None and ends - newer.from_ns > _told_within(setup):
                 found.broken(
-                    f"{named(key)}: {_word(found, older)} to the end, and was not told that "
+                    named(key),
+                    f"{_word(found, older)} to the end, and was not told that "
                     f"{_word(found, newer)}",
                     newer.from_ns,
                 )
@@ -80,7 +82,8 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
         shared = known.token == one.token != 0 and known.member_id != one.member_id
         if shared or known.owner != one.owner:
             found.broken(
-                f"{named(key)}: two owners in generation {one.generation}: {_word(found, known)}, "
+                named(key),
+                f"two owners in generation {one.generation}: {_word(found, known)}, "
                 f"and {_word(found, one)}",
                 one.from_ns,
             )

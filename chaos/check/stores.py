@@ -61,36 +61,38 @@ def check(history: History) -> Verdict:
 
 
 def _fenced(found: Findings, one: StoreWrite, known: _Seen | None) -> None:
-    where = f"{named(one.key)}: {_word(found, one)}"
+    about, where = named(one.key), _word(found, one)
     if known is None:
         if not one.accepted:
-            found.broken(f"{where} was refused, and was the first", one.at_ns)
+            found.broken(about, f"{where} was refused, and was the first", one.at_ns)
         return
     highest = known.highest
     if one.accepted and one.token < highest.token:
-        found.broken(f"{where} was accepted after {_word(found, highest)}", one.at_ns)
+        found.broken(about, f"{where} was accepted after {_word(found, highest)}", one.at_ns)
     if not one.accepted and one.token >= highest.token:
         found.broken(
+            about,
             f"{where} was refused, and no later token was there than that of "
             f"{_word(found, highest)}",
             one.at_ns,
         )
     last = known.last.get((one.client, one.token))
     if one.accepted and last is not None and one.sequence <= last:
-        found.broken(f"{where} was accepted after its own write {last}", one.at_ns)
+        found.broken(about, f"{where} was accepted after its own write {last}", one.at_ns)
 
 
 def _token(found: Findings, one: StoreWrite, known: _Seen | None, owners: list[Ownership]) -> None:
     """What muster handed out, whatever the store made of it."""
-    where = f"{named(one.key)}: {_word(found, one)}"
+    about, where = named(one.key), _word(found, one)
     other = None if known is None else known.holders.get(one.token)
     if one.accepted and other is not None and other.client != one.client:
-        found.broken(f"{where} has the token of {_word(found, other)}", one.at_ns)
+        found.broken(about, f"{where} has the token of {_word(found, other)}", one.at_ns)
     if not one.accepted and not any(
         (owned.token or owned.generation) > one.token and owned.from_ns <= one.at_ns
         for owned in owners
     ):
         found.broken(
+            about,
             f"{where} was refused, and nobody had been given the partition with a later token",
             one.at_ns,
         )

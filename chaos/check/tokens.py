@@ -34,14 +34,15 @@ def check(history: History) -> Verdict:
         _look(found, one, known.before(one.key.group, one.began_ns))
         if removals.is_removed(one.key.group, one.member_id, one.began_ns):
             found.broken(
-                f"{named(one.key)}: accepted {found.operation(one)} of {one.member_id}, which had "
-                f"been removed",
+                named(one.key),
+                f"accepted {found.operation(one)} of {one.member_id}, which had been removed",
                 one.began_ns,
             )
         later_owner = granted.after(one)
         if later_owner is not None:
             found.broken(
-                f"{named(one.key)}: accepted {found.operation(one)} under token {one.token}, "
+                named(one.key),
+                f"accepted {found.operation(one)} under token {one.token}, "
                 f"although {later_owner.member_id} of {later_owner.client} had token "
                 f"{later_owner.token} at {found.at(later_owner.from_ns)}",
                 one.began_ns,
@@ -82,7 +83,8 @@ def _look(found: Findings, one: Operation, later: Evidence | None) -> None:
     at_ns, generation, source = later
     what = one.key.group if one.kind == "heartbeat" else named(one.key)
     found.broken(
-        f"{what}: accepted {found.operation(one)}, although generation "
+        what,
+        f"accepted {found.operation(one)}, although generation "
         f"{generation} was known at {found.at(at_ns)}: {_word(found, source)}",
         one.began_ns,
     )

@@ -45,7 +45,8 @@ def judge(log: MemoryRecorder, *, is_read: bool = True) -> Iterator[Violation]:
             if one.invariant == "I1" and one.at_ns is None and not is_read:
                 continue
             at_ns = ended_ns if one.at_ns is None else one.at_ns
-            facts: dict[str, object] = {"of": one.what.partition(": ")[0], "what": one.what}
+            subject = {"subject": one.about} if one.about else {}
+            facts: dict[str, object] = {**subject, "what": one.what}
             yield Violation(one.invariant, round(at_ns / NS, 4), facts)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from musterd.raft.contract import Role
 from musterd.raft.replica.replica import Replica
 
-SUBJECT = ("shard", "group", "topic", "partition", "of")
+SUBJECT = ("shard", "group", "topic", "partition", "subject")
 """Facts that say what a violation is about; the others say how it came."""
 
 VIOLATIONS_MAX = 50

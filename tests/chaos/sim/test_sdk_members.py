@@ -13,6 +13,7 @@ from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.node import SimNode
 from musterd.chaos.sim.engine.wal import Op, cut, encode, recover
+from musterd.chaos.sim.hunt.shrink import named_by
 from musterd.chaos.sim.run import MINIMA, Totals, describe, run_one
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import SCENARIOS
@@ -138,6 +139,20 @@ def test_an_offset_that_expired_may_be_read_as_gone() -> None:
 
 
 ALL = {"I1", "I2", "I13"}
+
+
+def test_what_is_judged_is_named_by_its_key_and_by_nothing_where_it_has_none() -> None:
+    """Prose names nothing: a commit that is a ghost, and one that was not read at all."""
+    key = Key("g", "t", 0)
+    for value, names in ((-1, "subject g/t/0"), (None, "anything: it names no")):
+        history = _history()
+        history.log.end(history.began("p", "commit", key, 7), Outcome.OK)
+        if value is not None:
+            history.log.end(history.reads("p", [key])[key], Outcome.OK, value=value)
+        told = {
+            named_by(one).partition(" of ")[2].partition(" shard,")[0] for one in judge(history.log)
+        }
+        assert told == {names}
 
 
 def test_what_nobody_owns_is_named() -> None:
