@@ -1,4 +1,4 @@
-"""Real processes: the leader is killed five times while every client commits 1, 2, 3, ...
+"""Real processes: the leader is killed three times while every client commits 1, 2, 3, ...
 
 What was acknowledged is there afterwards, nothing appears that was not attempted, a generation's
 number belongs to one set of members, and all nodes record the same digests.
@@ -17,21 +17,21 @@ from tests.e2e.bare import Member, Router, read
 
 GROUP, TOPIC = "counters", "numbers"
 CLIENTS = 6
-KILLS = 5
+KILLS = 3
 SHARDS = 8
 WAIT_S = 60
 
 
 @pytest.mark.processes
 @pytest.mark.timeout(600)
-def test_what_was_acknowledged_survives_five_kills_of_the_leader(tmp_path):
-    """Five kills, two of them within an open round that then goes on where it was."""
+def test_what_was_acknowledged_survives_three_kills_of_the_leader(tmp_path):
+    """Three kills, one of them within an open round that then goes on where it was."""
     with Cluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
-        asyncio.run(_kill_five_times(cluster))
+        asyncio.run(_kill_three_times(cluster))
 
 
-async def _kill_five_times(cluster):
+async def _kill_three_times(cluster):
     endpoints = {node_id: node.endpoint for node_id, node in cluster.nodes.items()}
     router = Router(list(endpoints.values()))
     generations = {}
@@ -43,7 +43,7 @@ async def _kill_five_times(cluster):
         killed = set()
         for number in range(KILLS):
             guest = None
-            if number in {1, 3}:
+            if number == 1:
                 guest = await _begin_a_round(router, members[0], generations)
             term, victim = await _kill_the_leader(router, cluster)
             killed.add(victim)
@@ -67,7 +67,7 @@ async def _kill_five_times(cluster):
             value = await read(router, GROUP, TOPIC, member.number)
             assert member.acknowledged <= value <= member.attempted
             assert member.acknowledged > KILLS
-        assert len(generations) >= 3  # the first, and one for each guest that came
+        assert len(generations) >= 2  # the first, and one for the guest that came
         assert all(len(sets) == 1 for sets in generations.values()), generations
         assert len(killed) > 1, "leadership moved between the kills"
         await _same_digests(router, cluster)
