@@ -39,7 +39,7 @@ from musterd.demo.plan import (
 )
 from musterd.demo.tokens import table_digest
 from musterd.demo.view import NodeScene, Scene, View, WorkerScene
-from musterd.demo.watch import Standing, Watch
+from musterd.demo.watch import GroupView, Watch
 from musterd.demo.worker import WorkerSettings
 from musterd.demo.worker_processes import WORKER, WorkerProcesses
 
@@ -84,7 +84,7 @@ class Conductor:
         self.plan = plan
         self.view = view
         self._run = secrets.token_hex(8)
-        self._standing: Standing | None = None
+        self._group: GroupView | None = None
         self._led: dict[int, list[int] | None] = {}
 
     async def run(self) -> Outcome:
@@ -191,8 +191,8 @@ class Conductor:
             JOIN_S_MAX,
             "the workers did not all join",
         )
-        self._standing = await self.watch.standing(GROUP, JOIN_S_MAX)
-        generation = "?" if self._standing is None else self._standing.generation
+        self._group = await self.watch.group(GROUP, JOIN_S_MAX)
+        generation = "?" if self._group is None else self._group.generation
         self.view.say(f"all workers have their partitions, generation {generation}")
 
     async def _drive(self) -> None:
@@ -285,7 +285,7 @@ class Conductor:
     async def _look(self) -> None:
         """Keep the view's picture of the cluster fresh."""
         while True:
-            self._standing = await self.watch.standing(GROUP, LOOK_S) or self._standing
+            self._group = await self.watch.group(GROUP, LOOK_S) or self._group
             self._led = await self.watch.led()
             await asyncio.sleep(LOOK_S)
 
@@ -350,7 +350,7 @@ class Conductor:
         return Scene(
             percent=100 * sum(offsets) / self.corpus.total,
             shares=tuple(a / b for a, b in zip(offsets, self.corpus.lines, strict=True)),
-            standing=self._standing,
+            group=self._group,
             nodes={
                 node.node_id: NodeScene(
                     node.pid if node.running else None,

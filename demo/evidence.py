@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from musterd.demo.events import Acknowledged, Attempt, Compared, Offsets, Took, WorkerEvent
 from musterd.demo.ledger import Note
-from musterd.demo.watch import Standing
+from musterd.demo.watch import GroupView
 
 EVENTS_MAX = 3_000_000
 """256 partitions with 2,000 batches each are below it."""
@@ -21,9 +21,9 @@ class NodeKill:
     at_percent: float
     at_ns: int
     node_id: int
-    before: Standing
+    before: GroupView
     exit_status: int | None = None
-    after: Standing | None = None
+    after: GroupView | None = None
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ class Faults:
 
     async def kill_leader(self, at_percent: float) -> str:
         """Signal 9 to the node that leads the group's shard."""
-        before = await self.watch.standing(GROUP, self.effect_s_max)
+        before = await self.watch.group(GROUP, self.effect_s_max)
         if before is None:
             return "no node coordinates the group"
         kill = NodeKill(at_percent, time.monotonic_ns(), before.node_id, before)
@@ -48,7 +48,7 @@ class Faults:
         every = range(len(self.evidence.lines))
         terms = self.trail.terms
         await self.until(lambda: all(terms.get(number, 0) > before.term for number in every))
-        kill.after = await self.watch.standing(GROUP, self.effect_s_max)
+        kill.after = await self.watch.group(GROUP, self.effect_s_max)
         if kill.after is None:
             return f"node {before.node_id} killed; nobody leads the group's shard since"
         return (

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from musterd.demo.watch import Standing
+from musterd.demo.watch import GroupView
 
 LINES_SHOWN = 8
 STEP_PERCENT = 10
@@ -45,7 +45,7 @@ class Scene:
     percent: float = 0.0
     shares: tuple[float, ...] = ()
     """Of each partition, 0 to 1."""
-    standing: Standing | None = None
+    group: GroupView | None = None
     nodes: Mapping[int, NodeScene] = field(default_factory=dict)
     workers: Mapping[str, WorkerScene] = field(default_factory=dict)
     acknowledged: int = 0
@@ -87,10 +87,10 @@ class PlainView:
         if scene.percent >= self._next_percent:
             self._next_percent = int(scene.percent // STEP_PERCENT + 1) * STEP_PERCENT
             where = ""
-            if scene.standing is not None:
+            if scene.group is not None:
                 where = (
-                    f", node {scene.standing.node_id} leads in term {scene.standing.term}, "
-                    f"generation {scene.standing.generation}"
+                    f", node {scene.group.node_id} leads in term {scene.group.term}, "
+                    f"generation {scene.group.generation}"
                 )
             self.say(f"{scene.percent:.0f} % counted by {len(scene.workers)} workers{where}")
 
@@ -135,14 +135,14 @@ class LiveView:
 
 
 def _nodes(scene: Scene) -> Table:
-    standing = scene.standing
+    group = scene.group
     table = Table("node", "pid", "shards led", "the group", title_justify="left", box=None)
     for node_id, node in scene.nodes.items():
         role = ""
-        if standing is not None and standing.node_id == node_id:
+        if group is not None and group.node_id == node_id:
             role = (
-                f"coordinates: shard {standing.shard}, term {standing.term}, "
-                f"generation {standing.generation}, {standing.state}"
+                f"coordinates: shard {group.shard}, term {group.term}, "
+                f"generation {group.generation}, {group.state}"
             )
         led = "-" if node.led is None else str(node.led)
         style = "red" if node.pid is None else "bold green" if role else ""

@@ -17,7 +17,7 @@ _OPTIONS = (
 )
 
 
-class Standing(NamedTuple):
+class GroupView(NamedTuple):
     """A group as its coordinator describes it; `term` and `node_id` are the shard leader's."""
 
     node_id: int
@@ -46,7 +46,7 @@ class Watch:
         for channel in self._channels.values():
             await channel.close()
 
-    async def standing(self, group_id: str, timeout_s: float) -> Standing | None:
+    async def group(self, group_id: str, timeout_s: float) -> GroupView | None:
         """Ask every node until one coordinates the group; None where none does in time."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
@@ -68,7 +68,7 @@ class Watch:
         """The stub; the generated types know only the synchronous one."""
         return self._stubs[node_id]
 
-    async def _describe(self, node_id: int, group_id: str) -> Standing | None:
+    async def _describe(self, node_id: int, group_id: str) -> GroupView | None:
         request = admin_pb2.DescribeGroupsRequest(group_ids=[group_id])
         members = 0
         while True:
@@ -83,7 +83,7 @@ class Watch:
             if not group.next_member:
                 break
             request.first_member = group.next_member
-        return Standing(
+        return GroupView(
             node_id,
             group.coordinator.term,
             group.shard,

@@ -64,7 +64,7 @@ class Assembly:
         self.call_limits = NodeCallLimits()
         self.state_size = StateSize(limits)
         ordered: list[Shard] = []
-        heartbeats = Heartbeats(ordered, self.call_limits.breaks)
+        heartbeats = Heartbeats(ordered, self.call_limits.disconnects)
         context = NodeContext(
             wall_ms,
             self._hurry,
@@ -99,7 +99,7 @@ class Assembly:
         self.turns = Turns(
             self.shards,
             heartbeats,
-            self.call_limits.breaks,
+            self.call_limits.disconnects,
             joins or admission.joins,
             watch.turn,
         )

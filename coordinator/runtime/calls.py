@@ -41,10 +41,10 @@ class NodeCallLimits:
     And how much of what large commands of theirs take is under way.
     """
 
-    __slots__ = ("breaks", "large", "parked")
+    __slots__ = ("disconnects", "large", "parked")
 
     def __init__(self) -> None:
-        self.breaks: Final = DisconnectDetector()
+        self.disconnects: Final = DisconnectDetector()
         self.large: Final = LargeCommits()
         self.parked: Final = CountedLimit("parked calls", LIMITS.max_parked_calls)
 
@@ -88,7 +88,7 @@ class Call:
         """Hold the member's session while this call lasts; False where too many are held."""
         if not self._call_limits.parked.take():
             return False
-        self._call_limits.breaks.opened()
+        self._call_limits.disconnects.opened()
         self.held, self._sessions = key, sessions
         sessions.call_opened(key)
         return True
@@ -128,7 +128,7 @@ class Call:
         key, sessions = self.held, self._sessions
         if key is not None and sessions is not None:
             self._call_limits.parked.give()
-            self._call_limits.breaks.closed()
+            self._call_limits.disconnects.closed()
             sessions.call_closed(key, replied=replied)
             if not replied:
-                self._call_limits.breaks.broke(lambda: sessions.heard(key))
+                self._call_limits.disconnects.broke(lambda: sessions.heard(key))

@@ -181,9 +181,9 @@ class _Client:
 class Heartbeats:
     """All held heartbeats of a node, over its shards."""
 
-    def __init__(self, shards: Sequence[HeartbeatShard], breaks: DisconnectDetector) -> None:
+    def __init__(self, shards: Sequence[HeartbeatShard], disconnects: DisconnectDetector) -> None:
         self._shards = shards
-        self._breaks = breaks
+        self._disconnects = disconnects
         self.arrivals = Arrivals()
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._ends: KeyedHeap[str] = KeyedHeap()
@@ -259,7 +259,7 @@ class Heartbeats:
         client.call = call
         call.held = True
         self._places.take(call)
-        self._breaks.opened()
+        self._disconnects.opened()
         self._ends.arm(nonce, self._clock_ms + call.interval_ms)
         for beat in call.beats:
             place = (beat.shard, beat.key.group_id)
@@ -275,7 +275,7 @@ class Heartbeats:
             return
         forgiven = tuple(beat for beat, _ in call.holding)
         self._release(call, replied=False)
-        self._breaks.broke(lambda: self._forgive(forgiven))
+        self._disconnects.broke(lambda: self._forgive(forgiven))
         client = self._clients.get(call.nonce)
         if client is not None and client.call in (call, None):
             client.call = None
@@ -422,7 +422,7 @@ class Heartbeats:
         call.ended = True
         if call.held:
             self._places.give(call)
-            self._breaks.closed()
+            self._disconnects.closed()
         for beat, sessions in call.holding:
             now = self._shards[beat.shard].sessions
             if now is sessions:

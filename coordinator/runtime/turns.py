@@ -28,14 +28,14 @@ class Turns:
         self,
         shards: Sequence[Shard],
         heartbeats: Heartbeats,
-        breaks: DisconnectDetector,
+        disconnects: DisconnectDetector,
         joins: Callable[[], Joins],
         after: Callable[[], None],
     ) -> None:
         """`joins` says how they come (admission.py); `after` is called last in each turn."""
         self._shards = shards
         self._heartbeats = heartbeats
-        self._breaks = breaks
+        self._disconnects = disconnects
         self._after = after
         self._loop_round = 0
         self._lag_ms = 0
@@ -70,7 +70,7 @@ class Turns:
         hurried, self._hurried = self._hurried, {}
         if self._fired:
             self._fired, self._lag_ms = False, 0
-            self._breaks.turn(turn.clock_ms)
+            self._disconnects.turn(turn.clock_ms)
             if self._loop_round % TIMERS_PER_SWEEP == 0:
                 self._sweep(turn, hurried)
                 return

@@ -221,7 +221,7 @@ class Rig:
         """One turn, `ms` later; what it proposes is applied at once."""
         self.clock_ms += ms
         self.loop_round += 1
-        self.call_limits.breaks.turn(self.clock_ms)
+        self.call_limits.disconnects.turn(self.clock_ms)
         self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round, joins))
         self.log.run()
 

@@ -12,7 +12,7 @@ from musterd.demo.evidence import (
     WorkerKill,
 )
 from musterd.demo.ledger import CLAIM, NOBODY, WRITE, Note
-from musterd.demo.watch import Standing
+from musterd.demo.watch import GroupView
 
 MS = 1_000_000
 LINES = (10, 10)
@@ -87,9 +87,9 @@ def sound() -> Evidence:
         25.0,
         story.tick(),
         2,
-        Standing(2, 1, 5, "Stable", 1, 2),
+        GroupView(2, 1, 5, "Stable", 1, 2),
         -9,
-        Standing(0, 2, 5, "Stable", 1, 2),
+        GroupView(0, 2, 5, "Stable", 1, 2),
     )
     for worker, number in (("worker-1", 0), ("worker-2", 1)):
         story.count(worker, number, 5)

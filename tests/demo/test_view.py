@@ -6,12 +6,12 @@ import pytest
 from rich.console import Console
 
 from musterd.demo.view import LiveView, NodeScene, PlainView, Scene, WorkerScene, make_view
-from musterd.demo.watch import Standing
+from musterd.demo.watch import GroupView
 
 SCENE = Scene(
     percent=42.0,
     shares=(0.1, 0.4, 0.8, 1.0),
-    standing=Standing(1, 7, 5, "Stable", 3, 2),
+    group=GroupView(1, 7, 5, "Stable", 3, 2),
     nodes={0: NodeScene(None, None), 1: NodeScene(4711, 9), 2: NodeScene(4712, 7)},
     workers={
         "worker-1": WorkerScene("killed", 0, ()),
@@ -29,7 +29,7 @@ def test_plain_lines_are_written_where_there_is_no_terminal(capsys):
     assert isinstance(view, PlainView)
     view.say("a node was killed")
     for percent in (3.0, 9.9, 10.2, 10.4, 19.0, 37.0, 39.0):
-        view.update(Scene(percent=percent, standing=SCENE.standing, workers=SCENE.workers))
+        view.update(Scene(percent=percent, group=SCENE.group, workers=SCENE.workers))
     view.close()
     lines = [line.split(" s  ")[1] for line in capsys.readouterr().err.splitlines()]
     assert lines == [

@@ -382,7 +382,7 @@ def test_held_heartbeats(step, monkeypatch):
     count = LIMITS.max_held_heartbeats + step
     held = [node.beat(n, 1, "a", nonce=f"p{n}") is not None for n in range(count)]
     assert held == [True] * (count - max(step, 0)) + [False] * max(step, 0)
-    assert node.beats.held == node.rig.call_limits.breaks.held == sum(held)
+    assert node.beats.held == node.rig.call_limits.disconnects.held == sum(held)
     assert node.answers == {}
     for _ in range(-(-count // heartbeats.BEATS_PER_TURN)):
         node.beats.turn(node.rig.clock_ms + 10_000)

@@ -19,7 +19,7 @@ class Held:
 
     def __init__(self):
         self.rig = Rig()
-        self.beats = Heartbeats([self.rig.shard], self.rig.call_limits.breaks)
+        self.beats = Heartbeats([self.rig.shard], self.rig.call_limits.disconnects)
         self.rig.group_moved = self.beats.group_moved
         self.rig.shard_moved = self.beats.shard_moved
         self.rig.log.lead()
@@ -344,7 +344,7 @@ def test_held_calls_have_a_maximum(node, monkeypatch):
     node.beat("1", 1, "a", nonce="p1")
     assert node.beat("2", 1, "b", nonce="p2") is None
     assert "2" not in node.answers
-    assert node.rig.call_limits.breaks.held == 1
+    assert node.rig.call_limits.disconnects.held == 1
     node.run(1_000)
     assert node.rig.shard.sessions._ends.get(MemberKey("g", id_of("b"))) is not None
     assert LIMITS.max_held_heartbeats == 32_768

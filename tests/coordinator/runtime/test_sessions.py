@@ -38,7 +38,7 @@ class Bench:
 
     def __init__(self):
         self.sessions = Sessions()
-        self.breaks = DisconnectDetector()
+        self.disconnects = DisconnectDetector()
         self.time = ShardTime()
         self.clock_ms = 1_000_000
         self.loop_round = 0
@@ -85,21 +85,21 @@ class Bench:
         self.sessions.rounds_changed(group.group_id, group)
 
     def do_open(self, name):
-        self.breaks.opened()
+        self.disconnects.opened()
         self.sessions.call_opened(_key(name))
 
     def do_beat(self, name):
-        self.breaks.opened()
+        self.disconnects.opened()
         self.sessions.call_opened(_key(name), heartbeat=True)
 
     def do_reply(self, name):
-        self.breaks.closed()
+        self.disconnects.closed()
         self.sessions.call_closed(_key(name), replied=True)
 
     def do_break(self, name):
-        self.breaks.closed()
+        self.disconnects.closed()
         self.sessions.call_closed(_key(name), replied=False)
-        self.breaks.broke(lambda: self.sessions.heard(_key(name)))
+        self.disconnects.broke(lambda: self.sessions.heard(_key(name)))
 
     def do_heard(self, name):
         self.sessions.heard(_key(name))
@@ -125,7 +125,7 @@ class Bench:
             self.clock_ms += 10 + lag
             if "still" not in flags:
                 self.loop_round += 1
-            self.breaks.turn(self.clock_ms)
+            self.disconnects.turn(self.clock_ms)
             now = self.time.advance(self.clock_ms)
             self.sessions.turn(
                 now,

@@ -79,7 +79,7 @@ def test_a_round_from_first_join_to_assignments(rig):
     assert rig.answers["sync b"].assignment == b"B"
     assert len(rig.waiters) == 0
     assert rig.call_limits.parked.used == 0
-    assert rig.call_limits.breaks.held == 0
+    assert rig.call_limits.disconnects.held == 0
 
 
 def test_commands_of_one_turn_share_one_entry(rig):
