@@ -85,7 +85,7 @@ class Coordinator(Protocol):
         ...
 
 
-_NO_ROOM = Refused(
+_TOO_MANY_GROUPS = Refused(
     Error.INVALID_REQUEST,
     f"This group would be one more than the {LIMITS.shard_max_groups} that a shard holds "
     "(shard_max_groups): delete groups that are not needed, or use a name that falls into another "
@@ -107,7 +107,7 @@ class CommandRouter:
         if not _hold(call, command, coordinator.sessions):
             call.answer(Shed("parked calls"))
         elif group is None and _creates(command) and _is_full(coordinator.state):
-            call.answer(_NO_ROOM)
+            call.answer(_TOO_MANY_GROUPS)
         elif plain or coordinator.proposer.busy(command.group_id):
             self.offer(call, size)
         elif _waits_again(group, command):

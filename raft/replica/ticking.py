@@ -109,7 +109,7 @@ class Ticking(Applying):
                 self._last_response[peer] = -NEVER
         self._match, self._uncapped = capped, real
         try:
-            SyncObj._onTick(self, 0)
+            SyncObj._onTick(self, 0)  # the commit rule: what it commits is durable; then it applies
         finally:
             if self._match is capped:
                 self._match = self._uncapped

@@ -21,7 +21,11 @@ def refuse_full(
     holder: Member | None,
     env: Envelope,
 ) -> Decision | None:
-    """`member` joins again, or takes the place of `holder`; both None for a newcomer."""
+    """Refuse a Join for which the group has no room.
+
+    `member` is who joins again; `holder` is whose place a static one takes, `member` then being
+    None. A newcomer has neither.
+    """
     if group is None:
         return None
     if not _has_room(group, member, env):

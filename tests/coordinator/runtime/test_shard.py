@@ -456,7 +456,7 @@ def test_a_full_shard_names_its_limit_and_serves_the_groups_it_has(rig, monkeypa
     rig.ask("more", commit("a", generation, 5, group="first"))
     rig.turn()
     assert isinstance(rig.answers["more"], Committed)
-    assert rig.answers["lost"] != command_router._NO_ROOM
+    assert rig.answers["lost"] != command_router._TOO_MANY_GROUPS
     assert set(rig.shard.state.groups) == {"first", "second"}
 
 
