@@ -328,6 +328,18 @@ def test_a_held_call_that_outlives_a_leadership_counts_in_the_next_one(node):
     assert not node.rig.shard.state.groups["g"].members
 
 
+def test_a_call_of_an_earlier_leadership_ends_no_hold_of_this_one(node):
+    """A Join of the member that is held now keeps its session from running."""
+    node.stable("a")
+    call = node.beat("1", 1, "a")
+    node.rig.log.follow()
+    node.rig.log.lead()
+    key, sessions = MemberKey("g", id_of("a")), node.rig.shard.sessions
+    sessions.call_opened(key)
+    node.beats.abandon(call)
+    assert sessions._ends.get(key) is None
+
+
 def test_a_lost_quorum_answers_held_calls(node):
     """sc-H20: no NONE later than the leader-fallback time."""
     node.stable("a")
