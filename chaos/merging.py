@@ -190,7 +190,8 @@ class _Reader:
 class MemoryRecorder(Recording):
     """A recording that stays in memory: what a whole simulated run writes down.
 
-    `clock_ns`: its time. No two lines have the same, so that their order is that of the run.
+    `clock_ns`: its time. No two lines have the same, so that their order is that of the run. A line
+    that contradicts what was written before raises RecordingError.
     """
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
@@ -204,7 +205,10 @@ class MemoryRecorder(Recording):
         return self._last_ns
 
     def _write(self, line: object, *, opens: int = 0) -> None:  # noqa: ARG002 - no file to fill
-        self._reader.take(self._file, line)
+        try:
+            self._reader.take(self._file, line)
+        except _Damaged as damaged:
+            raise RecordingError(str(damaged)) from damaged
 
     def history(self) -> History:
         """All of it. Nothing may be written afterwards."""

@@ -12,7 +12,7 @@ import pytest
 
 from musterd.chaos import history, recording
 from musterd.chaos.history import Key, Outcome
-from musterd.chaos.merging import read_files, read_folder
+from musterd.chaos.merging import MemoryRecorder, read_files, read_folder
 from musterd.chaos.recording import Recorder, RecordingError, RecordingFullError
 
 KEY = Key("billing", "orders", 3)
@@ -327,3 +327,9 @@ def test_threads_may_share_a_recorder(tmp_path):
         for thread in threads:
             thread.join()
     assert len(read_files([path]).operations) == 800
+
+
+def test_a_recording_in_memory_refuses_what_contradicts_it():
+    """As a file that is read again does."""
+    with pytest.raises(RecordingError, match="7 ends and is not under way"):
+        MemoryRecorder(lambda: 0).end(7, Outcome.OK)
