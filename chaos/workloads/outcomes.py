@@ -5,6 +5,7 @@ any more. Whatever is in doubt is unknown.
 """
 
 import time
+from collections.abc import Callable
 
 import grpc
 
@@ -66,11 +67,11 @@ def name_of(error: BaseException) -> str:
 class Before:
     """The SDK's counters and the time before a call: did it take a single, clear attempt?"""
 
-    def __init__(self, counters: Counters) -> None:
-        """`counters`: of the client that is about to make the call."""
-        self._counters = counters
+    def __init__(self, counters: Counters, clock: Callable[[], float] = time.monotonic) -> None:
+        """`counters`: of the client that is about to make the call. `clock`: in seconds."""
+        self._counters, self._clock = counters, clock
         self._trouble = _trouble(counters)
-        self._at_s = time.monotonic()
+        self._at_s = clock()
 
     def outcome(self, error: MusterError) -> Outcome:
         """What became of the call that raised this.
@@ -80,7 +81,7 @@ class Before:
         """
         if isinstance(error, (RequestTimedOut, UnknownServerError)):
             return Outcome.UNKNOWN
-        quick = time.monotonic() - self._at_s < CALM_S or isinstance(error, CoordinatorNotAvailable)
+        quick = self._clock() - self._at_s < CALM_S or isinstance(error, CoordinatorNotAvailable)
         once = _trouble(self._counters) == self._trouble
         return Outcome.FAIL if once and quick else Outcome.UNKNOWN
 

@@ -22,7 +22,7 @@ _FETCH = Method(FETCH.path, FETCH.parse, _status)
 async def read(
     caller: Caller, groups: Sequence[str], keys: Collection[TopicPartition], timeout_ms: float
 ) -> dict[str, dict[TopicPartition, int | None]]:
-    """The groups' offsets, -1 for none; without those of a later group that was refused.
+    """The groups' offsets, None for none; without those of a later group that was refused.
 
     Raises:
         RequestTimedOut, CoordinatorNotAvailable: nobody could answer in time.
@@ -42,7 +42,10 @@ async def read(
         later = Coordinator(coordinator.node_id, coordinator.endpoint, first.term)
         caller.routes.learn(groups[0], later)
     return {
-        one.group_id: {TopicPartition(p.topic, p.partition): p.offset for p in one.partitions}
+        one.group_id: {
+            TopicPartition(p.topic, p.partition): None if p.offset < 0 else p.offset
+            for p in one.partitions
+        }
         for one in response.groups
         if int(one.status.code) == ErrorCode.NONE
     }

@@ -7,6 +7,7 @@ commits and reads is written down in group_history.py.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 from uuid import UUID
@@ -47,6 +48,7 @@ from musterd.chaos.sim.engine.coordinator_app import GroupsChecker
 from musterd.chaos.sim.engine.loop import ProcessLoop, make_loop
 from musterd.chaos.sim.engine.rpc import ClientNet, SimNodes, endpoint
 from musterd.chaos.sim.engine.world import World
+from musterd.chaos.workloads.outcomes import Before, name_of
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.turns import Turns
@@ -96,14 +98,14 @@ def drawn_by(rng: Random) -> Iterator[None]:
         muster.net.discovery,
         muster.group.heartbeats,
     )
-    seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
-    seams += [
+    replaced: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
+    replaced += [
         (module, "secrets", draws) for module in (muster.group.group, muster.group.heartbeats)
     ]
-    seams.append((musterd.coordinator.api.group_service, "uuid4", draws.uuid4))
-    seams.append((muster.net.sleep_clock, "slept_s", _slept_s))
-    before = [(module, name, getattr(module, name)) for module, name, _ in seams]
-    for module, name, value in seams:
+    replaced.append((musterd.coordinator.api.group_service, "uuid4", draws.uuid4))
+    replaced.append((muster.net.sleep_clock, "slept_s", _slept_s))
+    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    for module, name, value in replaced:
         setattr(module, name, value)
     try:
         yield
@@ -309,7 +311,7 @@ class Worker(RebalanceListener):
             group_instance_id=self._instance,
             listener=self,
         )
-        group.on_partition(self._work)
+        group.on_partition(partial(self._work, client))
         try:
             await group.run(handle_sigterm=False)
         except MusterError as error:
@@ -368,7 +370,7 @@ class Worker(RebalanceListener):
 
     # ---- the work
 
-    async def _work(self, p: muster.Partition) -> None:
+    async def _work(self, client: Client, p: muster.Partition) -> None:
         key, log = Key(self._group_id, *p.key), self._history.log
         shard = self._checker.shard
         value = p.committed or 0
@@ -395,11 +397,13 @@ class Worker(RebalanceListener):
                 token=p.fencing_token,
             )
             outcome, error = Outcome.UNKNOWN, ""
+            before = Before(client.counters, lambda: self._world.now)
             try:
                 result = await self._group.commit({p.key: value})
             except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
                 value -= 1  # refused, or unknown: the same again
-            except (IllegalGeneration, UnknownMemberId, GroupClosed):
+            except (IllegalGeneration, UnknownMemberId, GroupClosed) as refused:
+                outcome, error = before.outcome(refused), name_of(refused)
                 break  # it is about to be told
             else:
                 outcome = Outcome.OK if p.key in result.acknowledged else Outcome.UNKNOWN

@@ -155,6 +155,17 @@ def test_what_is_judged_is_named_by_its_key_and_by_nothing_where_it_has_none() -
         assert told == {names}
 
 
+def test_a_commit_that_was_refused_is_written_down_as_refused() -> None:
+    """As inv-I2 needs it, to tell of a refused one that took effect; under its token, as inv-I6."""
+    world = Simulation(SDK_COOPERATIVE, 1)
+    world.run()
+    assert world.members is not None
+    commits = [one for one in world.members.log.history().commits() if one.numbered]
+    refused = {one.error for one in commits if one.outcome is Outcome.FAIL}
+    assert refused == {"UNKNOWN_MEMBER_ID"}
+    assert all(one.token for one in commits)
+
+
 def test_what_nobody_owns_is_named() -> None:
     """inv-I8: nobody's, and what two processes own."""
     history, keys = _history(), [Key("g", "t", partition) for partition in range(3)]
