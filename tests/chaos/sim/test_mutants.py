@@ -2,22 +2,27 @@
 
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from musterd.chaos import check
+from musterd.chaos.history import History
 from musterd.chaos.mutants import __main__ as mutants_main
 from musterd.chaos.mutants.__main__ import layers
 from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.builds import BUILDS, PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import Caught, by_promise
+from musterd.chaos.sim.checks import group_history
 from musterd.chaos.sim.checks.shard_checks import Violation
 from musterd.chaos.sim.hunt import sim_layer, sought_builds
 from musterd.chaos.sim.hunt.sim_layer import hunt
 from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS, MUTANTS, SOUGHT, Mutant
-from musterd.chaos.sim.scenarios import FIFO3
+from musterd.chaos.sim.scenarios import FIFO3, named
+from musterd.chaos.sim.simulation import Simulation
+from musterd.chaos.verdict import Verdict
 
 QUICK = (
     "majority",
@@ -99,6 +104,28 @@ def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
     kinds = {kind for one in SOUGHT.values() for kind in one.promises}
     assert {kind for kind in kinds if f'"{kind}"' not in source} == set()
     assert not any(kind.startswith("X-") for kind in kinds)
+
+
+def test_every_checker_that_is_to_catch_a_build_looks_at_something_in_its_world(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that never has anything to look at there would catch nothing."""
+    looked_at: dict[str, int] = {}
+
+    def look(history: History) -> list[Verdict]:
+        verdicts = check.check_all(history)
+        looked_at.update((one.invariant, one.looked_at) for one in verdicts)
+        return verdicts
+
+    monkeypatch.setattr(group_history, "check_all", look)
+    worlds: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for one in SOUGHT.values():
+        worlds[one.world, one.seed or 0] |= check.CHECKERS.keys() & set(one.promises)
+    for (world, seed), wanted in worlds.items():
+        if wanted:
+            looked_at.clear()
+            Simulation(named(world), seed).run()
+            assert [one for one in wanted if not looked_at[one]] == [], world
 
 
 def test_it_is_said_which_promise_caught_which_builds() -> None:
