@@ -299,7 +299,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A group with live members from `History.quiet_from_ns` to the end, unless `lasting` is False.
+    """A group with live members from the fact `quiet_from_ns` to the end, unless not `lasting`.
 
     One for every group with members: its timeouts say how late a member may be.
     """

@@ -8,13 +8,6 @@ from musterd.chaos.history import History, Key
 from musterd.chaos.verdict import Verdict
 
 
-def is_linearizable(register: Register) -> bool:
-    """Whether one order explains the register. Raises search.UndecidedError."""
-    if has_one_writer_each(register):
-        return next(conflicts(register), None) is None
-    return first_unexplained(register) is None
-
-
 def check(history: History) -> Verdict:
     """Every answered read and write of a key fits one order that keeps real time.
 

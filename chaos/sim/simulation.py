@@ -1,7 +1,8 @@
 """A whole cluster in one process, on virtual time; one seed is one run.
 
-Shipped: driver, replica, journal, codec, snapshots, admission. Replaced: socket, disk, clock. A run
-has chaos for some virtual seconds, then the world is healed and must come to rest.
+Shipped: everything from the driver up (coordinator, gRPC services, SDK). Replaced: socket, disk,
+clock, gRPC itself. A run has chaos for some virtual seconds, then the world is healed and must come
+to rest.
 """
 
 import heapq

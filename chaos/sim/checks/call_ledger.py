@@ -4,15 +4,15 @@ As long as the process lives, a call that has no answer yet is in one of these p
 
 * in the queue for the next entry, or in an entry under way: its command decides;
 * at the quorum that is asked whether this node still leads;
-* among the orphans of a leader that was deposed;
+* among the deposed calls: those of a leader that was deposed;
 * parked, as a Join or a Sync, for what is open now: its member has joined the round that is open,
   or has synced in the generation whose assignment is awaited. The formation of a generation
   answers whoever is parked for it; the Join whose command stands behind that one in the log may
   open the next round, and is parked for that.
 
 And it does not stay where something is due: two looks in a row, a second apart, do not both find
-it in a queue from which entries could be made, at a quorum that is heard, among the orphans, or in
-a round whose timer should have closed it.
+it in a queue from which entries could be made, at a quorum that is heard, among the deposed calls,
+or in a round whose timer should have closed it.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class Place(Enum):
     QUEUED = "waits for an entry"
     IN_FLIGHT = "is in an entry under way"
     AT_QUORUM = "waits for the quorum"
-    ORPHANED = "waits for the new leader's name"
+    DEPOSED = "waits for the new leader's name"
     PARKED = "is parked for what is open"
     OVER = "is parked for what is over"
     NOWHERE = "is nowhere"
@@ -132,12 +132,12 @@ class CallLedger:
                 return Place.IN_FLIGHT
         if any(question.open for question in waiting.questions):
             return Place.AT_QUORUM
-        if any(orphan is call for orphan in shard._deposed_calls._calls):
-            return Place.ORPHANED
+        if any(deposed is call for deposed in shard._deposed_calls._calls):
+            return Place.DEPOSED
         return Place.NOWHERE if leadership is None else self._parked(call, leadership.waiters)
 
     def _parked(self, call: Call, waiters: Waiters) -> Place:
-        """A seat counts while the longest park runs for it; then whoever sits there is let go."""
+        """A call is parked while its longest park runs; then it is answered."""
         command = call.command
         if isinstance(command, JoinGroup):
             member_id, barrier = joining_id(command), Barrier.JOIN
@@ -145,8 +145,8 @@ class CallLedger:
             member_id, barrier = command.member_id, Barrier.SYNC
         else:
             return Place.NOWHERE
-        seats = waiters._groups.get(command.group_id, {})
-        if seats.get((member_id, barrier)) is not call or id(call) not in waiters._ends_ms:
+        parked = waiters._groups.get(command.group_id, {})
+        if parked.get((member_id, barrier)) is not call or id(call) not in waiters._ends_ms:
             return Place.NOWHERE
         group = self._shard.state.groups.get(command.group_id)
         member = group.members.get(member_id) if group else None
@@ -174,7 +174,7 @@ class CallLedger:
             overdue = shard.time_ms > group.deadline_ms + FIRING_RETRY_MS
             busy = proposer is not None and proposer.busy(group_id)
             return overdue and shard.log.quorum_heard and not busy
-        return place is Place.ORPHANED
+        return place is Place.DEPOSED
 
     def _violated(self, kind: str, waiting: _Waiting, place: Place) -> None:
         command = waiting.call.command

@@ -109,7 +109,7 @@ class Served:
         shard.heartbeat = self._answered  # type: ignore[method-assign,assignment]
 
     def _answered(self, *question: object) -> object:
-        """inv-I15: the standing behind this answer is no older than 0.4 s."""
+        """inv-I15: the quorum behind this answer was heard within the last 0.4 s."""
         status = self._heartbeat(*question)  # type: ignore[arg-type]
         if isinstance(status, Error) and self._life == self._node.incarnation:
             node = self._node

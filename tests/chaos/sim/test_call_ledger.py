@@ -196,7 +196,7 @@ def test_a_queue_that_no_entry_takes_is_noticed(watched: Watched) -> None:
     assert watched.look() == left(Place.QUEUED)
 
 
-def test_an_orphan_is_told_soon_who_leads(
+def test_a_deposed_call_is_told_soon_who_leads(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was parked or under way at a demotion is answered within moments, or it is noticed."""
@@ -213,7 +213,7 @@ def test_an_orphan_is_told_soon_who_leads(
     rig.turn()
     monkeypatch.setattr(DeposedCalls, "turn", lambda *_: None)
     rig.log.follow()
-    assert watched.look() == left(Place.ORPHANED)
+    assert watched.look() == left(Place.DEPOSED)
 
 
 def test_what_a_dead_process_owed_is_owed_no_more(watched: Watched) -> None:

@@ -229,10 +229,10 @@ def test_violations_are_kept_by_what_they_are_about() -> None:
     """One for each group and partition, so that a shorter run can show the same again."""
     checker = ShardChecker(0, 3)
     for group, read in (("a", 1), ("b", 2), ("a", 3)):
-        checker.violated("H-offset-lost", group=group, partition=0, read=read)
+        checker.violated("H-setting-lost", group=group, partition=0, read=read)
     first, second = checker.violations
     assert (first.facts["group"], second.facts["group"]) == ("a", "b")
-    assert named_by(first) == "H-offset-lost of shard 0, group a, partition 0"
+    assert named_by(first) == "H-setting-lost of shard 0, group a, partition 0"
 
 
 def test_a_shorter_run_breaks_the_same_promise_about_the_same(
