@@ -5,7 +5,6 @@ import importlib
 import sys
 
 NAMES = {
-    "loops": "one loop, a thread or a process for the coordinator (docs/adr/0001-one-loop.md)",
     "failover": "kill -9 and SIGSTOP of the node that leads most: time to the next commit",
     "overload": "three times one node's capacity, offered for a minute",
     "rejoin": "a wiped node rejoins behind a shard of 100 MB",

@@ -15,8 +15,8 @@ import time
 
 import grpc.aio
 
+from bench.collector import tune_gc
 from bench.flood import ACKNOWLEDGED, Flood, outcome_of
-from bench.loops_core import tune_gc
 from bench.raw import (
     PARTITIONS,
     TOPIC,

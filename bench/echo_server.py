@@ -4,10 +4,14 @@ import asyncio
 
 import grpc.aio
 
-from bench.loops_core import tune_gc
-from bench.loops_server import OPTIONS
+from bench.collector import tune_gc
 from muster.v1 import group_pb2, group_pb2_grpc
 from musterd.chaos import child
+
+OPTIONS = [
+    ("grpc.server.max_pending_requests", 1_000_000),
+    ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
+]
 
 
 class Echo(group_pb2_grpc.GroupCoordinatorServicer):

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import time
 
-from bench.loops_core import tune_gc
+from bench.collector import tune_gc
 from bench.raw import TOPIC
 from muster.client import Client
 from muster.errors import MusterError

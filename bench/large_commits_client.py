@@ -15,7 +15,7 @@ import time
 
 import grpc.aio
 
-from bench.loops_core import tune_gc
+from bench.collector import tune_gc
 from bench.raw import PARTITIONS, RETRY_S, TOPIC, Pool, RawError, find, name_of
 from muster.v1 import errors_pb2, group_pb2
 from musterd.chaos import child

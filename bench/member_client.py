@@ -12,7 +12,7 @@ import time
 
 import grpc.aio
 
-from bench.loops_core import tune_gc
+from bench.collector import tune_gc
 from bench.raw import Member, Pool, name_of, settle_all
 from muster.v1 import errors_pb2, group_pb2
 from musterd.chaos import child

@@ -8,7 +8,7 @@ times a commit was handed to the SDK and acknowledged, and the term that answere
 import asyncio
 import time
 
-from bench.loops_core import tune_gc
+from bench.collector import tune_gc
 from bench.raw import TOPIC
 from muster.client import Client
 from muster.errors import MusterError
