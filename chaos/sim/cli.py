@@ -16,9 +16,9 @@ from musterd.chaos import build
 from musterd.chaos.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from musterd.chaos.mutants.build import Build
     from musterd.chaos.sim import simulation
     from musterd.chaos.sim.faults.schedule import Schedule
-    from musterd.chaos.sim.hunt.sought_builds import Mutant
     from musterd.chaos.sim.run import Totals
     from musterd.chaos.sim.scenario import Scenario
 
@@ -64,7 +64,7 @@ def sim(
     """
     from musterd.chaos.sim import run  # noqa: PLC0415 - it loads all of muster
     from musterd.chaos.sim.hunt.sim_layer import hunt  # noqa: PLC0415
-    from musterd.chaos.sim.hunt.sought_builds import MUTANTS  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.sought_builds import SOUGHT  # noqa: PLC0415
     from musterd.chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
 
     names = scenario or []
@@ -81,7 +81,7 @@ def sim(
         run.be_quiet()
         if mutants and not names and not interrupts.count:
             with suppress(KeyboardInterrupt):
-                for name in MUTANTS:
+                for name in SOUGHT:
                     caught = hunt(name, _MUTANT_SEEDS)
                     seeds_that_catch[name] = caught.seed
                     if caught.seed is None:
@@ -243,7 +243,7 @@ def document(result: "simulation.Result") -> dict[str, object]:
     }
 
 
-def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float) -> None:
+def _shrink(result: "simulation.Result", broken: "Build | None", seconds: float) -> None:
     from dataclasses import replace  # noqa: PLC0415
 
     from musterd.chaos.sim.hunt.shrink import named_by, shrink_result  # noqa: PLC0415
@@ -288,12 +288,13 @@ def _read_schedule(path: Path) -> "Schedule":
         ) from error
 
 
-def _mutant(name: str) -> "Mutant | None":
-    from musterd.chaos.sim.hunt.sought_builds import MUTANTS  # noqa: PLC0415
+def _mutant(name: str) -> "Build | None":
+    from musterd.chaos.mutants.builds import BUILDS  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.sought_builds import SOUGHT  # noqa: PLC0415
 
-    if name and name not in MUTANTS:
-        raise _unknown("mutant", name, list(MUTANTS))
-    return MUTANTS[name] if name else None
+    if name and name not in SOUGHT:
+        raise _unknown("mutant", name, list(SOUGHT))
+    return BUILDS[name] if name else None
 
 
 def _scenario(name: str) -> "Scenario":

@@ -15,12 +15,6 @@ from musterd.chaos.sim.scenario import BY_SEED, Minima
 from musterd.chaos.sim.scenarios import FIVE_NODES, SCENARIOS, named
 from musterd.chaos.sim.simulation import Result, Simulation
 
-EVERY = {name: scenario.every for name, scenario in SCENARIOS.items()}
-"""Of these only each n-th seed is run; of the others all."""
-
-BEGIN = {scenario.name: 1 for scenario in FIVE_NODES}
-"""Of these it is the seeds from here on, of the others those from 0 on."""
-
 SIZES = (3, 5)
 SIZES_MIN = 0.8
 """Of runs on three nodes and runs on five the fewer are so large a share of the others at least."""
@@ -34,8 +28,6 @@ ALL_SEEDS = 400
 
 SURE = 20
 """What a run does so often on average, any number of them has done at least once."""
-
-MINIMA = {name: scenario.minima for name, scenario in SCENARIOS.items()}
 
 
 @dataclass(slots=True)
@@ -103,13 +95,12 @@ def jobs(seeds: int, scenarios: Sequence[str], first: int = 0) -> list[Job]:
 
     Where scenarios are named, every seed of each.
     """
-    names = scenarios or tuple(SCENARIOS)
-    every, begin = ({}, {}) if scenarios else (EVERY, BEGIN)
     return [
         (name, seed)
-        for name in names
+        for name in scenarios or SCENARIOS
         for seed in range(first, first + seeds)
-        if (seed - begin.get(name, 0)) % every.get(name, 1) == 0
+        # Of the worlds with five nodes it is every n-th seed from 1 on.
+        if scenarios or (seed - (SCENARIOS[name] in FIVE_NODES)) % SCENARIOS[name].every == 0
     ]
 
 
@@ -215,7 +206,7 @@ def judge(totals: Mapping[str, Totals], scenarios: Iterable[str]) -> list[str]:
     asked = list(scenarios)
     for name in asked:
         total = totals.get(name, Totals())
-        problems += [f"{name}: {what}" for what in total.too_little(MINIMA[name])]
+        problems += [f"{name}: {what}" for what in total.too_little(named(name).minima)]
         if total.seeds >= FAULT_SEEDS and named(name).nodes == BY_SEED:
             problems += [f"{name}: {what}" for what in _unequal(total.nodes)]
     if asked == list(SCENARIOS) and sum(total.seeds for total in totals.values()) >= ALL_SEEDS:
@@ -236,7 +227,7 @@ def _unequal(runs: Mapping[int, int]) -> list[str]:
 def _never(totals: Iterable[Totals]) -> list[str]:
     """Kinds of faults that a scenario can draw or has to have, and that never happened."""
     wanted = {kind for scenario in SCENARIOS.values() for kind in scenario.weights}
-    wanted |= {kind for minima in MINIMA.values() for kind in minima.faults}
+    wanted |= {kind for scenario in SCENARIOS.values() for kind in scenario.minima.faults}
     return sorted(
         wanted - {kind for total in totals for kind, times in total.faults.items() if times}
     )

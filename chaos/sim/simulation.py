@@ -96,7 +96,9 @@ class Simulation:
             self.nodes,
             scenario.latency_s,
         )
-        self.faults = Faults(self, salt, scenario.chaos_s, schedule.faults, schedule.triggered)
+        self.faults = Faults(
+            self, self.operator, salt, scenario.chaos_s, schedule.faults, schedule.triggered
+        )
         self.net.counts = self.faults.counts
         if scenario.steady:
             for checker in self.checkers:
@@ -296,21 +298,6 @@ class Simulation:
         if late is not None:
             self.count("late_start")
             self._restart(late.number)
-
-    def wipe(self, number: int) -> bool:
-        return self.operator.wipe(number)
-
-    def replace(self, number: int) -> bool:
-        return self.operator.replace(number)
-
-    def replace_early(self, number: int) -> bool:
-        return self.operator.replace_early(number)
-
-    def forget(self, number: int, age_s: float, kind: str, dies: int | None = None) -> bool:
-        return self.operator.forget(number, age_s, kind, dies)
-
-    def spoil(self, number: int) -> bool:
-        return self.operator.spoil(number)
 
     # -- the end
 

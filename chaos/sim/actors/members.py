@@ -14,6 +14,7 @@ from musterd.chaos.history import SUPERSEDED, Expected, Key, Operated, Outcome
 from musterd.chaos.sim.actors import heartbeat_senders
 from musterd.chaos.sim.actors.leader_kills import Phases
 from musterd.chaos.sim.actors.sdk_members import Bystander, Worker, group_in
+from musterd.chaos.sim.actors.sdk_operator import SdkOperator
 from musterd.chaos.sim.checks import group_history
 from musterd.chaos.sim.checks.answer_ledger import Ledger, stored_offset
 from musterd.chaos.sim.checks.call_ledger import CallLedger
@@ -176,8 +177,6 @@ class Members:
         if self.net is not None:
             Bystander(self).start()
             if self.world.scenario.operated:
-                from musterd.chaos.sim.actors.sdk_operator import SdkOperator  # noqa: PLC0415 - it names this module
-
                 SdkOperator(self).start()
         for number in range(self.world.scenario.members):
             shard = number % self.world.scenario.shards

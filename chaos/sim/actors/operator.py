@@ -115,7 +115,7 @@ class Operator:
                     return False
         return self._world.nodes[number].spoil()
 
-    def forget(self, number: int, age_s: float, kind: str, dies: int | None) -> bool:
+    def forget(self, number: int, age_s: float, kind: str, dies: int | None = None) -> bool:
         """Copy a node's disk now, and put the copy back in `age_s`, after a power cut.
 
         Another node may die with it.

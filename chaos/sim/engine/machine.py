@@ -22,7 +22,6 @@ class History:
         self._on_applied, self._on_reloaded = applied, reloaded
         self.commands: list[int] = []
         self.digest = GENESIS
-        self.roles: list[tuple[Role, int]] = []
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
         command = int.from_bytes(entry[:8], "big")
@@ -42,4 +41,4 @@ class History:
         return lambda _key, _value: True
 
     def role_changed(self, role: Role, term: int) -> None:
-        self.roles.append((role, term))
+        return

@@ -149,26 +149,8 @@ class World(Protocol):
     def may(self, kind: str) -> bool:
         """Whether a fault that the run itself triggers may happen; asked once for each."""
 
-    def replace(self, number: int) -> bool:
-        """Wipe a node and start the operator's procedure; False where that is not allowed now."""
-
-    def replace_early(self, number: int) -> bool:
-        """The same, for who asks the leaders alone whether there is a node to spare."""
-
-    def wipe(self, number: int) -> bool:
-        """Wipe a node and start it as if nothing were; False where that is not allowed now."""
-
     def start_late(self) -> None:
         """Start the node that was never started, if there is one."""
-
-    def spoil(self, number: int) -> bool:
-        """Make a follower's applied state wrong, and notice it; False where that is too much."""
-
-    def forget(self, number: int, age_s: float, kind: str, dies: int | None = None) -> bool:
-        """Copy a node's disk, and put the copy back so much later, when node `dies` dies.
-
-        Counts it as `kind` then; False.
-        """
 
     def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None: ...
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from musterd.chaos.sim.actors.operator import Operator
 from musterd.chaos.sim.engine.network import CLIENTS
 from musterd.chaos.sim.engine.world import World
 from musterd.chaos.sim.faults import full_disks, harmless_faults, hung_disks
@@ -19,12 +20,14 @@ class Faults:
     def __init__(
         self,
         world: World,
+        operator: Operator,
         salt: str,
         until_s: float,
         planned: Sequence[Planned],
         triggered: Sequence[int] | None = None,
     ) -> None:
         self.world, self.salt, self.until_s = world, salt, until_s
+        self._operator = operator
         self.planned = tuple(planned)
         self.struck: list[Struck] = []
         self.triggered: list[str] = []
@@ -278,10 +281,10 @@ class Faults:
 
     def _rebuild(self) -> bool:
         """A scrub found a wrong state: it is taken anew from the leader."""
-        return self.world.spoil(self._node())
+        return self._operator.spoil(self._node())
 
     def _replace(self) -> bool:
-        return self.world.replace(self._node())
+        return self._operator.replace(self._node())
 
     def _wipe(self) -> bool:
         """A disk is lost and `muster init` is run again; often another node goes down just then.
@@ -290,7 +293,7 @@ class Faults:
         """
         nodes = self.world.nodes
         wiped, gone = self.rng.sample(range(len(nodes)), 2)
-        if not nodes[wiped].alive or not self.world.wipe(wiped):
+        if not nodes[wiped].alive or not self._operator.wipe(wiped):
             return False
         if self.rng.random() < 0.7:
             self.world.crash(gone, power_cut=True, down_s=2.5)
@@ -299,11 +302,11 @@ class Faults:
 
     def _lost_tail(self) -> bool:
         """The disk forgets the end of what it had synced. Counted when it happens."""
-        return self.world.forget(self._node(), 0.02 + 0.4 * self.rng.random(), "lost_tail")
+        return self._operator.forget(self._node(), 0.02 + 0.4 * self.rng.random(), "lost_tail")
 
     def _older_copy(self) -> bool:
         """A node is started on an older copy of its directory. Counted when it happens."""
-        return self.world.forget(self._node(), 0.5 + 2.5 * self.rng.random(), "older_copy")
+        return self._operator.forget(self._node(), 0.5 + 2.5 * self.rng.random(), "older_copy")
 
     def _forget_then_crash(self) -> bool:
         """A follower forgets what it acknowledged while another lags, and then the leader dies."""
@@ -314,7 +317,7 @@ class Faults:
         others = self.rng.sample([n for n in nodes if n != leader], len(nodes) - 1)
         for lagging in others[: len(nodes) // 2]:
             self.world.net.block(leader, lagging, 0.3)
-        return self.world.forget(others[-1], 0.25, "forget_then_crash", leader)
+        return self._operator.forget(others[-1], 0.25, "forget_then_crash", leader)
 
     def _replace_then_crash(self) -> bool:
         """A follower that acknowledged is wiped while another lags, and then the leader dies."""
@@ -343,7 +346,7 @@ class Faults:
                 if node.alive and node.leads:
                     node.transfer_leadership(first)
             return False
-        if not self.world.replace(number):
+        if not self._operator.replace(number):
             return False
         self._lost = [*self._lost, number] if len(self._lost) < 2 else []
         return True
@@ -358,7 +361,7 @@ class Faults:
         if leader is None:
             return False
         newcomer, third = self.rng.sample([n for n in nodes if n != leader], 2)
-        if not self.world.replace(newcomer):
+        if not self._operator.replace(newcomer):
             return False
         self._await_announcement(newcomer, self.rng.choice([leader, leader, third]))
         return True
@@ -377,11 +380,11 @@ class Faults:
             self.world.schedule(0.5 + 0.9 * self.rng.random(), self._replace_early, next_lost)
 
     def _replace_early(self, number: int) -> None:
-        if self.world.now < self.until_s and self.world.replace_early(number):
+        if self.world.now < self.until_s and self._operator.replace_early(number):
             self.counts["lost_meanwhile"] += 1
 
     def _lose_both(self, wiped: int, leader: int) -> None:
-        if self.world.now < self.until_s and self.world.replace(wiped):
+        if self.world.now < self.until_s and self._operator.replace(wiped):
             self.world.crash(leader, power_cut=True, down_s=2.5)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from musterd.chaos.mutants.build import Build
 from musterd.chaos.sim.checks.shard_checks import Violation
 from musterd.chaos.sim.faults.schedule import Planned, Schedule
-from musterd.chaos.sim.hunt.sought_builds import Mutant
 from musterd.chaos.sim.scenarios import named
 from musterd.chaos.sim.simulation import Result, Simulation
 
@@ -118,9 +118,9 @@ def shrink(fails: Fails, schedule: Schedule, triggered: int, seconds: float) -> 
     return Shrunk(search.best, search.runs, search.seconds, finished)
 
 
-def run_schedule(schedule: Schedule, mutant: Mutant | None) -> Result:
+def run_schedule(schedule: Schedule, build: Build | None) -> Result:
     """Run a schedule on the shipped build or a broken one. Raises KeyError: no such scenario."""
-    with nullcontext() if mutant is None else mutant.installed():
+    with nullcontext() if build is None else build.installed():
         return Simulation(named(schedule.scenario), schedule.seed, schedule).run()
 
 
@@ -132,7 +132,7 @@ def named_by(violation: Violation) -> str:
     return f"{violation.kind} of {about or 'anything: it names no shard, group or partition'}"
 
 
-def shrink_result(result: Result, mutant: Mutant | None, seconds: float) -> Shrunk:
+def shrink_result(result: Result, build: Build | None, seconds: float) -> Shrunk:
     """Shorten a run that broke something, keeping what it broke first: the kind, and of what.
 
     Raises ValueError where it broke nothing.
@@ -143,7 +143,7 @@ def shrink_result(result: Result, mutant: Mutant | None, seconds: float) -> Shru
     wanted = (first.kind, first.about)
 
     def fails(schedule: Schedule) -> float | None:
-        broken = run_schedule(schedule, mutant).violations
+        broken = run_schedule(schedule, build).violations
         return next((one.at_s for one in broken if (one.kind, one.about) == wanted), None)
 
     return shrink(fails, result.schedule, len(result.triggered), seconds)

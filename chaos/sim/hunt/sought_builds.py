@@ -6,44 +6,17 @@ shipped build passes. A general check (an offset is lost, a commit is not on a m
 stands here only where no check of its own ever sees the build, or where it is the rule's own.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
-
-from musterd.chaos.mutants.build import Build
-from musterd.chaos.mutants.builds import BUILDS
-from musterd.chaos.sim.scenario import Scenario
-from musterd.chaos.sim.scenarios import named
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A build, the world in which it is sought, and the kinds of violations that catch it."""
-
-    build: Build
-    scenario: Scenario
-    promises: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.build.name
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Nodes that start inside run this build."""
-        with self.build.installed():
-            yield
 
 
 class Sought(NamedTuple):
-    """How a build is sought."""
+    """In which world a build is sought, and the kinds of violations that catch it."""
 
     world: str
     """With three nodes alone (`@3`) where an odd seed catches the build with three as well: runs of
     five take longer."""
     promises: tuple[str, ...]
-    """The kinds that count: the violation of any of them catches it."""
+    """The violation of any of them catches it."""
     seed: int | None = None
     """Known to catch it, and tried first."""
 
@@ -132,9 +105,5 @@ SOUGHT = {
 }
 """By build."""
 
-MUTANTS = {
-    name: Mutant(BUILDS[name], named(sought.world), sought.promises)
-    for name, sought in SOUGHT.items()
-}
 KNOWN_SEEDS = {name: one.seed for name, one in SOUGHT.items() if one.seed is not None}
 """By build, the seed that is tried first; 0 for those that are not listed."""

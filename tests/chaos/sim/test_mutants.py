@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import defaultdict
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +20,8 @@ from musterd.chaos.sim.checks import group_history
 from musterd.chaos.sim.checks.shard_checks import Violation
 from musterd.chaos.sim.hunt import sim_layer, sought_builds
 from musterd.chaos.sim.hunt.sim_layer import hunt
-from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS, MUTANTS, SOUGHT, Mutant
-from musterd.chaos.sim.scenarios import FIFO3, named
+from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS, SOUGHT, Sought
+from musterd.chaos.sim.scenarios import named
 from musterd.chaos.sim.simulation import Simulation
 from musterd.chaos.verdict import Verdict
 
@@ -61,8 +62,8 @@ def test_a_build_without_a_safety_measure_is_caught(name: str) -> None:
 
 def test_the_shipped_build_is_no_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hunt for a build that lacks nothing ends without a catch, and says so."""
-    nothing = Mutant(Build("nothing", "Lacks nothing.", ()), FIFO3, ("H-voted-twice",))
-    monkeypatch.setitem(MUTANTS, "nothing", nothing)
+    monkeypatch.setitem(BUILDS, "nothing", Build("nothing", "Lacks nothing.", ()))
+    monkeypatch.setitem(SOUGHT, "nothing", Sought("fifo3", ("H-voted-twice",)))
     caught = hunt("nothing", 3)
     assert caught.seed is None
     assert caught.tried == 3
@@ -72,20 +73,13 @@ def test_the_shipped_build_is_no_mutant(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_else_a_build_breaks_does_not_catch_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another check says nothing of the one that is made for the rule; the hunt names both."""
     broken = [Violation("S-shard-time-went-back", 1.0, {}), Violation("X-KeyError", 2.0, {})]
-    seen: list[Violation] = []
-    run = SimpleNamespace(violations=seen)
-    monkeypatch.setattr(sim_layer, "run_mutant", lambda _mutant, _seed: run)
-    monkeypatch.setattr(
-        sim_layer,
-        "Simulation",
-        lambda *_: SimpleNamespace(run=lambda: SimpleNamespace(violations=[])),
-    )
-    seen += broken
+    runs = cycle((SimpleNamespace(violations=[]), SimpleNamespace(violations=broken)))
+    monkeypatch.setattr(sim_layer, "Simulation", lambda *_: SimpleNamespace(run=lambda: next(runs)))
     caught = hunt("silent_setting", 3)
     assert (caught.seed, caught.tried, caught.promises) == (None, 3, ())
     assert "no seed broke H-setting-lost" in caught.what
     assert "S-shard-time-went-back, X-KeyError" in caught.what
-    seen.append(Violation("H-setting-lost", 3.0, {}))
+    broken.append(Violation("H-setting-lost", 3.0, {}))
     caught = hunt("silent_setting", 3)
     assert (caught.seed, caught.what, caught.promises) == (
         0,
@@ -100,7 +94,7 @@ def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
     folders = (own.parents[1], Path(check.__file__).parent)
     files = [one for folder in folders for one in folder.rglob("*.py") if one.name != own.name]
     source = "".join(one.read_text("utf-8") for one in files)
-    assert all(one.promises for one in SOUGHT.values())
+    assert all(one.promises and named(one.world) for one in SOUGHT.values())
     kinds = {kind for one in SOUGHT.values() for kind in one.promises}
     assert {kind for kind in kinds if f'"{kind}"' not in source} == set()
     assert not any(kind.startswith("X-") for kind in kinds)
@@ -179,7 +173,7 @@ def test_every_build_is_sought_and_says_what_it_lacks() -> None:
     """In one layer at least; each has a line of text and something it replaces."""
     sought = {name: set(layer.rules) for name, layer in layers().items()}
     assert set().union(*sought.values()) == set(BUILDS) == set(PROCESS_BUILDS)
-    assert set(MUTANTS) == sought["sim"] >= set(KNOWN_SEEDS)
+    assert set(SOUGHT) == sought["sim"] >= set(KNOWN_SEEDS)
     assert len(BUILDS) >= 130
     assert all(build.rule and build.patches for build in PROCESS_BUILDS.values())
 

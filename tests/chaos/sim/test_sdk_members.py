@@ -14,7 +14,7 @@ from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.node import SimNode
 from musterd.chaos.sim.engine.wal import Op, cut, encode, recover
 from musterd.chaos.sim.hunt.shrink import named_by
-from musterd.chaos.sim.run import MINIMA, Totals, describe, run_one
+from musterd.chaos.sim.run import Totals, describe, run_one
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import SCENARIOS
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER
@@ -47,7 +47,7 @@ def test_members_that_run_the_sdk_are_kept_every_promise(scenario: Scenario) -> 
         totals.add(result)
         broken += describe(result) if result.violations else ()
     assert not broken, "\n".join(broken)
-    minima = replace(MINIMA[scenario.name], faults=("client_reordering",))
+    minima = replace(scenario.minima, faults=("client_reordering",))
     assert not totals.too_little(minima)
 
 
@@ -58,7 +58,7 @@ def test_a_schedule_that_must_be_run_removes_nobody(scenario: Scenario) -> None:
     assert not result.violations, "\n".join(describe(result))
     totals = Totals()
     totals.add(result)
-    assert not totals.too_little(MINIMA[scenario.name])
+    assert not totals.too_little(scenario.minima)
 
 
 def test_one_seed_is_one_run_whatever_the_hash_seed() -> None:

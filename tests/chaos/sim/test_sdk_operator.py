@@ -11,14 +11,15 @@ from muster import timeouts
 from muster.client import Client
 from muster.errors import InvalidPartitions, MusterError, RequestTimedOut
 from muster.types import Topic
+from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.sim.actors import sdk_members
 from musterd.chaos.sim.checks.answer_ledger import Ledger
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.hunt.shrink import named_by, shrink_result
-from musterd.chaos.sim.hunt.sought_builds import MUTANTS
-from musterd.chaos.sim.run import MINIMA, Totals, describe, judge, run_one
+from musterd.chaos.sim.hunt.sought_builds import SOUGHT
+from musterd.chaos.sim.run import Totals, describe, judge, run_one
 from musterd.chaos.sim.scenario import Scenario
-from musterd.chaos.sim.scenarios import STRANGERS
+from musterd.chaos.sim.scenarios import STRANGERS, named
 from musterd.chaos.sim.sdk_scenarios import SDK_OPERATED
 from musterd.chaos.sim.simulation import Result, Simulation
 from musterd.coordinator.machine.commands import (
@@ -47,7 +48,7 @@ def test_operators_and_strangers_are_kept_every_promise(scenario: Scenario) -> N
         totals.add(result)
         broken += describe(result) if result.violations else ()
     assert not broken, "\n".join(broken)
-    missing = [name for name in MINIMA[scenario.name].per_seed if not totals.counts[name]]
+    missing = [name for name in scenario.minima.per_seed if not totals.counts[name]]
     assert missing == []
 
 
@@ -239,9 +240,9 @@ def test_a_shorter_run_breaks_the_same_promise_about_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A run that fails in another group does not count as the same failure."""
-    mutant = MUTANTS["forward_only"]
+    mutant = BUILDS["forward_only"]
     with mutant.installed():
-        result = Simulation(mutant.scenario, 0).run()
+        result = Simulation(named(SOUGHT["forward_only"].world), 0).run()
     wanted = result.violations[-1]
     result.violations[:] = [wanted]
 

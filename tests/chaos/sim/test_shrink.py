@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import musterd.chaos.sim as simulator
 from muster.cli.errors import CommandError
 from musterd.chaos.cli import register
+from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.sim.faults.schedule import (
     Draws,
     Planned,
@@ -22,8 +23,8 @@ from musterd.chaos.sim.faults.schedule import (
     plan,
 )
 from musterd.chaos.sim.hunt.shrink import run_schedule, shrink, shrink_result
-from musterd.chaos.sim.hunt.sought_builds import MUTANTS
-from musterd.chaos.sim.scenarios import FIFO3, KILLS, UDP3
+from musterd.chaos.sim.hunt.sought_builds import SOUGHT
+from musterd.chaos.sim.scenarios import FIFO3, KILLS, UDP3, named
 from musterd.chaos.sim.sdk_scenarios import SDK_EAGER
 from musterd.chaos.sim.simulation import Simulation
 
@@ -74,9 +75,9 @@ def test_what_does_not_fail_is_not_shrunk() -> None:
 @pytest.mark.parametrize("name", ["majority", "truncation_guard"])
 def test_a_mutants_run_shrinks_and_the_shipped_build_passes_it(name: str) -> None:
     """Fewer faults, the same kind of violation; it is the broken build that violates."""
-    mutant = MUTANTS[name]
+    mutant = BUILDS[name]
     with mutant.installed():
-        result = Simulation(mutant.scenario, 0).run()
+        result = Simulation(named(SOUGHT[name].world), 0).run()
     shrunk = shrink_result(result, mutant, 20.0).schedule
     assert len(shrunk.faults) < len(result.schedule.faults)
     assert result.violations[0].kind in [v.kind for v in run_schedule(shrunk, mutant).violations]

@@ -15,9 +15,7 @@ from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import SimNode
 from musterd.chaos.sim.run import (
     ALL_SEEDS,
-    EVERY,
     FAULT_SEEDS,
-    MINIMA,
     Job,
     Totals,
     describe,
@@ -77,19 +75,19 @@ def _run(scenario: Scenario, seeds: range) -> Totals:
 def test_three_nodes_keep_every_promise_under_faults(scenario: Scenario) -> None:
     """No violation in any seed, and the runs elected, crashed, committed and read enough."""
     totals = _run(scenario, range(SEEDS))
-    assert not totals.too_little(MINIMA[scenario.name])
+    assert not totals.too_little(scenario.minima)
 
 
 def test_one_node_keeps_every_promise_under_faults() -> None:
     """A cluster of one loses nothing that it acknowledged, whenever the power fails."""
     totals = _run(ONE_NODE, range(40))
-    assert not totals.too_little(MINIMA[ONE_NODE.name])
+    assert not totals.too_little(ONE_NODE.minima)
 
 
 def test_disks_that_are_lost_before_and_after_the_first_start_lose_nothing() -> None:
     """One node is started late, others are wiped and come back as if nothing were."""
     totals = _run(FIRST_START, range(10))
-    assert not totals.too_little(MINIMA[FIRST_START.name])
+    assert not totals.too_little(FIRST_START.minima)
 
 
 def test_runs_that_did_too_little_do_not_pass() -> None:
@@ -108,7 +106,7 @@ def test_runs_that_did_too_little_do_not_pass() -> None:
 def test_a_kind_of_fault_that_never_happened_is_named(kind: str) -> None:
     """In a whole run of hundreds; a few seeds need not have had every kind."""
     wanted = {one for scenario in SCENARIOS.values() for one in scenario.weights}
-    wanted |= {one for minima in MINIMA.values() for one in minima.faults}
+    wanted |= {one for scenario in SCENARIOS.values() for one in scenario.minima.faults}
     faults = Counter(dict.fromkeys(wanted - {kind}, 1))
 
     def never(seeds: int) -> list[str]:
@@ -171,7 +169,7 @@ def test_what_was_deleted_stays_deleted_and_nothing_else_is_lost() -> None:
     """
     seeds = 10
     totals = _run(REMOVALS, range(seeds))
-    assert not totals.too_little(MINIMA[REMOVALS.name])
+    assert not totals.too_little(REMOVALS.minima)
 
 
 def test_a_round_goes_on_whenever_its_coordinator_dies() -> None:
@@ -180,7 +178,7 @@ def test_a_round_goes_on_whenever_its_coordinator_dies() -> None:
     The round that was open is the next to close, with the same members; nobody is removed.
     """
     totals = _run(KILLS, range(5))
-    assert not totals.too_little(MINIMA[KILLS.name])
+    assert not totals.too_little(KILLS.minima)
 
 
 def test_a_round_that_does_not_go_on_is_noticed() -> None:
@@ -215,7 +213,7 @@ def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
 def test_garbage_after_a_hello_and_dead_bulk_connections_harm_nobody() -> None:
     """The one ends a connection, which comes back; control goes on beside the other."""
     totals = _run(LANES, range(FAULT_SEEDS))
-    assert not totals.too_little(MINIMA[LANES.name])
+    assert not totals.too_little(LANES.minima)
 
 
 def test_a_peer_that_takes_garbage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +234,7 @@ def test_a_peer_that_takes_garbage_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_flipped_bits_harm_nobody() -> None:
     """Each ends a connection, which comes back; acknowledged entries stay, and commits go on."""
     totals = _run(FLIPPED_BITS, range(FAULT_SEEDS))
-    assert not totals.too_little(MINIMA[FLIPPED_BITS.name])
+    assert not totals.too_little(FLIPPED_BITS.minima)
 
 
 def test_a_checksum_that_nobody_looks_at_lets_replicas_diverge(
@@ -334,7 +332,7 @@ def test_five_nodes_are_simulated_as_often_as_three(seeds: int) -> None:
 
 def test_runs_that_are_nearly_all_of_one_size_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scenario that is run on even seeds alone is named; so are all runs without five nodes."""
-    monkeypatch.setitem(EVERY, KILLS.name, 10)
+    monkeypatch.setitem(SCENARIOS, KILLS.name, replace(KILLS, every=10))
     totals = _sizes(jobs(ALL_SEEDS, ()))
     said = f"{KILLS.name}: runs on some number of nodes are too few: 40 on 3, 0 on 5 nodes"
     assert _said_of_sizes(totals) == [said]
@@ -362,14 +360,14 @@ def test_a_run_can_be_asked_for_with_its_number_of_nodes() -> None:
 def test_nobody_suffers_from_what_nobody_may_suffer_from(scenario: Scenario) -> None:
     """No leader falls over followers that come back or links that break, no session over a jam."""
     totals = _run(scenario, range(10))
-    assert not totals.too_little(MINIMA[scenario.name])
+    assert not totals.too_little(scenario.minima)
 
 
 @pytest.mark.parametrize("scenario", [SLOW_DISKS, DEAF], ids=lambda scenario: scenario.name)
 def test_members_of_slow_and_of_deaf_leaders_are_kept_every_promise(scenario: Scenario) -> None:
     """Deadlines that pass while entries are under way; heartbeats at a leader without a quorum."""
     totals = _run(scenario, range(5))
-    assert not totals.too_little(MINIMA[scenario.name])
+    assert not totals.too_little(scenario.minima)
 
 
 def test_one_seed_is_one_run() -> None:

@@ -12,11 +12,11 @@ from muster.net.calls import JOIN
 from muster.v1 import group_pb2
 from musterd.chaos.check import tokens
 from musterd.chaos.history import Key, Outcome
+from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.rpc import PROXY_HOST, ClientFaults
-from musterd.chaos.sim.hunt.sought_builds import MUTANTS
 from musterd.chaos.sim.run import describe
 from musterd.chaos.sim.sdk_scenarios import SDK_COOPERATIVE
 from musterd.chaos.sim.simulation import Simulation
@@ -364,6 +364,6 @@ def test_a_coordinator_that_takes_commits_of_any_generation_is_caught_there(
     """inv-I6: what the member commits that was overlapped, by its token alone as well."""
     if not other_half:
         monkeypatch.setattr(tokens, "_look", lambda *_: None)
-    with MUTANTS["generation_fence"].build.installed():
+    with BUILDS["generation_fence"].installed():
         result = Proxied().simulation.run()
     assert "I6" in {one.kind for one in result.violations}
