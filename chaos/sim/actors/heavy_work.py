@@ -6,17 +6,17 @@ was encoded. Whatever else is due meanwhile (frames, timers, calls) comes afterw
 loop.
 """
 
+from functools import partial
 from typing import Final
 
 from musterd.chaos.sim.actors.members import TOPIC, Member, Members
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.engine.world import World
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed
-from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.proposer import work_of
-from musterd.coordinator.runtime.shard import Shard
 from musterd.raft.contract import Role
 
 CLIENTS: Final = 24
@@ -30,25 +30,16 @@ BURST_S: Final = (1.0, 3.0)
 """After its answer a client waits so long. All begin together."""
 
 
-class Work:
-    """Holds up the loops of nodes; a watch of what is applied."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._partition_s = world.scenario.partition_s
-
-    def watch(
-        self, node: int, shard: Shard, _index: int, entry: Entry, _: tuple[CommandResult, ...]
-    ) -> None:
-        partitions = sum(map(work_of, entry.commands))
-        times = 2 if shard.log.role is Role.LEADER else 1
-        self._world.nodes[node].work(times * partitions * self._partition_s)
+def _hold_up(world: World, one: Applied) -> None:
+    partitions = sum(map(work_of, one.entry.commands))
+    times = 2 if one.shard.log.role is Role.LEADER else 1
+    world.nodes[one.node].work(times * partitions * world.scenario.partition_s)
 
 
 def start(world: World, members: Members) -> None:
     """The clients of each shard."""
     for shard in range(world.scenario.shards):
-        members.checkers[shard].watches.append(Work(world).watch)
+        members.checkers[shard].watches.append(partial(_hold_up, world))
         for number in range(CLIENTS):
             client = LargeCommits(members, shard, f"large{number}-{shard}", f"l{number}", "")
             world.schedule(3.0, client.commit)

@@ -8,6 +8,7 @@ and no member is ever removed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import World
 from musterd.coordinator.machine.events import (
@@ -18,9 +19,7 @@ from musterd.coordinator.machine.events import (
     OffsetCommitted,
     RebalanceStarted,
 )
-from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Phase
-from musterd.coordinator.runtime.shard import Shard
 
 BEGIN_S = 3.0
 """By then everybody is in a group."""
@@ -58,18 +57,16 @@ class Phases:
         self._killed_s = 0.0
         self.open: list[Open] = []
 
-    def watch(
-        self, node: int, shard: Shard, index: int, _entry: Entry, results: tuple[CommandResult, ...]
-    ) -> None:
-        events = [event for result in results for event in result.events]
+    def watch(self, one: Applied) -> None:
+        events = one.events
         for event in events:
-            self.check(index, event)
-        if events and self._may_kill(node):
-            group = shard.state.groups.get(getattr(events[-1], "group_id", ""))
+            self.check(one.index, event)
+        if events and self._may_kill(one.node):
+            group = one.shard.state.groups.get(getattr(events[-1], "group_id", ""))
             point = None if group is None else _point(group, events)
             if point is not None and self._world.rng.random() < LIKELY.get(point, LIKELY_PREPARING):
                 assert group is not None
-                self._kill(node, index, group, point)
+                self._kill(one.node, one.index, group, point)
 
     def _may_kill(self, node: int) -> bool:
         world = self._world

@@ -70,10 +70,8 @@ class Members:
             for checker in world.checkers
         ]
         for checker in self.checkers:
-            checker.watches.append(Expiries(checker.shard).watch)
-            checker.watches.append(checker.history.watch)
-            checker.watches.append(checker.ledger.watch)
-            checker.watches.append(Rounds(checker.shard).watch)
+            checker.firsts += Expiries(checker.shard).watch, checker.history.watch
+            checker.firsts += checker.ledger.watch, Rounds(checker.shard).watch
             if world.scenario.kills:
                 checker.watches.append(Phases(world, checker.shard).watch)
         self._apps: dict[int, GroupsApp] = {}

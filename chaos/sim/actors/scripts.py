@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from musterd.chaos.sim.actors.members import Members
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.engine.network import CLIENTS
 from musterd.chaos.sim.engine.world import Node, World
 from musterd.coordinator.machine.events import MemberRemoved, RemovalCause
-from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.disconnect_detector import BREAKS_MIN
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
@@ -44,7 +44,6 @@ class Script:
     members: Members
     removed: list[MemberRemoved] = field(default_factory=list)
     _led: tuple[int, int] = (-1, -1)
-    _seen: int = 0
     _sent: int | None = None
 
     def start(self) -> None:
@@ -52,23 +51,13 @@ class Script:
         members = self.members
         if self.world.scenario.script != "suspend-members":
             for checker in members.checkers:
-                checker.watches.append(self._watch)
+                checker.firsts.append(self._watch)
         self.again(BEGIN_S)
 
-    def _watch(
-        self,
-        _node: int,
-        _shard: Shard,
-        index: int,
-        _entry: Entry,
-        results: tuple[CommandResult, ...],
-    ) -> None:
+    def _watch(self, one: Applied) -> None:
         """No member is removed in these worlds: all of them are alive and willing."""
-        if index <= self._seen or not self.world.chaotic:
-            return
-        self._seen = index
-        for event in (event for result in results for event in result.events):
-            if isinstance(event, MemberRemoved):
+        for event in one.events:
+            if isinstance(event, MemberRemoved) and self.world.chaotic:
                 self.removed.append(event)
                 self.world.checkers[0].violated(
                     "H-member-expired",

@@ -4,17 +4,18 @@ What does not grow the state has to pass meanwhile: deletions, and commits over 
 there. And the state exceeds its limit by no more than growth.py allows.
 """
 
+from functools import partial
 from typing import Final
 
 from musterd.chaos.sim.actors.members import TOPIC, Member, Members
+from musterd.chaos.sim.checks.applied import Applied
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import World
 from musterd.coordinator.machine.commands import DeleteGroup, OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, Done, Refused
-from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits
-from musterd.coordinator.runtime.shard import Shard
 
 LIMITS: Final = StateLimits(group=30_000, shard=50_000, node=10**9)
 """A group meets its own limit, two of them together the shard's."""
@@ -29,26 +30,17 @@ REFUSALS: Final = 4
 """After so many a client deletes its group."""
 
 
-class Weight:
-    """A watch: no replica's state weighs more than it may."""
-
-    def __init__(self, members: Members, shard: int) -> None:
-        self._checker = members.checkers[shard].shard
-
-    def watch(
-        self, node: int, shard: Shard, index: int, _: Entry, _results: tuple[CommandResult, ...]
-    ) -> None:
-        most = int(LIMITS.shard * GOES_ON_SHARE) + SLACK_BYTES
-        if shard.state.bytes > most:
-            self._checker.violated(
-                "A-state-above-limit", node=node, index=index, bytes=shard.state.bytes
-            )
+def _weigh(checker: ShardChecker, one: Applied) -> None:
+    held = one.shard.state.bytes
+    if held > int(LIMITS.shard * GOES_ON_SHARE) + SLACK_BYTES:
+        checker.violated("A-state-above-limit", node=one.node, index=one.index, bytes=held)
 
 
 def start(world: World, members: Members) -> None:
     """The clients of each shard."""
     for shard in range(world.scenario.shards):
-        members.checkers[shard].watches.append(Weight(members, shard).watch)
+        checker = members.checkers[shard]
+        checker.watches.append(partial(_weigh, checker.shard))
         for number in range(FILLERS):
             filler = Filler(members, shard, f"filler{number}-{shard}", f"f{number}", "")
             world.schedule(1.0 + 0.2 * number, filler.fill)

@@ -9,6 +9,7 @@ but for kicks: only the log shows that a member is back under the id that it had
 
 from dataclasses import dataclass, field
 
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.coordinator.machine.commands import (
     AddPartitions,
@@ -29,8 +30,7 @@ from musterd.coordinator.machine.events import (
     PendingAdded,
 )
 from musterd.coordinator.machine.replies import Committed, Configured, Done, Left
-from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
-from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.machine.shard_state import CommandResult, ShardState
 
 Place = tuple[str, str, int]
 """Group, topic, partition."""
@@ -38,7 +38,7 @@ Place = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Ledger:
-    """Of one shard, over all groups; told of every entry, the first node's word counts."""
+    """Of one shard, over all groups."""
 
     shard: ShardChecker
     seen: int = 0
@@ -50,17 +50,13 @@ class Ledger:
     """Group and member id -> index at which an operator removed it."""
     _members: set[tuple[str, str]] = field(default_factory=set)
 
-    def watch(
-        self, node: int, shard: Shard, index: int, _entry: Entry, results: tuple[CommandResult, ...]
-    ) -> None:
-        if index <= self.seen:
-            return
-        self.seen = index
+    def watch(self, one: Applied) -> None:
+        self.seen = one.index
         places: set[Place] = set()
         groups: set[str] = set()
-        for result in results:
-            self._note(index, result, places, groups)
-        self._compare(node, shard.state, places, groups)
+        for result in one.results:
+            self._note(one.index, result, places, groups)
+        self._compare(one.node, one.shard.state, places, groups)
 
     # -- what the replies say
 

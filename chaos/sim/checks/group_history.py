@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from musterd.chaos.check import check_all
 from musterd.chaos.history import Generation, Key, Outcome, Ownership, Removal, StaleJoin
 from musterd.chaos.merging import MemoryRecorder
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker, Violation
 from musterd.chaos.sim.checks.stale_joins import StaleJoins
 from musterd.coordinator.machine.events import (
@@ -22,8 +23,6 @@ from musterd.coordinator.machine.events import (
     MemberReplaced,
     OffsetRemoved,
 )
-from musterd.coordinator.machine.shard_state import CommandResult, Entry
-from musterd.coordinator.runtime.shard import Shard
 
 NS = 1e9
 
@@ -74,7 +73,6 @@ class GroupHistory:
     """By process."""
     _removed: dict[tuple[str, str], int] = field(default_factory=dict)
     _instances: dict[tuple[str, str], str] = field(default_factory=dict)
-    _seen: int = 0
 
     # ---- what clients say
 
@@ -135,19 +133,8 @@ class GroupHistory:
 
     # ---- what the group says
 
-    def watch(
-        self,
-        _node: int,
-        _shard: Shard,
-        index: int,
-        _entry: Entry,
-        results: tuple[CommandResult, ...],
-    ) -> None:
-        """A node has applied an entry; the first one that does counts."""
-        if index <= self._seen:
-            return
-        self._seen = index
-        for result in results:
+    def watch(self, one: Applied) -> None:
+        for result in one.results:
             self.stale.applied(result)
             for event in result.events:
                 match event:

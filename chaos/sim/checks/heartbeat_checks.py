@@ -10,6 +10,7 @@
 
 from dataclasses import dataclass, field
 
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import Node
 from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
@@ -25,7 +26,6 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.machine.invariants import check as check_group
-from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.shard import Shard
 
 TOLERANCE_S = 0.003
@@ -36,34 +36,24 @@ BY_ROUND = (RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED)
 
 @dataclass(slots=True)
 class Rounds:
-    """Of one shard, over all its replicas: the first to apply an entry shows what it did."""
+    """Of one shard."""
 
     checker: ShardChecker
-    _seen: int = 0
     _time_ms: int = 0
     _deadlines_ms: dict[str, int] = field(default_factory=dict)
     _joined: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Group, client, nonce -> the member that it made."""
 
-    def watch(
-        self,
-        _node: int,
-        shard: Shard,
-        index: int,
-        entry: Entry,
-        results: tuple[CommandResult, ...],
-    ) -> None:
-        if index <= self._seen:
-            return
-        self._seen = index
+    def watch(self, one: Applied) -> None:
+        entry = one.entry
         if entry.time_ms < self._time_ms:
             self.checker.violated("S-shard-time-went-back", was=self._time_ms, now=entry.time_ms)
         self._time_ms = max(entry.time_ms, self._time_ms)
-        for result in results:
+        for result in one.results:
             for event in result.events:
                 self._check(event, result.command, entry.time_ms)
-        for group_id in {getattr(result.command, "group_id", "") for result in results}:
-            group = shard.state.groups.get(group_id)
+        for group_id in {getattr(result.command, "group_id", "") for result in one.results}:
+            group = one.shard.state.groups.get(group_id)
             if group is not None:
                 try:
                     check_group(group)

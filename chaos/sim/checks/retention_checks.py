@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.coordinator.machine.events import (
     BlobCommitted,
@@ -13,9 +14,7 @@ from musterd.coordinator.machine.events import (
     PendingAdded,
     RebalanceStarted,
 )
-from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.retention import Retention
-from musterd.coordinator.runtime.shard import Shard
 
 RETENTION = Retention(offsets_ms=600, interval_ms=250)
 """So short that a group without members loses what it stored within the run."""
@@ -29,30 +28,19 @@ class Expiries:
     _stored_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     _emptied_ms: dict[str, int] = field(default_factory=dict)
     """Since when the groups without members have none."""
-    _seen: int = 0
 
-    def watch(
-        self,
-        _node: int,
-        _shard: Shard,
-        index: int,
-        entry: Entry,
-        results: tuple[CommandResult, ...],
-    ) -> None:
-        """The first replica to apply an entry shows what expired, and whether it was due."""
-        if index <= self._seen:
-            return
-        self._seen = index
-        for event in (event for result in results for event in result.events):
+    def watch(self, one: Applied) -> None:
+        """What expired, and whether it was due."""
+        for event in one.events:
             match event:
                 case OffsetCommitted():
                     self._stored_ms[event.group_id, event.partition] = event.wall_ms
                 case GroupEmptied():
-                    self._emptied_ms[event.group_id] = entry.wall_ms
+                    self._emptied_ms[event.group_id] = one.entry.wall_ms
                 case RebalanceStarted():
                     self._emptied_ms.pop(event.group_id, None)
                 case OffsetRemoved(ending=Ending.EXPIRED):
-                    self._expired(event.group_id, event.partition, entry.wall_ms)
+                    self._expired(event.group_id, event.partition, one.entry.wall_ms)
                 case GroupDeleted(ending=Ending.DELETED):
                     self.shard.counts.deleted += 1
                 case PendingAdded():

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from musterd.chaos.sim.checks.answer_ledger import Ledger
+from musterd.chaos.sim.checks.applied import Applied, Watch
 from musterd.chaos.sim.checks.group_history import GroupHistory
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.rpc import endpoint
@@ -19,9 +20,6 @@ from musterd.raft.contract import Examination, NodeId, Role, ShardId, StateBatch
 from musterd.raft.driver import Driver
 from musterd.raft.state import ShardView
 
-Watch = Callable[[int, Shard, int, Entry, tuple[CommandResult, ...]], None]
-"""node, its shard, index, entry, results: told of every entry that a node applies."""
-
 DIGEST_BYTES = 16
 EPOCH_MS = 1_700_000_000_000
 
@@ -33,7 +31,20 @@ class GroupsChecker:
     shard: ShardChecker
     history: GroupHistory
     ledger: Ledger
+    firsts: list[Watch] = field(default_factory=list)
+    """Each is told of every entry by the first node that applies it."""
     watches: list[Watch] = field(default_factory=list)
+    """Each is told of every entry by every node."""
+    _seen: int = 0
+
+    def applied(self, one: Applied) -> None:
+        """A node has applied an entry."""
+        if one.index > self._seen:
+            self._seen = one.index
+            for watch in self.firsts:
+                watch(one)
+        for watch in self.watches:
+            watch(one)
 
 
 class WatchedShard:
@@ -82,10 +93,10 @@ class WatchedShard:
     def _observe(
         self, _shard: ShardId, index: int, entry: Entry, results: tuple[CommandResult, ...]
     ) -> None:
-        events = tuple(event for result in results for event in result.events)
-        self._checker.shard.happened(self._who[0], index, events)
-        for watch in self._checker.watches:
-            watch(self._who[0], self.inner, index, entry, results)
+        one = Applied(self._who[0], self.inner, index, entry, results)
+        events = one.events
+        self._checker.shard.happened(one.node, index, tuple(events))
+        self._checker.applied(one)
         for event in events:
             self._checker.shard.counts.replaced += isinstance(event, MemberReplaced)
 

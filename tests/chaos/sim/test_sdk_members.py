@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from musterd.chaos.history import Key, Outcome
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.node import SimNode
@@ -94,7 +95,7 @@ def _history(*events: Event) -> GroupHistory:
 
 def _apply(history: GroupHistory, index: int, *events: Event) -> None:
     result = CommandResult(None, events, None, ())  # type: ignore[arg-type]
-    history.watch(0, None, index, None, (result,))  # type: ignore[arg-type]
+    history.watch(Applied(0, None, index, None, (result,)))  # type: ignore[arg-type]
 
 
 def _joined(member: str, instance: str = "") -> MemberJoined:

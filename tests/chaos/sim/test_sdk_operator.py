@@ -14,6 +14,7 @@ from muster.types import Topic
 from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.sim.actors import sdk_members
 from musterd.chaos.sim.checks.answer_ledger import Ledger
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.hunt.shrink import named_by, shrink_result
 from musterd.chaos.sim.hunt.sought_builds import SOUGHT
@@ -86,7 +87,7 @@ def _apply(ledger: Ledger, command: Command, reply: Reply, *events: Event) -> li
     """An entry whose replies leave nothing in the state; what the ledger says of it."""
     result = CommandResult(command, events, reply, ())
     shard, index = _Shard(), ledger.seen + 1
-    ledger.watch(0, shard, index, None, (result,))  # type: ignore[arg-type]
+    ledger.watch(Applied(0, shard, index, None, (result,)))  # type: ignore[arg-type]
     return [one.kind for one in ledger.shard.violations]
 
 

@@ -13,6 +13,7 @@ from muster.v1 import group_pb2
 from musterd.chaos.check import tokens
 from musterd.chaos.history import Key, Outcome
 from musterd.chaos.mutants.builds import BUILDS
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
@@ -73,7 +74,7 @@ class World:
         """A node applies an entry."""
         self._index += 1
         result = CommandResult(command, tuple(events), None, ())  # type: ignore[arg-type]
-        self.owners.watch(0, None, self._index, None, (result,))  # type: ignore[arg-type]
+        self.owners.watch(Applied(0, None, self._index, None, (result,)))  # type: ignore[arg-type]
 
     def first_round(self, *members: str) -> dict[str, bytes]:
         """Generation 1, of a, b and others, who know of it; what each of them sent for it."""
