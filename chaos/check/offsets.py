@@ -1,8 +1,8 @@
 """inv-I2: the offsets of each (group, topic, partition) are linearizable, as one register each."""
 
+from musterd.chaos.check import search
 from musterd.chaos.check.findings import Findings, named
 from musterd.chaos.check.register import FOREVER, Access, Register, registers
-from musterd.chaos.check.search import STATES_MAX, UndecidedError, first_unexplained
 from musterd.chaos.check.zones import Conflict, conflicts, has_one_writer_each
 from musterd.chaos.history import History, Key
 from musterd.chaos.verdict import Verdict
@@ -26,11 +26,7 @@ def check(history: History) -> Verdict:
                 _report(found, key, register, conflict)
             continue
         searched += 1
-        try:
-            access = first_unexplained(register)
-        except UndecidedError:
-            found.broken(named(key), f"undecided after {STATES_MAX} states: nothing is known of it")
-            continue
+        access = search.check(register, found, named(key))
         if access is not None:
             found.broken(
                 named(key),

@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
+from musterd.chaos.check import search
 from musterd.chaos.check.findings import Findings
 from musterd.chaos.check.register import registers
-from musterd.chaos.check.search import STATES_MAX, UndecidedError, first_unexplained
 from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS
 from musterd.chaos.history import History, Key, Operated, Operation, Outcome
 from musterd.chaos.verdict import Verdict
@@ -36,11 +36,7 @@ def _settings(found: Findings, history: History) -> None:
             continue
         found.looked_at += len(register.reads)
         where = f"{key.group}: {key.topic}"
-        try:
-            access = first_unexplained(register)
-        except UndecidedError:
-            found.broken(where, f"undecided after {STATES_MAX} states: nothing is known of it")
-            continue
+        access = search.check(register, found, where)
         if access is not None and access.operation is not None:
             found.broken(
                 where,

@@ -8,6 +8,7 @@ grows with the number of writes that are open at one time, and is bounded.
 
 from dataclasses import dataclass
 
+from musterd.chaos.check.findings import Findings
 from musterd.chaos.check.register import FOREVER, NONE, Access, Register
 
 STATES_MAX = 20_000
@@ -24,6 +25,15 @@ class _State:
     """Open accesses that have taken effect."""
     spent: frozenset[int]
     """Writes that may be or not, and that were needed. Fewer are better."""
+
+
+def check(register: Register, found: Findings, about: str) -> Access | None:
+    """As `first_unexplained`; that nothing is known of it is reported as a violation."""
+    try:
+        return first_unexplained(register)
+    except UndecidedError:
+        found.broken(about, f"undecided after {STATES_MAX} states: nothing is known of it")
+        return None
 
 
 def first_unexplained(register: Register) -> Access | None:

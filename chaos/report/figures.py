@@ -232,7 +232,7 @@ def _total(values: Iterable[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(found) else None
 
 
-_RANK = {"p50": "median", "p95": "p95", "p99": "p99", "max": "longest"}
+RANKS = {"p50": "median", "p95": "p95", "p99": "p99", "max": "longest"}
 
 
 def _figures(inputs: Inputs) -> Iterable[Figure]:
@@ -283,7 +283,7 @@ def _survived(runs: list[RunResult]) -> Iterable[Figure]:
     ):
         spread = Spread.of(_known(among, of))
         for rank in ("p50", "p95", "max"):
-            yield Figure(f"{key}_ms_{rank}", f"{label}, {_RANK[rank]}", getattr(spread, rank), "ms")
+            yield Figure(f"{key}_ms_{rank}", f"{label}, {RANKS[rank]}", getattr(spread, rank), "ms")
     looked = [fault for fault in kills if fault.owned_ms is not None or fault.unowned]
     unowned = _total(fault.unowned > 0 for fault in looked)
     label = "kills after which some had no owner until the next fault"
@@ -308,7 +308,7 @@ def _rebalancing(runs: list[RunResult]) -> Iterable[Figure]:
     ):
         for rank in ("p50", "p99"):
             worst = _most(runs, f"rebalancing.{key}.{rank}")
-            yield Figure(f"{key}_{rank}", f"{label}, {_RANK[rank]}", worst, "ms")
+            yield Figure(f"{key}_{rank}", f"{label}, {RANKS[rank]}", worst, "ms")
     looked = [run.rebalancing for run in runs if run.rebalancing.rebalances]
     rounds, moved = _total(one.rebalances for one in looked), _total(one.moved for one in looked)
     yield Figure("rebalances", "rebalances", rounds)
@@ -321,7 +321,7 @@ def _load(runs: list[RunResult]) -> Iterable[Figure]:
     rate = min((run.commits_per_s for run in runs), default=None)
     yield Figure("commits_per_s", "commits acknowledged, through all faults", rate, "1/s")
     for rank in ("p50", "p99"):
-        label = f"latency of a commit, {_RANK[rank]}"
+        label = f"latency of a commit, {RANKS[rank]}"
         yield Figure(f"commit_ms_{rank}", label, _most(runs, f"commit_ms.{rank}"), "ms")
     for what in ("members", "groups", "partitions"):
         most = max((run.largest[what] for run in runs if what in run.largest), default=None)

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from muster.cli.output import line
 from musterd.chaos.report import pictures
 from musterd.chaos.report.bugs import LAYERS, by_finder
-from musterd.chaos.report.figures import Figure, Report
+from musterd.chaos.report.figures import RANKS, Figure, Report
 from musterd.chaos.report.svg import short_ms
 from musterd.chaos.run.result import Spread
 
@@ -81,7 +81,6 @@ def write(report: Report, page: Path) -> Path:
     return beside
 
 
-_RANKS = {"p50": "median", "p95": "p95", "p99": "p99", "max": "longest"}
 _GROUPS = (
     ("What was done", (
         "runs", "real_hours", "seeds", "simulated_hours", "operations_ok", "operations_fail",
@@ -112,12 +111,12 @@ def _groups(report: Report) -> list[tuple[str, list[Row]]]:
 
 
 def _card_row(report: Report, key: str) -> Row:
-    found = [one for one in report.figures if one.key in (key, *(f"{key}_{r}" for r in _RANKS))]
+    found = [one for one in report.figures if one.key in (key, *(f"{key}_{r}" for r in RANKS))]
     known = any(one.value is not None for one in found)
     if len(found) == 1:
         return found[0].label, figure(found[0]), known
     label = found[0].label.rpartition(",")[0]
-    ranks = " / ".join(_RANKS[one.key.rpartition("_")[2]] for one in found)
+    ranks = " / ".join(RANKS[one.key.rpartition("_")[2]] for one in found)
     return f"{label}: {ranks}", " / ".join(figure(one) for one in found) if known else NONE, known
 
 

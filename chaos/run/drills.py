@@ -4,8 +4,9 @@ Each has the probe and a fast pulse, whose single attempts at every node are all
 what else is at work stands with the drill.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
@@ -19,15 +20,22 @@ WATCHES_EVERY_S = 0.2
 
 def _base_plan(setting: Setting, *workloads: str) -> Plan:
     made = plan(workloads, setting)
-    _pace(made, "pulse", PULSE_EVERY_S)
+    _change(made, lambda job: job.kind == "pulse", {"every_s": PULSE_EVERY_S})
     return made
 
 
-def _pace(made: Plan, kind: str, every_s: float) -> None:
+def _change(
+    made: Plan, meant: Callable[[Job], bool], settings: Mapping[str, Any], **fields: Any
+) -> None:
+    """Give the jobs that are meant other settings, and other fields."""
     made.jobs = [
-        replace(job, settings={**job.settings, "every_s": every_s}) if job.kind == kind else job
+        replace(job, settings={**job.settings, **settings}, **fields) if meant(job) else job
         for job in made.jobs
     ]
+
+
+def _is_w3(job: Job) -> bool:
+    return job.name.startswith("W3-")
 
 
 REREAD_KEYS = 64
@@ -51,7 +59,7 @@ OPERATES_EVERY_S = 0.03
 def _operating(setting: Setting) -> Plan:
     """Also an operator in a hurry: W8 at ten times its pace, so that seconds are enough."""
     made = _base_plan(setting, "W8")
-    _pace(made, "admin", OPERATES_EVERY_S)
+    _change(made, lambda job: job.kind == "admin", {"every_s": OPERATES_EVERY_S})
     return made
 
 
@@ -61,12 +69,7 @@ TURNS_S = (1.0, 2.0)
 def _taking_turns(setting: Setting) -> Plan:
     """Also W4, whose static member changes its process every second or two."""
     made = _base_plan(setting, "W4")
-    made.jobs = [
-        replace(job, settings={**job.settings, "back_s": TURNS_S})
-        if "back_s" in job.settings
-        else job
-        for job in made.jobs
-    ]
+    _change(made, lambda job: "back_s" in job.settings, {"back_s": TURNS_S})
     return made
 
 
@@ -81,19 +84,10 @@ def _coming_and_going(setting: Setting) -> Plan:
     the watcher to see it, and nobody comes or goes meanwhile.
     """
     made = _base_plan(setting, "W1", "W3", "W11")
-    _pace(made, "watcher", WATCHES_EVERY_S)
-    slow = {"slow_share": 1.0, "slow_s": SLOW_S}
-    coming = {**slow, "stay_s": STAYS_S, "away_s": AWAY_S}
-    made.jobs = [
-        replace(
-            job,
-            settings={**job.settings, **(coming if job.name == "W3-killed-1" else slow)},
-            disturbed=None,
-        )
-        if job.name.startswith("W3-")
-        else job
-        for job in made.jobs
-    ]
+    _change(made, lambda job: job.kind == "watcher", {"every_s": WATCHES_EVERY_S})
+    _change(made, _is_w3, {"slow_share": 1.0, "slow_s": SLOW_S}, disturbed=None)
+    coming = {"stay_s": STAYS_S, "away_s": AWAY_S}
+    _change(made, lambda job: job.name == "W3-killed-1", coming)
     return made
 
 
@@ -104,16 +98,8 @@ def _killed(setting: Setting) -> Plan:
     """Also W3 with short timeouts, two of whose processes are killed every few seconds."""
     made = _base_plan(setting, "W3")
     often = Disturbance("kill", (1.5, 3.0), (0.2, 0.5))
-    made.jobs = [
-        replace(
-            job,
-            settings={**job.settings, "session_ms": SHORT_MS, "rebalance_ms": SHORT_MS},
-            disturbed=often if job.disturbed else None,
-        )
-        if job.name.startswith("W3-")
-        else job
-        for job in made.jobs
-    ]
+    _change(made, _is_w3, {"session_ms": SHORT_MS, "rebalance_ms": SHORT_MS})
+    _change(made, lambda job: _is_w3(job) and job.disturbed is not None, {}, disturbed=often)
     made.expected = [
         replace(one, session_timeout_ms=SHORT_MS, rebalance_timeout_ms=SHORT_MS)
         for one in made.expected

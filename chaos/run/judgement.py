@@ -17,8 +17,6 @@ from musterd.chaos.run.observable_invariants import not_observable
 from musterd.chaos.run.ownership import gaps_of, judge_owned, rebalancing
 from musterd.chaos.run.probes import (
     MS_NS,
-    Leaders,
-    Probe,
     calm_of,
     judge_fault,
     leaders_of,
@@ -100,8 +98,15 @@ def judge(
     verdicts = [_judgement(one, plan, kinds, played.began_ns, own=request.own) for one in found]
     first = next(one for one in found if one.invariant == "I1")
     end_ns = _let_go_ns(history, played)
-    _measure_probes(played, end_ns, probes, shards, leaders_of(lines))
-    _measure_owned(played, end_ns, history, plan)
+    leaders = leaders_of(lines)
+    for fault, until_ns in _spans(played, end_ns):
+        judge_fault(fault, until_ns, probes, shards, leaders)
+    # Of the groups whose members nothing but the fault disturbs: W1's.
+    alone = {group for group, (topic, _) in plan.keys.items() if topic.endswith("-w1")}
+    if held := [one for one in history.ownerships if one.key.group in alone]:
+        gaps = gaps_of(held, end_ns)
+        for fault, until_ns in _spans(played, end_ns):
+            judge_owned(fault, until_ns, gaps)
     commits = [one for one in history.operations if one.kind == "commit"]
     done = [one for one in commits if one.outcome is Outcome.OK and one.ended_ns is not None]
     seconds = max(1e-9, (played.ended_ns - played.began_ns) / 1e9)
@@ -240,27 +245,6 @@ def _spans(played: Played, end_ns: int) -> Iterator[tuple[FaultRun, int]]:
         following = played.faults[number] if number < len(played.faults) else None
         if fault.injected:
             yield fault, following.began_ns if following else (fault.settled_ns or end_ns)
-
-
-def _measure_probes(
-    played: Played,
-    end_ns: int,
-    probes: Mapping[str, Probe],
-    shards: Mapping[str, int],
-    leaders: Leaders,
-) -> None:
-    """`shards`: each probe group's."""
-    for fault, until_ns in _spans(played, end_ns):
-        judge_fault(fault, until_ns, probes, shards, leaders)
-
-
-def _measure_owned(played: Played, end_ns: int, history: History, plan: Plan) -> None:
-    """Of the groups whose members nothing but the fault disturbs: W1's."""
-    calm = {group for group, (topic, _) in plan.keys.items() if topic.endswith("-w1")}
-    held = [one for one in history.ownerships if one.key.group in calm]
-    gaps = gaps_of(held, end_ns)
-    for fault, until_ns in _spans(played, end_ns) if held else ():
-        judge_owned(fault, until_ns, gaps)
 
 
 def classes(faults: Sequence[FaultRun]) -> list[FaultClass]:

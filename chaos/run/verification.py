@@ -5,9 +5,9 @@ A command that exits with 0 and does nothing would be a fault that every cluster
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from muster.v1 import admin_pb2
+from musterd.chaos.world.views import Views
 
 VERIFY_S = 10.0
 """How long after the command's end it may take until something is seen of it."""
@@ -15,9 +15,6 @@ EVERY_S = 0.1
 SILENT_LOOKS = 2
 """So many in a row: one call of a busy node may be late."""
 _KNOWN = re.compile(r"(kill|pause|isolate)_\w+|stop_leader")
-
-Views = Mapping[int, admin_pb2.DescribeClusterResponse]
-"""What each node that answers says of the cluster, by node id."""
 
 
 def is_known(kind: str) -> bool:

@@ -250,7 +250,6 @@ class Worker(RebalanceListener):
         self._rng = world.rng
         self._reads: dict[Key, int] = {}
         self._group: Any = None
-        self._cooperative = world.scenario.assignor == "cooperative-sticky"
         self.shard_number, self.group_id = shard, group
         self._born_s = world.now
 

@@ -19,8 +19,6 @@ Damage = Callable[[bytes], bytes]
 CLIENTS = -1
 """All clients, as the end of a link that is blocked."""
 
-NETWORKS = ("fifo", "late", "udp")
-
 
 class Endpoint(Protocol):
     """A node as the network sees it."""
