@@ -1,14 +1,18 @@
 """inv-I1 and inv-I13: no acknowledged commit is lost, and none reads as -1 or 0 afterwards."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
+from muster.errors import ErrorCode
 from musterd.chaos.check.findings import Findings, named, some
-from musterd.chaos.check.logged import look_up
-from musterd.chaos.check.overtaken import superseded
-from musterd.chaos.check.register import NONE, Access, Register, registers
-from musterd.chaos.history import History, Key, Outcome
+from musterd.chaos.check.register import BEFORE_ALL, FOREVER, NONE, Access, Register, registers
+from musterd.chaos.history import SUPERSEDED, History, Key, Operation, Outcome
 from musterd.chaos.verdict import Verdict
+from musterd.coordinator.runtime.routing import shard_of
+
+NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED.name
+"""What an atomic commit ends with of which one partition was superseded, and nothing refused."""
 
 
 def check_lost(history: History) -> Verdict:
@@ -59,15 +63,14 @@ def check_lost(history: History) -> Verdict:
 def _find_gone(found: Findings, history: History, gone: set[int]) -> int:
     """How many were looked up; `gone` takes those that are not there."""
     looked_up = 0
-    for one in look_up(history):
+    for one, shard, there in look_up(history):
         looked_up += 1
-        if not one.there:
-            gone.add(id(one.commit))
+        if not there:
+            gone.add(id(one))
             found.broken(
-                named(one.commit.key),
-                f"acknowledged {found.operation(one.commit)} is not in "
-                f"the log of shard {one.shard}",
-                one.commit.began_ns,
+                named(one.key),
+                f"acknowledged {found.operation(one)} is not in the log of shard {shard}",
+                one.began_ns,
             )
     of = sum(one.outcome is Outcome.OK for one in history.commits())
     none = "" if history.logs or history.logged else ", which are not in this history"
@@ -77,16 +80,80 @@ def _find_gone(found: Findings, history: History, gone: set[int]) -> int:
 
 def _superseded(found: Findings, history: History) -> None:
     answers = list(superseded(history))
-    for one in answers:
-        if not one.overtaken:
+    for one, overtaken in answers:
+        if not overtaken:
             found.broken(
-                named(one.commit.key),
+                named(one.key),
                 f"superseded by nothing: no newer commit of its member "
-                f"was sent before the answer to {found.operation(one.commit)}",
-                one.commit.began_ns,
+                f"was sent before the answer to {found.operation(one)}",
+                one.began_ns,
             )
     if answers:
         found.note(f"{len(answers)} commits were answered as superseded")
+
+
+def look_up(history: History) -> Iterator[tuple[Operation, int, bool]]:
+    """Each acknowledged commit that has to be in its shard's log, the shard, and whether it is.
+
+    All of them where nothing of the log is missing. Else its beginning is gone, and nothing that a
+    client sees says how far back it goes: what is sent after a commit that the log has was
+    acknowledged comes behind that one, and has to be there; an earlier one may be there or not.
+    Without exported logs: nothing.
+    """
+    logs: dict[Key, set[int]] = {}
+    for line in history.logged:
+        logs.setdefault(line.key, set()).update(line.values)
+    shard_in = _routing(history)
+    mine = [
+        (one, shard, one.value in logs.get(one.key, ()))
+        for one in history.commits()
+        if one.outcome is Outcome.OK and (shard := shard_in(one.key.group)) is not None
+    ]
+    since = {log.shard: BEFORE_ALL for log in history.logs if log.first == 1}
+    for one, shard, there in mine:
+        if there and one.ended_ns is not None:
+            since[shard] = min(one.ended_ns, since.get(shard, one.ended_ns))
+    for one, shard, there in mine:
+        if one.began_ns > since.get(shard, FOREVER):
+            yield one, shard, there
+
+
+def _routing(history: History) -> Callable[[str], int | None]:
+    """Each group's shard; an earlier muster's history knows those that are in a log."""
+    shards = history.facts.get("shards")
+    if isinstance(shards, int):
+        return lambda group: shard_of(group, shards)
+    return {line.key.group: line.shard for line in history.logged}.get
+
+
+def superseded(history: History) -> Iterator[tuple[Operation, bool]]:
+    """Each commit that was answered so, in order, and whether a newer one can have been there.
+
+    Only a commit of the same member with a greater `commit_seq` overtakes one, and only at its own
+    partition (gp-O9): one that was sent after it, and before it was answered. A refused one does
+    not; one whose outcome is unknown may have. A reset or a deletion takes the number with it, so
+    that neither explains anything. Of an atomic commit nobody knows which partition it was.
+    """
+    numbered: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+    for one in history.commits():
+        if _is_numbered(one) and one.outcome is not Outcome.FAIL and one.error != NOT_ATTEMPTED:
+            numbered[one.key.group, one.member_id].append(one)
+    for one in history.commits():
+        if one.error in {SUPERSEDED, NOT_ATTEMPTED} and one.ended_ns is not None:
+            newer = numbered[one.key.group, one.member_id] if _is_numbered(one) else []
+            yield (
+                one,
+                any(
+                    one.began_ns < other.began_ns < one.ended_ns
+                    and (other.key == one.key or one.error == NOT_ATTEMPTED)
+                    for other in newer
+                ),
+            )
+
+
+def _is_numbered(one: Operation) -> bool:
+    """A commit outside of a membership is nobody's, whatever its number (sc-O13)."""
+    return one.numbered and one.generation >= 0
 
 
 def check_ghosts(history: History) -> Verdict:
