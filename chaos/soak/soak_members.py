@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import muster
@@ -29,10 +29,11 @@ class Tally:
         self.refused: Counter[str] = Counter()
         """Names of errors that churn explains: the member goes on after them."""
 
-    async def attempt(self, work: Awaitable[object]) -> None:
-        """Count it where it is refused. The client counts acknowledged commits."""
+    @contextlib.contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Count what is refused inside. The client counts acknowledged commits."""
         try:
-            await work
+            yield
         except muster.MusterError as error:
             self.refused[type(error).__name__] += 1
 
@@ -111,9 +112,11 @@ class Member:
                 held, offset = group.assignment, self._next()
                 if held is not None and held.partitions:
                     one = held.partitions[offset % len(held.partitions)]
-                    await self._tally.attempt(group.commit({one: offset}))
+                    with self._tally.refusals():
+                        await group.commit({one: offset})
                 if self._kind == "polling" and offset % LOOK_EVERY == 0:
-                    await self._tally.attempt(group.committed())
+                    with self._tally.refusals():
+                        await group.committed()
 
     async def _work_on_partitions(self) -> None:
         """A task per partition; what it commits is buffered."""
@@ -168,11 +171,8 @@ class Member:
                 offset = self._next()
                 for one in mine[offset % len(mine) :][:1] if mine else ():
                     wanted = [compat.TopicPartition(one.topic, one.partition, offset)]
-                    try:
+                    with self._tally.refusals():
                         consumer.commit(offsets=wanted, asynchronous=False)
-                    except muster.MusterError as error:
-                        self._tally.refused[type(error).__name__] += 1
-                    else:
                         self._tally.synchronous += 1
                 stopped.wait(COMMIT_EVERY_S)
 
@@ -227,12 +227,9 @@ class Member:
         What is refused is counted, and its group deleted by nobody.
         """
         self._settled = lambda: False
-        try:
+        with self._tally.refusals():
             async with asyncio.timeout(VISIT_S):
                 await self._visit_group(f"visit-{self._next()}")
-        except muster.MusterError as error:
-            self._tally.refused[type(error).__name__] += 1
-        else:
             self._tally.visits += 1
         self._settled = lambda: True
         await asyncio.Event().wait()
