@@ -57,9 +57,6 @@ class Network:
     nodes: Sequence[Endpoint]
     latency_s: float = 0.004
     """Mean of most deliveries."""
-    sent: int = 0
-    arrived: int = 0
-    refused: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     """What it did to frames: loss, duplication, reordering, delay, cut, stale."""
     _pairs: dict[tuple[int, int], _Pair] = field(default_factory=dict)
@@ -81,7 +78,6 @@ class Network:
             return
         # The node that was called judges first, and what it answers carries its own replacements.
         if not (other.greets(one) and one.greets(other)):
-            self.refused += 1
             return
         pair.up = True
         pair.epoch += 1
@@ -148,7 +144,6 @@ class Network:
 
     def send(self, src: int, dst: int, frame: bytes, *, bulk: bool) -> None:
         """Accept a frame; what becomes of it depends on the network's kind."""
-        self.sent += 1
         if not self.is_up(src, dst):
             return
         if self._garbage and (found := self._garbage.pop((src, dst), None)) is not None:
@@ -207,7 +202,6 @@ class Network:
             self.counts["stale"] += 1
         if not pair.up or not self.nodes[dst].alive:
             return
-        self.arrived += 1
         self.nodes[dst].receive(src, frame)
 
     def _pair(self, a: int, b: int) -> _Pair:

@@ -184,7 +184,7 @@ class SimNode:
         self._starting = False
         self.server = self.world.make_server(self)
         self._timer_due_s = self.monotonic_s()
-        self.world.schedule(0.0, self._timer, self.incarnation)
+        self.world.schedule(0.0, self.run_later, self.incarnation, self._timer)
 
     def stop(self, *, power_cut: bool) -> None:
         """Die. A power cut loses a suffix of what is not synced; a kill keeps what was written."""
@@ -389,19 +389,14 @@ class SimNode:
         if not self._turn_scheduled:
             self._turn_scheduled = True
             # Frames that come meanwhile share the turn, as they do on a busy loop.
-            self.world.schedule(self.world.rng.random() * 0.002, self._turn, self.incarnation)
+            delay_s = self.world.rng.random() * 0.002
+            self.world.schedule(delay_s, self.run_later, self.incarnation, self._turn)
 
-    def _turn(self, life: int) -> None:
-        self.run_later(life, self._run_turn)
-
-    def _run_turn(self) -> None:
+    def _turn(self) -> None:
         self._turn_scheduled = False
         self.running.turn()
 
-    def _timer(self, life: int) -> None:
-        self.run_later(life, self._run_timer)
-
-    def _run_timer(self) -> None:
+    def _timer(self) -> None:
         assert self.app is not None
         late_s = self.monotonic_s() - self._timer_due_s
         self.app.timer(max(late_s, 0.0))
@@ -409,7 +404,8 @@ class SimNode:
         wait = self.running.timer() / self._rate
         self._look_after_disk()
         self._timer_due_s = self.monotonic_s() + wait * self._rate
-        self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
+        wait += self.world.rng.random() * 0.01
+        self.world.schedule(wait, self.run_later, self.incarnation, self._timer)
 
     # -- disk: one sync at a time, covering what was written when it began
 
@@ -463,11 +459,7 @@ class SimNode:
         if self.running.disk_is_lost:
             self.world.count("ended_with_hung_disk")
             down_s = max(self.sync_hangs_until_s - self.world.now, 0.0) + 0.1
-            self.world.schedule(0.0, self._end_hung, self.incarnation, down_s)
-
-    def _end_hung(self, life: int, down_s: float) -> None:
-        if self.alive and life == self.incarnation:
-            self.world.crash(self.number, power_cut=False, down_s=down_s)
+            self.world.schedule(0.0, self._end, self.incarnation, False, down_s)
 
     def fail_sync(self) -> None:
         self._sync_fails = True
@@ -491,10 +483,10 @@ class SimNode:
         life = self.incarnation
         self.world.schedule(0.002 * self.world.rng.random(), self._end, life)
 
-    def _end(self, life: int) -> None:
+    def _end(self, life: int, power_cut: bool = True, down_s: float | None = None) -> None:
         """The process ends at once: nothing is handed over."""
         if self.alive and life == self.incarnation:
-            self.world.crash(self.number, power_cut=True)
+            self.world.crash(self.number, power_cut=power_cut, down_s=down_s)
 
     # -- network
 

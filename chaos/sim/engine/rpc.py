@@ -91,21 +91,18 @@ class ClientNet:
         """Call `then` with a connection, or None where it is refused or takes too long."""
         there = self.world.nodes[node]
 
-        def answered(connection: Connection | None) -> None:
-            then(connection)
-
         def arrived() -> None:
             if not there.alive or there.server is None:
-                self.world.schedule(self._latency(), answered, None)
+                self.world.schedule(self._latency(), then, None)
                 return
             connection = Connection(client, node, there.incarnation, broken)
             self._connections[connection] = None
-            self.world.schedule(self._latency(), answered, connection)
+            self.world.schedule(self._latency(), then, connection)
 
         if self.reaches(node, to_node=True) and self.reaches(node, to_node=False):
             self.world.schedule(self._latency(), arrived)
         else:
-            self.world.schedule(CONNECT_TIMEOUT_S, answered, None)
+            self.world.schedule(CONNECT_TIMEOUT_S, then, None)
 
     def reset(self, connection: Connection) -> None:
         """Both ends learn that the connection is gone, each in its own time."""
@@ -149,11 +146,11 @@ class ClientNet:
         if not world.chaotic:
             pass
         elif luck < faults.duplicate:
-            self._count("client_duplicate")
+            self.world.count("client_duplicate")
             late = delay + rng.expovariate(1 / 0.05)
             world.schedule(late, self._arrive_again, connection.node, path, request)
         elif luck < faults.duplicate + faults.late_duplicate:
-            self._count("client_late_duplicate")
+            self.world.count("client_late_duplicate")
             node = connection.node if rng.random() < 0.6 else rng.randrange(len(world.nodes))
             world.schedule(LATE_S * rng.random(), self._arrive_again, node, path, request)
         if self._is_lost(connection):
@@ -226,7 +223,7 @@ class ClientNet:
             delay += 0.5 * self.world.rng.random()
         arrival = self.world.now + delay
         if arrival < connection.last_arrival:
-            self._count("client_reordering")
+            self.world.count("client_reordering")
         connection.last_arrival = max(arrival, connection.last_arrival)
         return delay
 
@@ -237,11 +234,8 @@ class ClientNet:
         return True
 
     def _lose(self, connection: Connection) -> None:
-        self._count("client_loss")
+        self.world.count("client_loss")
         self.world.schedule(BREAK_S * self.world.rng.random(), self.reset, connection)
-
-    def _count(self, kind: str) -> None:
-        self.world.count(kind)
 
 
 class SimCall:
