@@ -9,9 +9,11 @@ from random import Random
 import pytest
 
 from musterd.chaos.history import Key, Outcome
+from musterd.chaos.sim.checks.answer_ledger import Ledger
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.coordinator_app import GroupsChecker
 from musterd.chaos.sim.engine.node import SimNode
 from musterd.chaos.sim.engine.wal import Op, cut, encode, recover
 from musterd.chaos.sim.hunt.shrink import named_by
@@ -105,11 +107,24 @@ def _joined(member: str, instance: str = "") -> MemberJoined:
 REMOVED = MemberRemoved("g", "a", RemovalCause.SESSION_EXPIRED, "", 0)
 
 
+def test_an_entry_counts_once_when_the_first_node_applies_it() -> None:
+    """Another node applies the older one later; what is about each node is told of both."""
+    history = _history()
+    checker = GroupsChecker(history.shard, history, Ledger(history.shard))
+    once: list[Applied] = []
+    each: list[Applied] = []
+    checker.firsts.append(once.append)
+    checker.watches.append(each.append)
+    told = [Applied(node, None, index, None, ()) for node, index in ((0, 1), (0, 2), (1, 1))]  # type: ignore[arg-type]
+    for one in told:
+        checker.applied(one)
+    assert (once, each) == (told[:2], told)
+
+
 def test_a_member_that_joins_again_is_removed_no_more() -> None:
     """Its first Join was repeated after its session: the same id is in the group again."""
     history = _history(REMOVED)
     _apply(history, 2, _joined("a"))
-    _apply(history, 1, REMOVED)  # another node applies the older entry later
     _apply(history, 3, replace(REMOVED, member_id="b"))
     history.finished()
     back, gone = history.log.history().removals
