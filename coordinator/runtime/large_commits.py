@@ -24,7 +24,7 @@ is parsed: it waits as bytes (requests_under_way.py)."""
 
 
 class LargeCommits:
-    """The account of one node. `now_ms` is the node's clock, set before each turn of a shard."""
+    """The account of one node."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -32,6 +32,10 @@ class LargeCommits:
         self.shares: list[Share] = []
         self.observers: list[Callable[[], None]] = []
         """Told where a large command has ended."""
+
+    def turn(self, clock_ms: int) -> None:
+        """A turn of a shard begins, at this time of the node's clock."""
+        self.now_ms = clock_ms
 
     def share(self, wake: Callable[[], None]) -> "Share":
         """The part of one more shard; `wake` is called when it may be its turn."""

@@ -346,7 +346,8 @@ class Shard:
             self.leadership.hurry(turn)
 
     def _set_clock(self, clock_ms: int) -> None:
-        self.clock_ms = self.node.call_limits.large.now_ms = clock_ms
+        self.clock_ms = clock_ms
+        self.node.call_limits.large.turn(clock_ms)
 
     def wake(self) -> None:
         """Ask the node for a turn soon."""
