@@ -255,16 +255,22 @@ class Cluster:
             kit.started(node_id, node.process.pid)
 
     def signal(self, node_id: int, number: signal.Signals) -> float:
-        """Send a signal to a node; returns the CLOCK_MONOTONIC seconds just before it."""
+        """Send a signal to a node; returns the CLOCK_MONOTONIC seconds just before it.
+
+        SIGKILL is waited for: the node is stopped then, and has not ended by itself.
+        """
         process = self.nodes[node_id].started
         before_s = time.monotonic()
         process.send_signal(number)
+        if number == signal.SIGKILL:
+            self._ended(node_id)
         return before_s
 
     def kill(self, node_id: int) -> int:
         """Kill -9, and wait for the end; returns the exit code."""
+        process = self.nodes[node_id].started
         self.signal(node_id, signal.SIGKILL)
-        return self._ended(node_id)
+        return process.returncode
 
     def stop(self, node_id: int, timeout_s: float = 15.0) -> int:
         """SIGTERM, and wait for the end; returns the exit code. Raises TimeoutExpired."""
