@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from musterd.chaos.mutants.build import Builds
-from musterd.coordinator.api.coordination import Coordination
-from musterd.coordinator.api.handler import ActiveCall
-from musterd.coordinator.api.offset_fetch import OffsetReads
-from musterd.coordinator.api.paging import OffsetsAnswer, OffsetsQuery
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.handler import ActiveCall
+from musterd.coordinator.api.frame.paging import OffsetsAnswer, OffsetsQuery
+from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from musterd.coordinator.machine.commands import JoinGroup, OffsetCommit
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error

@@ -19,13 +19,14 @@ from muster.net.topic_registry import TopicRegistry as ClientTopics
 from muster.v1 import group_pb2
 from musterd.chaos.mutants.build import Builds, gives, gives_later
 from musterd.coordinator import host
-from musterd.coordinator.api import admission, translate, untaken_answers
-from musterd.coordinator.api.admission import Admission, Admitted, Kind
-from musterd.coordinator.api.call_acceptor import CallAcceptor
-from musterd.coordinator.api.cooperative_yield import Slices
-from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.requests_under_way import ParseQueue, Requests
-from musterd.coordinator.api.untaken_answers import UntakenAnswers
+from musterd.coordinator.api.limits import admission, untaken_answers
+from musterd.coordinator.api.limits.admission import Admission, Admitted, Kind
+from musterd.coordinator.api.limits.call_acceptor import CallAcceptor
+from musterd.coordinator.api.limits.cooperative_yield import Slices
+from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Requests
+from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
+from musterd.coordinator.api.rpcs import translate
+from musterd.coordinator.api.rpcs.group_service import GroupService
 from musterd.coordinator.machine.commands import JoinGroup
 from musterd.coordinator.machine.records import shard_records
 from musterd.coordinator.machine.shard_state import ShardState

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
-from musterd.coordinator.api.requests_under_way import REQUEST_BYTES_MAX
+from musterd.coordinator.api.limits.requests_under_way import REQUEST_BYTES_MAX
 from musterd.coordinator.host import open_files_max
 from musterd.coordinator.machine.limits import LIMITS
 

@@ -16,9 +16,9 @@ from typing import Final
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
-from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.requests_under_way import Requests
-from musterd.coordinator.api.untaken_answers import UntakenAnswers
+from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.limits.requests_under_way import Requests
+from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.events import Trigger
 from musterd.coordinator.machine.state import Group, Phase

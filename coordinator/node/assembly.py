@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.cooperative_yield import LongReads
-from musterd.coordinator.api.coordination import Coordination
-from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import ReplyQueue
-from musterd.coordinator.api.statuses import Statuses
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.leader_watch import LeaderWatch
+from musterd.coordinator.api.frame.reply_queue import ReplyQueue
+from musterd.coordinator.api.frame.statuses import Statuses
+from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.limits.cooperative_yield import LongReads
 from musterd.coordinator.host import freeze_loaded
 from musterd.coordinator.machine.events import NodeReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry

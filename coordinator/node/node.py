@@ -14,14 +14,14 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
-from musterd.coordinator.api.admin_service import AdminService
-from musterd.coordinator.api.call_acceptor import CallAcceptor, open_answers
-from musterd.coordinator.api.cluster_view import LogView, NodeView
-from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.queue_probe import QueueProbe
+from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
+from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
+from musterd.coordinator.api.limits.queue_probe import QueueProbe
+from musterd.coordinator.api.limits.turn_rest import TurnPacing
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.topic_service import TopicService
 from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
-from musterd.coordinator.api.topic_service import TopicService
-from musterd.coordinator.api.turn_rest import TurnPacing
 from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.quarantine import Quarantine
@@ -373,7 +373,7 @@ class Node:
                 replica.journal.keep_for_exporter(shards.get(number))
             await asyncio.sleep(EXPORT_POLL_S)
 
-    # ---- ClusterView, of api/cluster_view.py
+    # ---- ClusterView, of api/frame/cluster_view.py
 
     @property
     def cluster_id(self) -> str:

@@ -43,7 +43,7 @@ JOINS_FOLLOW_MS: Final = 250
 where one came since the machine prolonged the round."""
 
 MANY_JOINS_MS: Final = 500
-"""Joins of many groups came within it (coordinator/api/admission.py)."""
+"""Joins of many groups came within it (coordinator/api/limits/admission.py)."""
 
 HERD_MS: Final = 1_000
 """So recently more came than the node takes at once: it is a herd, and nobody's session runs, as a
@@ -78,13 +78,13 @@ COMMIT_WAIT_MS_MAX: Final = 1_000
 """A large commit waits so long to be parsed while the node holds enough of them."""
 
 READ_REST_MS: Final = 10
-"""Between two slices of long reads, while other calls come (api/cooperative_yield.py)."""
+"""Between two slices of long reads, while other calls come (api/limits/cooperative_yield.py)."""
 
 READ_BUSY_MS: Final = 50
 """A call came so recently."""
 
 PROBE_INTERVAL_MS: Final = 20
-"""A busy node measures so often how long a call waits to be taken (api/queue_probe.py)."""
+"""A busy node measures so often how long a call waits to be taken (api/limits/queue_probe.py)."""
 
 PROBE_ANSWER_MS: Final = 5_000
 """A probe that is not taken by then is given up, and the next one sent."""
@@ -93,7 +93,7 @@ WAIT_MS_MAX: Final = 250
 """While calls wait longer than that to be taken, new ones are refused."""
 
 REST_MS_MAX: Final = 5
-"""Under load the next turn waits so long while the loop takes in calls (api/turn_rest.py)."""
+"""Under load the next turn waits so long while calls are taken in (api/limits/turn_rest.py)."""
 
 LARGE_WAITING_MS: Final = 500
 """A shard that was told to wait with a large command keeps its turn for so long, unless it asks

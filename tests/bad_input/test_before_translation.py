@@ -10,7 +10,7 @@ import pytest
 
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api import translate
+from musterd.coordinator.api.rpcs import translate
 from tests.coordinator.local import local_node
 
 FIRST_JOIN = {"group_id": "g", "join_nonce": "0" * 32, "session_timeout_ms": 10_000}

@@ -21,7 +21,7 @@ from muster.cli import main
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import admin_pb2_grpc, errors_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
-from musterd.coordinator.api.call_acceptor import OVERLOADED
+from musterd.coordinator.api.limits.call_acceptor import OVERLOADED
 from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX
 from musterd.coordinator.node.launcher import Cluster
 from musterd.coordinator.runtime.routing import shard_of

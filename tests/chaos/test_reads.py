@@ -14,7 +14,7 @@ from musterd.chaos.merging import read_folder
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.chaos.workloads.run_worker import KINDS
-from musterd.coordinator.api.offset_fetch import OffsetReads
+from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from tests.chaos.briefs import brief
 from tests.coordinator.local import local_node, until
 

@@ -7,12 +7,12 @@ import time
 import grpc
 
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
-from musterd.coordinator.api.admin_service import AdminService
-from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.cluster_view import LogView, NodeView
-from musterd.coordinator.api.group_service import GroupService
+from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
+from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.topic_service import TopicService
 from musterd.coordinator.api.server import make_server
-from musterd.coordinator.api.topic_service import TopicService
 from musterd.coordinator.integrity.verify import Frozen, Verifier
 from musterd.coordinator.node.assembly import Assembly
 from musterd.coordinator.runtime.turn import Turn

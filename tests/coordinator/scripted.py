@@ -9,10 +9,10 @@ import asyncio
 import re
 from dataclasses import replace
 
-from musterd.coordinator.api.admin_service import AdminService
-from musterd.coordinator.api.cooperative_yield import LongReads
-from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.api.limits.cooperative_yield import LongReads
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.topic_service import TopicService
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.runtime.turn import Turn
 from musterd.raft.contract import NodeId, Role

@@ -3,7 +3,7 @@
 from muster.v1 import group_pb2 as pb
 from muster.v1 import log_pb2
 from musterd.coordinator import codec
-from musterd.coordinator.api import translate
+from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.codec import NAMES, NAMES_MAX
 from musterd.coordinator.machine.limits import LIMITS
 

@@ -10,8 +10,8 @@ import pytest
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api import translate
-from musterd.coordinator.api.bounds import COMMAND_MARGIN_BYTES
+from musterd.coordinator.api.frame.bounds import COMMAND_MARGIN_BYTES
+from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX
 from musterd.coordinator.machine.commands import CreateTopic
 from musterd.coordinator.machine.limits import LIMITS

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from musterd.coordinator.api.untaken_answers import ANSWER_BYTES, UntakenAnswers
+from musterd.coordinator.api.limits.untaken_answers import ANSWER_BYTES, UntakenAnswers
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.machine.commands import (
     DeleteGroup,

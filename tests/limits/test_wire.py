@@ -7,8 +7,8 @@ import pytest
 
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api.bounds import COMMAND_MARGIN_BYTES
-from musterd.coordinator.api.requests_under_way import REQUEST_BYTES_MAX
+from musterd.coordinator.api.frame.bounds import COMMAND_MARGIN_BYTES
+from musterd.coordinator.api.limits.requests_under_way import REQUEST_BYTES_MAX
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.machine.limits import LIMITS
 from tests.coordinator.api.test_group_service import joining, with_topic

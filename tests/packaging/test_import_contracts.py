@@ -47,7 +47,11 @@ BREAKS = {
     ),
     "the rooms of the coordinator: each imports those below it, none above": (
         "musterd.coordinator.runtime.shard",
-        "musterd.coordinator.api.statuses",
+        "musterd.coordinator.api.frame.statuses",
+    ),
+    "the rooms of the api: each imports those below it, none above": (
+        "musterd.coordinator.api.limits.admission",
+        "musterd.coordinator.api.frame.handler",
     ),
     "the runtime is synchronous: no loop, no clock, no socket, no wire": (
         "musterd.coordinator.runtime.sessions",
@@ -58,7 +62,7 @@ BREAKS = {
         "musterd.raft.driver",
     ),
     "the rooms below the node know no store": (
-        "musterd.coordinator.api.admin_service",
+        "musterd.coordinator.api.rpcs.admin_service",
         "musterd.storage.store",
     ),
     "nothing needs the demo, the chaos suite or the benches": (

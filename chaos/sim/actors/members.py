@@ -27,7 +27,7 @@ from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.coordinator_app import GroupsApp, GroupsChecker, joins_at
 from musterd.chaos.sim.engine.rpc import ClientNet
 from musterd.chaos.sim.engine.world import Node, World
-from musterd.coordinator.api.coordination import Coordination
+from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.machine.commands import (
     Assignment,
     Command,

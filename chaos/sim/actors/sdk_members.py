@@ -18,7 +18,7 @@ import muster.net.any_node_call
 import muster.net.calls
 import muster.net.discovery
 import muster.net.sleep_clock
-import musterd.coordinator.api.group_service
+import musterd.coordinator.api.rpcs.group_service
 from muster.client import Client
 from muster.errors import (
     CoordinatorNotAvailable,
@@ -102,7 +102,7 @@ def drawn_by(rng: Random) -> Iterator[None]:
     replaced += [
         (module, "secrets", draws) for module in (muster.group.group, muster.group.heartbeats)
     ]
-    replaced.append((musterd.coordinator.api.group_service, "uuid4", draws.uuid4))
+    replaced.append((musterd.coordinator.api.rpcs.group_service, "uuid4", draws.uuid4))
     replaced.append((muster.net.sleep_clock, "slept_s", _slept_s))
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, value in replaced:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from muster.v1 import group_pb2
 from musterd.chaos.sim.engine.rpc import PROXY_HOST
-from musterd.coordinator.api import translate
+from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.machine.commands import JoinGroup
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.events import (

@@ -13,10 +13,10 @@ import grpc
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.chaos.sim.engine.loop import make_loop
 from musterd.chaos.sim.engine.world import Node, Respond
-from musterd.coordinator.api.admin_service import AdminService
-from musterd.coordinator.api.coordination import Coordination
-from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.topic_service import TopicService
 
 GROUPS = tuple(
     f"/muster.v1.Admin/{name}"

@@ -21,7 +21,7 @@ from musterd.chaos.sim.engine.rpc import PROXY_HOST, ClientFaults
 from musterd.chaos.sim.run import describe
 from musterd.chaos.sim.sdk_scenarios import SDK_COOPERATIVE
 from musterd.chaos.sim.simulation import Simulation
-from musterd.coordinator.api import translate
+from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.events import (
     Event,

@@ -13,8 +13,10 @@ import pytest
 
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
-from musterd.coordinator.api import bounds, grpc_internals
-from musterd.coordinator.api.admission import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.handler import handler
+from musterd.coordinator.api.limits import grpc_internals
+from musterd.coordinator.api.limits.admission import (
     CALL,
     FIND_CALLS_MAX,
     FLEET_GROUPS_MIN,
@@ -24,9 +26,8 @@ from musterd.coordinator.api.admission import (
     Kind,
     Wait,
 )
-from musterd.coordinator.api.call_acceptor import TAKEN_AT_ONCE, CallAcceptor, open_answers
-from musterd.coordinator.api.handler import handler
-from musterd.coordinator.api.queue_probe import QueueProbe
+from musterd.coordinator.api.limits.call_acceptor import TAKEN_AT_ONCE, CallAcceptor, open_answers
+from musterd.coordinator.api.limits.queue_probe import QueueProbe
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.large_commits import LargeCommits

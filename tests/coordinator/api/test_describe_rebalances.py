@@ -7,7 +7,7 @@ import pytest
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api.describe_rebalances import is_awaited, told, wait_of
+from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, told, wait_of
 from musterd.coordinator.machine.history import HISTORY_ROUNDS
 from tests.coordinator.api.test_group_service import joining, run, with_topic
 from tests.coordinator.fakes import id_of

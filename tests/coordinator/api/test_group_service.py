@@ -11,11 +11,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api import deletions, group_service, paging
-from musterd.coordinator.api.admin_service import VERIFICATIONS_MAX
-from musterd.coordinator.api.cooperative_yield import ENTRIES_AT_ONCE, LongReads, Slices
+from musterd.coordinator.api.frame import paging
+from musterd.coordinator.api.limits.cooperative_yield import ENTRIES_AT_ONCE, LongReads, Slices
+from musterd.coordinator.api.rpcs import deletions, group_service
+from musterd.coordinator.api.rpcs.admin_service import VERIFICATIONS_MAX
+from musterd.coordinator.api.rpcs.translate import client_host
 from musterd.coordinator.api.server import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
-from musterd.coordinator.api.translate import client_host
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.commands import JoinGroup, SyncGroup

@@ -8,8 +8,8 @@ import pytest
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api.bounds import GROUPS_MAX
-from musterd.coordinator.api.cluster_view import NodeView
+from musterd.coordinator.api.frame.bounds import GROUPS_MAX
+from musterd.coordinator.api.frame.cluster_view import NodeView
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.node.node import Node
 from tests.coordinator.api.test_group_service import committing, joining, run, with_topic

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from muster.v1 import admin_pb2, group_pb2
-from musterd.coordinator.api import call_acceptor, queue_probe
-from musterd.coordinator.api.admin_service import AdminService
-from musterd.coordinator.api.admission import CALL, Kind
-from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.api.limits import call_acceptor, queue_probe
+from musterd.coordinator.api.limits.admission import CALL, Kind
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.topic_service import TopicService
 from musterd.coordinator.machine.limits import LIMITS
 from tests.coordinator.local import LocalNode
 

@@ -9,13 +9,15 @@ import pytest
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api import cooperative_yield, describe_groups, leave_batches, paging
-from musterd.coordinator.api.cooperative_yield import (
+from musterd.coordinator.api.frame import paging
+from musterd.coordinator.api.limits import cooperative_yield
+from musterd.coordinator.api.limits.cooperative_yield import (
     ENTRIES_AT_ONCE,
     KEYS_PER_ENTRY,
     LongReads,
     Slices,
 )
+from musterd.coordinator.api.rpcs import describe_groups, leave_batches
 from musterd.coordinator.machine.commands import LeaveGroup, Protocol
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.state import Group, Member, Offset, Phase, recount

@@ -13,12 +13,16 @@ from muster.net import nodes
 from muster.net.nodes import PATIENT_CALLS_MAX
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.api import call_acceptor, requests_under_way
-from musterd.coordinator.api.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
-from musterd.coordinator.api.bounds import HEARTBEAT_MEMBERS_MAX
-from musterd.coordinator.api.call_acceptor import CallAcceptor, open_answers
-from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.requests_under_way import (
+from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX
+from musterd.coordinator.api.limits import call_acceptor, requests_under_way
+from musterd.coordinator.api.limits.admission import (
+    ACTIVE_CALLS_MAX,
+    JOINS_AT_ONCE,
+    Admission,
+    Kind,
+)
+from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
+from musterd.coordinator.api.limits.requests_under_way import (
     AT_ONCE_BYTES_MAX,
     CONNECTION_BYTES_MAX,
     NODE_BYTES_MAX,
@@ -28,6 +32,7 @@ from musterd.coordinator.api.requests_under_way import (
     ParseQueue,
     Requests,
 )
+from musterd.coordinator.api.rpcs.group_service import GroupService
 from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX, make_server
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.metrics.grpc import GrpcMetrics

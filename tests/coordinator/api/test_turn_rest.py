@@ -2,8 +2,8 @@
 
 import pytest
 
-from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.turn_rest import FREE_CALLS, TurnPacing
+from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.limits.turn_rest import FREE_CALLS, TurnPacing
 from musterd.coordinator.runtime.timeouts import REST_MS_MAX
 
 LONGEST_S = REST_MS_MAX / 1_000

@@ -6,10 +6,11 @@ import grpc
 import pytest
 
 from muster.v1 import group_pb2 as pb
-from musterd.coordinator.api import bounds, call_acceptor, untaken_answers
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.handler import handler
-from musterd.coordinator.api.untaken_answers import ANSWER_BYTES, CONNECTION_BYTES_MAX
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.handler import handler
+from musterd.coordinator.api.limits import call_acceptor, untaken_answers
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.limits.untaken_answers import ANSWER_BYTES, CONNECTION_BYTES_MAX
 from tests.coordinator.api.test_call_acceptor import Case, Groups
 from tests.coordinator.deaf import Deaf
 

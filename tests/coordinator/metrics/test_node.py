@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.requests_under_way import Requests
-from musterd.coordinator.api.untaken_answers import UntakenAnswers
+from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.limits.requests_under_way import Requests
+from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.state import Offset

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from musterd.coordinator.api import requests_under_way
-from musterd.coordinator.api.requests_under_way import AT_ONCE_BYTES_MAX, ParseQueue
+from musterd.coordinator.api.limits import requests_under_way
+from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX, ParseQueue
 from musterd.coordinator.machine.commands import ExpireMember, OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Committed

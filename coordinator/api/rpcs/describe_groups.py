@@ -6,18 +6,18 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.bounds import refuse_group
-from musterd.coordinator.api.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
-from musterd.coordinator.api.describe_rebalances import is_awaited, wait_of
-from musterd.coordinator.api.handler import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.bounds import refuse_group
+from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
     handler,
     with_first_group,
 )
-from musterd.coordinator.api.paging import PAGE_BYTES
+from musterd.coordinator.api.frame.paging import PAGE_BYTES
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
+from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.answers import Loading, NotHere

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.cooperative_yield import LongReads
-from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import ReplyQueue
-from musterd.coordinator.api.statuses import Statuses
+from musterd.coordinator.api.frame.leader_watch import LeaderWatch
+from musterd.coordinator.api.frame.reply_queue import ReplyQueue
+from musterd.coordinator.api.frame.statuses import Statuses
+from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.limits.cooperative_yield import LongReads
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.runtime.answers import Answer, Loading, NotHere
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState

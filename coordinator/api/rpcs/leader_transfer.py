@@ -6,15 +6,15 @@ that it belongs to (raft/driver.py).
 """
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.handler import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     ClusterService,
     Failure,
     handler,
     with_status,
 )
+from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.runtime.shard import Shard

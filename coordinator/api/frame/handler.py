@@ -13,11 +13,11 @@ import grpc
 from google.protobuf.message import Message
 
 from muster.v1.errors_pb2 import Status
-from musterd.coordinator.api.admission import CALL, Admitted, Kind
-from musterd.coordinator.api.bounds import Bounds
-from musterd.coordinator.api.cluster_view import ClusterView
-from musterd.coordinator.api.cooperative_yield import Slices
-from musterd.coordinator.api.coordination import Coordination
+from musterd.coordinator.api.frame.bounds import Bounds
+from musterd.coordinator.api.frame.cluster_view import ClusterView
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
+from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.machine.commands import Command, GroupCommand
 from musterd.coordinator.machine.decide.requests import refuse_request
 from musterd.coordinator.machine.errors import Error

@@ -4,12 +4,17 @@ import asyncio
 from collections.abc import Sequence
 
 from muster.v1 import group_pb2 as pb
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.bounds import refuse_fetched, refuse_group
-from musterd.coordinator.api.cooperative_yield import KEYS_PER_ENTRY
-from musterd.coordinator.api.handler import ActiveCall, CoordinatorService, handler, with_status
-from musterd.coordinator.api.paging import OffsetsAnswer, OffsetsPage, OffsetsQuery
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.bounds import refuse_fetched, refuse_group
+from musterd.coordinator.api.frame.handler import (
+    ActiveCall,
+    CoordinatorService,
+    handler,
+    with_status,
+)
+from musterd.coordinator.api.frame.paging import OffsetsAnswer, OffsetsPage, OffsetsQuery
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.limits.cooperative_yield import KEYS_PER_ENTRY
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Refused
 

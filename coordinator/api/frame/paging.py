@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from muster.v1 import admin_pb2, group_pb2
-from musterd.coordinator.api.cooperative_yield import KEYS_PER_ENTRY, Slices
+from musterd.coordinator.api.limits.cooperative_yield import KEYS_PER_ENTRY, Slices
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.state import Group, Offset
 from musterd.coordinator.runtime.shard import Shard

@@ -1,10 +1,8 @@
 """The RPCs by which an operator removes groups, offsets, members (gp-2.5, gp-2.10, gp-2.11)."""
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.cooperative_yield import TOPIC_ENTRIES
-from musterd.coordinator.api.handler import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
     Failure,
@@ -12,7 +10,9 @@ from musterd.coordinator.api.handler import (
     some_at_a_time,
     with_status,
 )
-from musterd.coordinator.api.leave_batches import depart
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.limits.cooperative_yield import TOPIC_ENTRIES
+from musterd.coordinator.api.rpcs.leave_batches import depart
 from musterd.coordinator.machine.commands import (
     DeleteGroup,
     LeaveGroup,

@@ -17,10 +17,10 @@ from weakref import WeakValueDictionary
 import grpc
 from google.protobuf.message import DecodeError
 
-from musterd.coordinator.api.admission import CALL, Admission, Admitted, Kind
-from musterd.coordinator.api.grpc_internals import Calls, State, Stopped
-from musterd.coordinator.api.requests_under_way import ParseQueue, Received, Requests
-from musterd.coordinator.api.untaken_answers import ANSWER, Answer, UntakenAnswers
+from musterd.coordinator.api.limits.admission import CALL, Admission, Admitted, Kind
+from musterd.coordinator.api.limits.grpc_internals import Calls, State, Stopped
+from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Received, Requests
+from musterd.coordinator.api.limits.untaken_answers import ANSWER, Answer, UntakenAnswers
 from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
 

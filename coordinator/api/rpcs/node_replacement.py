@@ -11,17 +11,17 @@ import asyncio
 from typing import Final
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.cluster_view import ClusterView, NodeView
-from musterd.coordinator.api.coordination import Coordination
-from musterd.coordinator.api.handler import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.cluster_view import ClusterView, NodeView
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.handler import (
     CLUSTER_SHARD,
     ActiveCall,
     ClusterService,
     handler,
     with_status,
 )
+from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.commands import ReplaceNode
 from musterd.coordinator.machine.replies import Done
 from musterd.coordinator.runtime.answers import Answer

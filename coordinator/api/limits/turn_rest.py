@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.runtime.timeouts import REST_MS_MAX
 
 REST_S_PER_CALL: Final = 0.0003

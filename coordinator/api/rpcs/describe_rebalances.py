@@ -8,9 +8,9 @@ from itertools import islice
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.handler import ActiveCall, CoordinatorService, handler
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.handler import ActiveCall, CoordinatorService, handler
+from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.evolve_history import last_round, rounds_of

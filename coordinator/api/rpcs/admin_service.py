@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.cluster_view import ClusterView, NodeView
-from musterd.coordinator.api.coordination import Coordination
-from musterd.coordinator.api.deletions import Deletions
-from musterd.coordinator.api.describe_groups import GroupDescriptions
-from musterd.coordinator.api.describe_rebalances import RebalanceDescriptions
-from musterd.coordinator.api.group_settings import GroupSettings
-from musterd.coordinator.api.handler import ActiveCall, Failure, handler, with_status
-from musterd.coordinator.api.leader_transfer import LeaderTransfer
-from musterd.coordinator.api.node_replacement import NodeReplacement
-from musterd.coordinator.api.paging import GroupsPage
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.cluster_view import ClusterView, NodeView
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.handler import ActiveCall, Failure, handler, with_status
+from musterd.coordinator.api.frame.paging import GroupsPage
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.rpcs.deletions import Deletions
+from musterd.coordinator.api.rpcs.describe_groups import GroupDescriptions
+from musterd.coordinator.api.rpcs.describe_rebalances import RebalanceDescriptions
+from musterd.coordinator.api.rpcs.group_settings import GroupSettings
+from musterd.coordinator.api.rpcs.leader_transfer import LeaderTransfer
+from musterd.coordinator.api.rpcs.node_replacement import NodeReplacement
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Refused

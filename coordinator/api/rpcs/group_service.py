@@ -12,19 +12,20 @@ from uuid import uuid4
 
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
-from musterd.coordinator.api import bounds, translate
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.bounds import HEARTBEAT_MEMBERS_MAX, refuse_group
-from musterd.coordinator.api.cooperative_yield import Slices
-from musterd.coordinator.api.handler import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX, refuse_group
+from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     Failure,
     handler,
     with_first_group,
     with_status,
 )
-from musterd.coordinator.api.leave_batches import depart
-from musterd.coordinator.api.offset_fetch import OffsetReads
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.limits.cooperative_yield import Slices
+from musterd.coordinator.api.rpcs import translate
+from musterd.coordinator.api.rpcs.leave_batches import depart
+from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from musterd.coordinator.api.bounds import command_size, refuse_command_size
-from musterd.coordinator.api.handler import ActiveCall
+from musterd.coordinator.api.frame.bounds import command_size, refuse_command_size
+from musterd.coordinator.api.frame.handler import ActiveCall
 from musterd.coordinator.machine.commands import LeaveGroup
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import LeaveResult, Left, Refused

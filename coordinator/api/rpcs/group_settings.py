@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.handler import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
     handler,
@@ -15,6 +14,7 @@ from musterd.coordinator.api.handler import (
     with_first_group,
     with_status,
 )
+from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from musterd.coordinator.machine.decide.config import OFFSETS_RETENTION_MS, SETTINGS

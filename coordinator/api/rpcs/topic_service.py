@@ -2,16 +2,16 @@
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
-from musterd.coordinator.api import bounds
-from musterd.coordinator.api.admission import Kind
-from musterd.coordinator.api.cooperative_yield import TOPIC_ENTRIES
-from musterd.coordinator.api.handler import (
+from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
     Failure,
     handler,
     with_status,
 )
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.limits.cooperative_yield import TOPIC_ENTRIES
 from musterd.coordinator.machine.commands import AddPartitions, CreateTopic
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done

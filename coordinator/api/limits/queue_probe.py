@@ -18,7 +18,7 @@ import grpc
 import structlog
 
 from muster.v1 import group_pb2, group_pb2_grpc
-from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.runtime.timeouts import PROBE_ANSWER_MS, PROBE_INTERVAL_MS
 
 log = structlog.get_logger()
