@@ -1,8 +1,8 @@
 """What a request may hold: bytes, and elements of its lists, counted before any of them is read.
 
 A request of 1.5 MiB holds 700,000 empty elements; a Python object of each would hold up the loop
-for a second. What one element may be is checked once, of the command that is made of the request
-(coordinator/machine/decide/requests.py).
+for a second. Counts that are rules of the machine are its own (machine/decide/requests.py), and
+what one element may be is checked once, of the command that is made of the request.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.machine.decide import requests
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.limits import LIMITS, Limits
 from musterd.coordinator.machine.replies import Refused
 
 COMMAND_MARGIN_BYTES: Final = 512
@@ -78,15 +79,13 @@ def _many(name: str, most: int, what: str) -> Rule:
     return _at_most(name, most, what + " are at most {most}; this one has {count}.")
 
 
+def _counted(name: str, refuse: Callable[[int, Limits], Refused | None]) -> Rule:
+    return lambda request: refuse(len(getattr(request, name)), LIMITS)
+
+
 def refuse_group(group_id: str) -> Refused | None:
     """What is wrong with a group id, or None."""
-    size = len(group_id.encode())
-    if 0 < size <= LIMITS.id_max_bytes:
-        return None
-    return Refused(
-        Error.INVALID_GROUP_ID,
-        f"A group id has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
-    )
+    return requests.refuse_group_id(group_id, LIMITS)
 
 
 def _group(request: Any) -> Refused | None:
@@ -94,13 +93,8 @@ def _group(request: Any) -> Refused | None:
 
 
 def _topic(request: Any) -> Refused | None:
-    size = len(request.name.encode())
-    if size <= LIMITS.id_max_bytes:
-        return None
-    return Refused(
-        Error.INVALID_TOPIC_EXCEPTION,
-        f"A topic's name has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
-    )
+    """No name at all is the machine's to refuse: a new topic needs one, an old one has one."""
+    return requests.refuse_topic_name(request.name, LIMITS) if request.name else None
 
 
 def _command(*rules: Rule, bytes_max: int = LIMITS.command_max_bytes) -> Bounds:
@@ -131,19 +125,15 @@ COMMAND: Final = _command()
 
 FIND: Final = _names(_at_most("keys", FIND_KEYS_MAX, "A FindCoordinator has at most {most} keys."))
 JOIN: Final = _command(
-    _many("protocols", LIMITS.member_max_protocols, "The protocols that a member lists"),
+    _counted("protocols", requests.refuse_protocols),
     _many("subscribed_topics", LIMITS.max_topics, "The topics that a member names"),
 )
 SYNC: Final = _command(
     _many("assignments", LIMITS.group_max_members, "The assignments of one Sync"),
     bytes_max=LIMITS.sync_max_bytes,
 )
-LEAVE: Final = _command(
-    _many("members", LIMITS.group_max_members, "The members that leave in one call")
-)
-COMMIT: Final = _command(
-    _many("partitions", LIMITS.commit_max_partitions, "The partitions of one commit")
-)
+LEAVE: Final = _command(_counted("members", requests.refuse_leaving))
+COMMIT: Final = _command(_counted("partitions", requests.refuse_commits))
 
 
 def _nonce(request: pb.HeartbeatRequest) -> Refused | None:
@@ -212,10 +202,7 @@ def _not_negative(name: str, message: str) -> Rule:
 
 def refuse_settings(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused | None:
     """What is wrong with the number of one group's changes, or None."""
-    most, count = LIMITS.alter_config_max_settings, len(asked.settings) + len(asked.removed)
-    if count <= most:
-        return None
-    return _invalid(f"The settings that change at once are at most {most}; this one has {count}.")
+    return requests.refuse_settings(len(asked.settings) + len(asked.removed), LIMITS)
 
 
 LIST_GROUPS: Final = _names(_filters)
@@ -229,14 +216,7 @@ DESCRIBE_REBALANCES: Final = Bounds(
 DELETE_GROUPS: Final = _names(
     _at_most("group_ids", GROUPS_MAX, "At most {most} groups are deleted in one call.")
 )
-OFFSET_DELETE: Final = _command(
-    _at_most(
-        "partitions",
-        LIMITS.offset_delete_max_partitions,
-        "At most {most} offsets are deleted in one call.",
-    ),
-    _group,
-)
+OFFSET_DELETE: Final = _command(_counted("partitions", requests.refuse_deletions), _group)
 KICK: Final = Bounds((_group,))
 _ONE_CALL: Final = "At most {most} groups go into one call."
 DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))

@@ -1,10 +1,12 @@
 """What is wrong with a request whatever the group's state: bounds that need the limits alone.
 
 `decide` refuses by these first, so no replica stores what is out of bounds; a frontend may ask
-before it proposes.
+before it proposes. Counts and ids have a function each, which a frontend may ask of the wire's
+request before it makes a command of it.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
@@ -40,13 +42,10 @@ def refuse_request(
     command: GroupCommand, limits: Limits, rules_version: int = RULES_VERSION
 ) -> Refused | None:
     """Why this request can never be accepted, or None."""
-    group_bytes = len(command.group_id.encode())
-    if not 0 < group_bytes <= limits.id_max_bytes:
+    refused = refuse_group_id(command.group_id, limits)
+    if refused is not None:
         altering = isinstance(command, AlterGroupConfig)  # Kafka's answer there (gp-2.14)
-        return Refused(
-            Error.INVALID_REQUEST if altering else Error.INVALID_GROUP_ID,
-            f"A group id has 1 to {limits.id_max_bytes} bytes; this one has {group_bytes}.",
-        )
+        return replace(refused, error=Error.INVALID_REQUEST) if altering else refused
     match command:
         case JoinGroup():
             return _refuse_join(command, limits, rules_version)
@@ -55,13 +54,63 @@ def refuse_request(
         case OffsetCommit():
             return _refuse_commit(command, limits)
         case LeaveGroup():
-            return _refuse_leave(command, limits)
+            return refuse_leaving(len(command.members), limits)
         case OffsetDelete():
             return _refuse_offset_delete(command, limits)
         case AlterGroupConfig():
             return _refuse_alter_config(command, limits)
         case _:
             return None
+
+
+def refuse_group_id(group_id: str, limits: Limits) -> Refused | None:
+    """Why no group can have this id, or None."""
+    size = len(group_id.encode())
+    if 0 < size <= limits.id_max_bytes:
+        return None
+    message = f"A group id has 1 to {limits.id_max_bytes} bytes; this one has {size}."
+    return Refused(Error.INVALID_GROUP_ID, message)
+
+
+def refuse_topic_name(name: str, limits: Limits) -> Refused | None:
+    """Why no topic can have this name, or None."""
+    size = len(name.encode())
+    if 0 < size <= limits.id_max_bytes:
+        return None
+    message = f"A topic's name has 1 to {limits.id_max_bytes} bytes; this one has {size}."
+    return Refused(Error.INVALID_TOPIC_EXCEPTION, message)
+
+
+def refuse_protocols(count: int, limits: Limits) -> Refused | None:
+    """Why a Join cannot list so many protocols, or None."""
+    return _refuse_count("The protocols that a member lists", count, limits.member_max_protocols)
+
+
+def refuse_leaving(count: int, limits: Limits) -> Refused | None:
+    """Why so many members cannot leave in one call, or None."""
+    return _refuse_count("The members that leave in one call", count, limits.group_max_members)
+
+
+def refuse_commits(count: int, limits: Limits) -> Refused | None:
+    """Why one commit cannot have so many partitions, or None."""
+    return _refuse_count("The partitions of one commit", count, limits.commit_max_partitions)
+
+
+def refuse_settings(count: int, limits: Limits) -> Refused | None:
+    """Why so many settings of a group cannot change at once, or None."""
+    return _refuse_count(
+        "The settings that change at once", count, limits.alter_config_max_settings
+    )
+
+
+def refuse_deletions(count: int, limits: Limits) -> Refused | None:
+    """Why so many offsets cannot be deleted in one call, or None."""
+    most = limits.offset_delete_max_partitions
+    return None if count <= most else _invalid(f"At most {most} offsets are deleted in one call.")
+
+
+def _refuse_count(what: str, count: int, most: int) -> Refused | None:
+    return None if count <= most else _invalid(f"{what} are at most {most}; this one has {count}.")
 
 
 def _invalid(message: str) -> Refused:
@@ -89,11 +138,9 @@ def _refuse_join(command: JoinGroup, limits: Limits, rules_version: int) -> Refu
         return _invalid(f"A client id has at most {limits.id_max_bytes} bytes.")
     if len(command.protocol_type.encode()) > limits.id_max_bytes:
         return _invalid(f"A protocol type has at most {limits.id_max_bytes} bytes.")
-    listed, most = len(command.protocols), limits.member_max_protocols
-    if rules_version >= 2 and listed > most:  # noqa: PLR2004 - the version in which this came
-        return _invalid(
-            f"The protocols that a member lists are at most {most}; this one has {listed}."
-        )
+    refused = refuse_protocols(len(command.protocols), limits)
+    if rules_version >= 2 and refused is not None:  # noqa: PLR2004 - the version in which this came
+        return refused
     if any(not protocol.name for protocol in command.protocols):
         return _invalid("A protocol needs a name.")
     weight = metadata_bytes(command.protocols, command.subscribed_topics)
@@ -114,15 +161,10 @@ def _refuse_sync(command: SyncGroup, limits: Limits) -> Refused | None:
     return None
 
 
-def _refuse_leave(command: LeaveGroup, limits: Limits) -> Refused | None:
-    if len(command.members) > limits.group_max_members:
-        return _invalid(f"At most {limits.group_max_members} members leave in one call.")
-    return None
-
-
 def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
-    if len(command.partitions) > limits.commit_max_partitions:
-        return _invalid(f"A commit has at most {limits.commit_max_partitions} partitions.")
+    refused = refuse_commits(len(command.partitions), limits)
+    if refused is not None:
+        return refused
     if command.commit_seq < 0:
         return _invalid("A commit_seq is at least 0.")
     if command.blob is not None:
@@ -152,16 +194,15 @@ def _refuse_blob(command: OffsetCommit, blob: bytes, limits: Limits) -> Refused 
 
 
 def _refuse_offset_delete(command: OffsetDelete, limits: Limits) -> Refused | None:
-    most = limits.offset_delete_max_partitions
-    if len(command.partitions) > most:
-        return _invalid(f"At most {most} offsets are deleted in one call.")
-    return _refuse_ids([topic for topic, _ in command.partitions], limits)
+    refused = refuse_deletions(len(command.partitions), limits)
+    return refused or _refuse_ids([topic for topic, _ in command.partitions], limits)
 
 
 def _refuse_alter_config(command: AlterGroupConfig, limits: Limits) -> Refused | None:
     names = [*(setting.name for setting in command.settings), *command.removed]
-    if len(names) > limits.alter_config_max_settings:
-        return _invalid(f"At most {limits.alter_config_max_settings} settings change in one call.")
+    refused = refuse_settings(len(names), limits)
+    if refused is not None:
+        return refused
     if len(dict.fromkeys(names)) != len(names):
         return _invalid("A setting is named twice: set it or remove it, once.")
     return None

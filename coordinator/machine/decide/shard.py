@@ -9,6 +9,7 @@ from musterd.coordinator.machine.commands import (
     ReplaceNode,
     ShardCommand,
 )
+from musterd.coordinator.machine.decide.requests import refuse_topic_name
 from musterd.coordinator.machine.envelope import RULES_VERSION
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -57,12 +58,9 @@ def _refused(error: Error, message: str) -> ShardDecision:
 def _decide_create(
     state: ShardState, command: CreateTopic, limits: Limits, rules_version: int
 ) -> ShardDecision:
-    name_bytes = len(command.name.encode())
-    if not 0 < name_bytes <= limits.id_max_bytes:
-        return _refused(
-            Error.INVALID_TOPIC_EXCEPTION,
-            f"A topic's name has 1 to {limits.id_max_bytes} bytes; this one has {name_bytes}.",
-        )
+    refused = refuse_topic_name(command.name, limits)
+    if refused is not None:
+        return ShardDecision((), refused)
     if not 0 < command.partitions <= limits.topic_max_partitions:
         return _refused(
             Error.INVALID_PARTITIONS, f"A topic has 1 to {limits.topic_max_partitions} partitions."
