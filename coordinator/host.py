@@ -1,6 +1,6 @@
 """What a node or launcher asks of its own process: to die with its parent, and to keep house.
 
-As a program (`host.py PARENT_PID NETWORK ARGV...`) it ties itself to its parent and becomes ARGV.
+As a program (`host.py PARENT NAMESPACES ARGV...`) it ties itself to its parent and becomes ARGV.
 """
 
 import ctypes
@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
-_CLONE_NEWNET: Final = 0x40000000
 
 GC_THRESHOLDS: Final = (20_000, 50, 5_000)
 """A full collection over a million objects stops the process for half a second, so they are rare.
@@ -44,14 +43,14 @@ FILES_MAX: Final = 1_000_000
 """More than any node needs, where there is no limit."""
 
 
-def tied_command(argv: Iterable[str], network: str = "") -> list[str]:
+def tied_command(argv: Iterable[str], *namespaces: str) -> list[str]:
     """`argv` as a command that the kernel kills when this process ends, in whatever way (Linux).
 
     The tie is to the thread that starts it: launch from a thread that stays. Ctrl-C in a terminal
-    does not reach it. `network`: path of the network namespace to run in; "" stays in this one.
+    does not reach it. `namespaces`: paths of those to run in, entered one after the other.
     """
     own = [sys.executable, "-P", "-S", "-E", os.path.realpath(__file__)]
-    return [*own, str(os.getpid()), network, *argv]
+    return [*own, str(os.getpid()), ":".join(namespaces), *argv]
 
 
 def die_with(parent_pid: int) -> None:
@@ -68,20 +67,18 @@ def die_with(parent_pid: int) -> None:
         sys.exit("the parent is gone")
 
 
-def enter_network(handle: int) -> None:
-    """Move the calling thread into the network namespace of an open file. Raises OSError."""
-    if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
+def enter_namespace(handle: int) -> None:
+    """Move the calling thread into the namespace of an open file. Raises OSError."""
+    if ctypes.CDLL(None, use_errno=True).setns(handle, 0) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 
 
 def _become() -> None:
-    parent_pid, network, *argv = sys.argv[1:]
+    parent_pid, namespaces, *argv = sys.argv[1:]
     die_with(int(parent_pid))
     os.setpgid(0, 0)  # Ctrl-C goes to a process group: when this ends is for its parent to say
-    if network:
-        handle = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
-        enter_network(handle)
-        os.close(handle)
+    for path in filter(None, namespaces.split(":")):
+        enter_namespace(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     os.execv(argv[0], argv)  # noqa: S606  # the launcher's own command
 
 

@@ -46,8 +46,8 @@ class Shaped(Watched):
     """Links are shaped, and straightened at heal."""
 
     group = Group.NETWORK
-    needs = frozenset({"partition"})
-    done_to: ClassVar[frozenset[str]] = frozenset({"dropped", "held"})
+    needs = frozenset({"links"})
+    done_to: ClassVar[frozenset[str]] = frozenset({"dropped"})
     """What has to have been done to a packet of the shaped links, as the network counts it."""
 
     def __init__(self) -> None:
@@ -184,7 +184,6 @@ class _ShapeAll(Shaped):
 class DelayJitter(_ShapeAll):
     kind = "delay_jitter"
     title = "every packet between nodes and clients is delayed, each by another time"
-    needs = frozenset({"delay"})
     done_to = frozenset({"delayed"})
 
     def inject(self, world: World, rng: Random) -> Injected:
@@ -197,7 +196,6 @@ class DelayJitter(_ShapeAll):
 class PacketLoss(_ShapeAll):
     kind = "packet_loss"
     title = "5 to 20 % of all packets between nodes and clients are lost"
-    needs = frozenset({"loss"})
     done_to = frozenset({"dropped"})
 
     def inject(self, world: World, rng: Random) -> Injected:
@@ -209,7 +207,6 @@ class PacketLoss(_ShapeAll):
 class SlowLink(Shaped):
     kind = "slow_link"
     title = "the link from the leader to another node has 8 to 32 KiB/s"
-    needs = frozenset({"bandwidth"})
     done_to = frozenset({"delayed", "dropped"})
 
     def inject(self, world: World, rng: Random) -> Injected:
@@ -222,7 +219,6 @@ class SlowLink(Shaped):
 class PacketDisorder(Shaped):
     kind = "packet_disorder"
     title = "packets between nodes overtake each other and come twice"
-    needs = frozenset({"loss"})
     done_to = frozenset({"doubled"})
 
     def inject(self, world: World, rng: Random) -> Injected:
@@ -239,7 +235,7 @@ class _Break(Fault):
     """Connections break at one moment; there is nothing to heal: both ends may connect again."""
 
     group = Group.NETWORK
-    needs = frozenset({"reset"})
+    needs = frozenset({"links"})
     spares_members = True
     hold_s = (0.5, 2.0)
 
@@ -276,7 +272,6 @@ class ResetOnePeer(_Break):
 class HalfOpenPeers(_Break):
     kind = "half_open_peers"
     title = "the leader's ends of its connections with other nodes vanish; those are not told"
-    needs = frozenset({"half_open"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         place = node_place(world.leader())

@@ -84,7 +84,6 @@ def _peer_port(world: World, node_id: int) -> dict[str, str | int]:
 class DeadBulk(Shaped):
     kind = "dead_bulk"
     title = "the bulk connection of the leader and another node carries nothing, control does"
-    needs = frozenset({"lanes", "reset"})
     certain = True
 
     _leader: int | None = None

@@ -12,7 +12,6 @@ import typer
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, show
-from musterd.chaos.world.networks.choice import Wanted
 
 if TYPE_CHECKING:
     from musterd.chaos.run.result import FaultClass, RunResult, Spread
@@ -52,10 +51,6 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the run; must be new [muster-chaos-TIME]."),
     ] = None,
-    network: Annotated[
-        Wanted | None,
-        typer.Option(help="How nodes are connected; auto takes what the machine allows [auto]."),
-    ] = None,
     many: Annotated[int, typer.Option(min=2, max=10_000, help="Groups of W10.")] = 1_000,
     bootstrap: Annotated[
         str,
@@ -81,15 +76,14 @@ def run(
     from musterd.chaos.run.whole import run_whole  # noqa: PLC0415
     from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
 
-    _check(nodes, network, fault or [], workload or [], on_fault, bootstrap)
+    _check(nodes, fault or [], workload or [], on_fault, bootstrap)
     try:
         given: Schedule | None = None if schedule is None else read(schedule)
         if given is not None:
             nodes, minutes = given.nodes, given.minutes
             seed = given.seed if seed is None else seed
         seed = random.SystemRandom().getrandbits(32) if seed is None else seed
-        wanted = network or Wanted.AUTO
-        cluster = _target_cluster(nodes or NODES, seed, fault or [], wanted, bootstrap, on_fault)
+        cluster = _target_cluster(nodes or NODES, seed, fault or [], bootstrap, on_fault)
         started = datetime.now(UTC)
         folder = to or Path(f"muster-chaos-{started:%Y%m%d-%H%M%S}")
         result = run_whole(
@@ -118,7 +112,6 @@ def run(
 
 def _check(
     nodes: int | None,
-    network: Wanted | None,
     faults: list[str],
     workloads: list[str],
     on_fault: str,
@@ -130,9 +123,8 @@ def _check(
     unknown = [one for one in workloads if one not in names()]
     trouble = ""
     others = [one for one in faults if one != TRANSFER]
-    if bootstrap and (nodes is not None or network is not None):
-        option = "--nodes" if nodes is not None else "--network"
-        trouble = f"{option} is for a cluster of the run's own: that of --bootstrap is as it is"
+    if bootstrap and nodes is not None:
+        trouble = "--nodes is for a cluster of the run's own: that of --bootstrap is as it is"
     elif bootstrap and others and not on_fault:
         trouble = f"{others[0]} takes a command that does it to a node of yours: give --on-fault"
     elif bootstrap and DUPLICATED in workloads:
@@ -148,12 +140,12 @@ def _check(
 
 
 def _target_cluster(
-    nodes: int, seed: int, faults: list[str], network: Wanted, bootstrap: str, on_fault: str
+    nodes: int, seed: int, faults: list[str], bootstrap: str, on_fault: str
 ) -> "TargetCluster":
     from musterd.chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.installation import Installation  # noqa: PLC0415
     from musterd.chaos.run.target_cluster import OwnWorld  # noqa: PLC0415
-    from musterd.chaos.world.networks.choice import choose_network  # noqa: PLC0415
+    from musterd.chaos.world.networks.netns import choose_network  # noqa: PLC0415
 
     if bootstrap:
         return Installation([one.strip() for one in bootstrap.split(",")], on_fault, faults)
@@ -164,9 +156,9 @@ def _target_cluster(
             next_step=f"there are {', '.join(kinds())}",
             exit_code=ExitCode.USAGE,
         )
-    choice = choose_network(network, seed)
-    sys.stderr.write(f"network: {choice.reason}\n")
-    return OwnWorld(nodes, choice.network, faults, seed)
+    network, which = choose_network(seed)
+    sys.stderr.write(f"network: {which}\n")
+    return OwnWorld(nodes, network, faults, seed)
 
 
 # ---- what is shown

@@ -10,8 +10,6 @@ from typing import Any
 
 from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
-from musterd.chaos.world.networks.network import Network
-from musterd.chaos.world.networks.proxied import Proxied
 
 NODES = 3
 PULSE_EVERY_S = 0.02
@@ -112,15 +110,14 @@ ALWAYS = frozenset({"I1", "I2", "I3", "I6", "I13"})
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """A fixed schedule, the network it is played in, and who is at work."""
+    """A fixed schedule, what it needs of the machine, and who is at work."""
 
     name: str
     steps: tuple[tuple[str, float], ...]
     """Kinds of faults, and for how many seconds each is held."""
     looks: frozenset[str] = ALWAYS
     """Invariants that must have looked at something, or the shipped build has not passed."""
-    network: Callable[[int], Network] = lambda _: Network()
-    """By seed."""
+    needs_links: bool = False
     needs_disks: bool = False
     needs_sleep: bool = False
     nodes: int = NODES
@@ -151,7 +148,7 @@ CUTS = Drill(
     # Called at once, while it may believe to lead; and when it must know that it does not.
     (("isolate_leader", 0.0), ("isolate_leader", 2.0)),
     ALWAYS | {"I15"},
-    Proxied,
+    needs_links=True,
 )
 # With this choice the bit is one of the durable mark (tests/chaos/run/test_hunting.py sees to it):
 # the other files RocksDB looks at by itself, whatever the build does.

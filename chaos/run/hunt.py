@@ -28,6 +28,8 @@ from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.equipment.sleep import SleepingClock
+from musterd.chaos.world.networks.netns import Netns
+from musterd.chaos.world.networks.network import Network
 from musterd.coordinator.node.loopback import ClusterError
 
 ATTEMPTS_MAX = 5
@@ -40,8 +42,12 @@ BROKEN_PACE = replace(PACE, settle_s=15.0)
 def lacks(name: str) -> str:
     """Why this machine cannot hunt a build; "" where it can."""
     drill = DRILLS[name]
-    disks = LoopDisks(KeeperClient(), SIZE_MB).lacks() if drill.needs_disks else ""
-    return disks or (SleepingClock().lacks() if drill.needs_sleep else "")
+    reasons = (
+        Netns().lacks() if drill.needs_links else "",
+        LoopDisks(KeeperClient(), SIZE_MB).lacks() if drill.needs_disks else "",
+        SleepingClock().lacks() if drill.needs_sleep else "",
+    )
+    return next(filter(None, reasons), "")
 
 
 def hunt(name: str, seeds: int) -> Caught:
@@ -131,7 +137,8 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
     """One run of a schedule; `build` "": of the shipped build. Raises ClusterError."""
     kits = (BrokenBuild(build),) if build else ()
     kinds = sorted({kind for kind, _ in drill.steps})
-    cluster = OwnWorld(drill.nodes, drill.network(seed), kinds, seed, kits)
+    network = Netns(seed=seed) if drill.needs_links else Network()
+    cluster = OwnWorld(drill.nodes, network, kinds, seed, kits)
     schedule, view = drill.schedule(seed), View()
     with (
         Interrupts(view.say),

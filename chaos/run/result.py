@@ -36,7 +36,7 @@ class Machine:
     muster: str
     """Its version."""
     network: str
-    """`netns`, `proxy`, `loopback`, `own` (an installation of the user's)."""
+    """`netns`, `loopback`, `own` (an installation of the user's)."""
     disk: str
     """What the nodes' data was on: file system and device."""
 

@@ -41,7 +41,7 @@ class TargetCluster(ABC):
     """As the conductor uses it. Everything is called from one thread."""
 
     network: str
-    """`netns`, `proxy`, `loopback`, or `own`: the user's."""
+    """`netns`, `loopback`, or `own`: the user's."""
     shards: int
     nodes: dict[str, int]
     """Node ids by client address."""

@@ -1,6 +1,6 @@
 """A cluster of real nodes in a network and on equipment that can be broken.
 
-with World(nodes=3, network=choose_network().network) as world:
+with World(nodes=3, network=Netns()) as world:
     world.kill(world.leader())
     world.start(0)
     world.wait_settled()

@@ -1,10 +1,18 @@
-"""Commands of the suite as processes."""
+"""Commands of the suite as processes; what needs network namespaces is skipped without them."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from musterd.chaos.world.networks.netns import Netns
 from tests.chaos.group import Started
+
+
+@pytest.fixture(scope="session")
+def netns_works() -> None:
+    """Skips where this machine has no network namespaces for us."""
+    if reason := Netns().lacks():
+        pytest.skip(reason)
 
 
 @pytest.fixture

@@ -10,17 +10,19 @@ import asyncio
 import contextlib
 import os
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from musterd.chaos.child import Message, answer, config
-from musterd.chaos.world.networks.namespaces import Namespaces
-from musterd.chaos.world.networks.network import Shape, serve_links
+from musterd.chaos.child import Message, answer, commands, config
+from musterd.chaos.world.networks.namespaces import Namespaces, enter_own_users
+from musterd.chaos.world.networks.network import Shape
 from musterd.chaos.world.networks.packet_shaper import Link, Shaper
-from musterd.chaos.world.networks.relay import Relays
 
 CONTROL = "control"
 """The place of the conductor's own calls; no fault reaches it."""
+_CHUNK_BYTES = 1 << 16
+_CONNECT_S_MAX = 5.0
 
 
 class Fabric:
@@ -66,6 +68,30 @@ class Fabric:
         return {"counts": [[*key, count] for key, count in sorted(self._shaper.counts.items())]}
 
 
+async def _hand_on(
+    host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """One of the conductor's connections, handed on to a node until either hangs up."""
+    try:
+        async with asyncio.timeout(_CONNECT_S_MAX):
+            far_reader, far_writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):  # the conductor learns it from the end of its connection
+        writer.close()
+        return
+    await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(_CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
+    except OSError:  # one of the two broke off: the other learns it just below
+        pass
+    finally:
+        writer.close()
+
+
 async def _serve(given: Message, namespaces: Namespaces) -> None:
     held = {place: one for place, one in namespaces.places.items() if one.tun >= 0}
     shaper = Shaper(
@@ -73,19 +99,27 @@ async def _serve(given: Message, namespaces: Namespaces) -> None:
         {socket.inet_aton(one.address): place for place, one in held.items()},
         given["seed"],
     )
-    relays = Relays()
-    for path, (host, port) in given["control"].items():
-        await relays.listen_unix(path, (host, port))
-    answer(ready=True, handles={place: one.handle for place, one in namespaces.places.items()})
-    await serve_links(Fabric(namespaces, shaper))
+    fabric = Fabric(namespaces, shaper)
+    for path, target in given["control"].items():
+        await asyncio.start_unix_server(partial(_hand_on, *target), path)
+    answer(ready=True, namespaces={place: namespaces.paths(place) for place in namespaces.places})
+    async for message in commands():
+        verb = message.pop("verb")
+        try:
+            reply: Message = getattr(fabric, verb)(**message)
+        except (OSError, LookupError) as error:
+            answer(error=f"{verb} {message}: {error!r}")
+        else:
+            answer(**reply)
     shaper.close()
-    await relays.close()
 
 
 def main() -> None:
     """Build everything, then serve until the parent hangs up."""
     given = config()
     try:
+        if os.geteuid() != 0:
+            enter_own_users()
         namespaces = Namespaces()
         for place, address in given["places"].items():
             namespaces.add(place, address, tun=place in given["shaped"])

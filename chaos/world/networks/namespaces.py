@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import pyroute2
 
 from musterd.chaos.world.networks.sockets import destroy
-from musterd.coordinator.host import enter_network
+from musterd.coordinator.host import enter_namespace
 
-_CLONE_NEWNET = 0x40000000
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 TUN = "slow0"
@@ -43,6 +43,21 @@ class Namespace:
     """Non-blocking file descriptor; -1 where it has none."""
 
 
+def enter_own_users() -> None:
+    """Give this process a user namespace, in which it may do what takes root: ids stay as they are.
+
+    Must be called before any thread is started. Raises OSError where the kernel refuses.
+    """
+    user, group = os.geteuid(), os.getegid()
+    _unshare(_CLONE_NEWUSER, "user")
+    for file, what in (
+        ("uid_map", f"{user} {user} 1"),
+        ("setgroups", "deny"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        Path(f"/proc/self/{file}").write_text(what)
+
+
 class Namespaces:
     """All namespaces of one run, joined by a bridge that has a namespace of its own.
 
@@ -63,7 +78,13 @@ class Namespaces:
 
     def settle(self, place: str) -> None:
         """Move the calling thread into a namespace; sockets that it makes are of that."""
-        enter_network(self.places[place].handle)
+        enter_namespace(self.places[place].handle)
+
+    def paths(self, place: str) -> list[str]:
+        """What another process of this user has to enter, in this order, to be at a place."""
+        own = f"/proc/{os.getpid()}"
+        users = [f"{own}/ns/user"] if os.geteuid() != 0 else []
+        return [*users, f"{own}/fd/{self.places[place].handle}"]
 
     def detour(self, source: str, target: str) -> None:
         """Let what `source` sends to `target` go through its tun device."""
@@ -88,25 +109,25 @@ class Namespaces:
 
     @staticmethod
     def _make_core() -> int:
-        handle = _unshare()
+        handle = _new_network()
         with pyroute2.IPRoute() as ip:
             ip.link("add", ifname=_BRIDGE, kind="bridge")
             ip.link("set", ifname=_BRIDGE, state="up")
         return handle
 
     def _make(self, place: str, address: str, tun: bool) -> Namespace:
-        handle = _unshare()
+        handle = _new_network()
         for scope in ("all", "default"):
             # What comes out of the tun device has come a way that a strict check would not expect.
             Path(f"/proc/sys/net/ipv4/conf/{scope}/rp_filter").write_text("0")
         device = _open_tun() if tun else -1
-        enter_network(self._core)
+        enter_namespace(self._core)
         outer = f"v{len(self.places)}"
         with pyroute2.IPRoute() as ip:
             inner = {"ifname": _OFFICE, "net_ns_fd": handle}
             ip.link("add", ifname=outer, kind="veth", peer=inner)
             ip.link("set", ifname=outer, master=_index(ip, _BRIDGE), state="up")
-        enter_network(handle)
+        enter_namespace(handle)
         with pyroute2.IPRoute() as ip:
             ip.link("set", ifname="lo", state="up")
             ip.link("set", ifname=_OFFICE, state="up")
@@ -117,7 +138,7 @@ class Namespaces:
 
     def _route(self, verb: str, source: str, target: str) -> None:
         here = self.places[source]
-        enter_network(here.handle)
+        enter_namespace(here.handle)
         with pyroute2.IPRoute() as ip:
             ip.route(
                 verb,
@@ -129,7 +150,7 @@ class Namespaces:
 
     def _destroy(self, source: str, target: str) -> int:
         here = self.places[source]
-        enter_network(here.handle)
+        enter_namespace(here.handle)
         return destroy(here.address, self.places[target].address)
 
 
@@ -138,10 +159,15 @@ def _index(ip: Any, name: str) -> int:
     return found
 
 
-def _unshare() -> int:
+def _unshare(flag: int, kind: str) -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(flag) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{os.strerror(number)} (unshare of a {kind} namespace)")
+
+
+def _new_network() -> int:
     """Move the thread into a new namespace; returns a descriptor of that."""
-    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET) != 0:
-        raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)")
+    _unshare(_CLONE_NEWNET, "network")
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 

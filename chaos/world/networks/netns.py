@@ -1,14 +1,19 @@
 """The network of a world as network namespaces: each node and each host of clients in its own.
 
-Needs root, /dev/net/tun and the package `pyroute2`. The machine's own network is not touched.
+Needs Linux, /dev/net/tun and the package `pyroute2`; who is not root also needs user namespaces.
+The machine's own network is not touched.
 """
 
+import functools
 import importlib.util
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from musterd.chaos.world.networks.network import ChildNetwork, client_place
+from musterd.chaos.child import Child, ChildError, ChildRefusedError, Message
+from musterd.chaos.world.networks.network import Network, Shape, client_place
 from musterd.coordinator.host import tied_command
 from musterd.coordinator.node.loopback import Addresses, ClusterError, node_place
 
@@ -19,15 +24,17 @@ _NODE_FIRST, _CLIENT_FIRST, _CONTROL_HOST = 10, 100, 250
 NODES_MAX, CLIENT_HOSTS_MAX = 9, 9
 _CLIENT_PORT, _PEER_PORT, _METRICS_PORT, _PROXY_PORT = 7070, 7170, 7270, 7670
 _TUN = Path("/dev/net/tun")
+_READY_S, _ANSWER_S = 20.0, 10.0
 
 
-class Netns(ChildNetwork):
-    """Real packets on veth pairs and a bridge; shaped links go through a tun device."""
+class Netns(Network):
+    """Real packets on veth pairs and a bridge; shaped links go through a tun device.
+
+    A process of its own, the fabric, holds all that, and works on links.
+    """
 
     name = "netns"
-    provides = frozenset(
-        {"netns", "partition", "delay", "bandwidth", "loss", "reset", "half_open", "lanes"}
-    )
+    provides = frozenset({"links"})
     serve_flags = ("--insecure", "--insecure-peers", "--insecure-metrics")
 
     def __init__(self, client_hosts: int = 2, seed: int = 0) -> None:
@@ -38,22 +45,17 @@ class Netns(ChildNetwork):
         self._hosts: dict[str, str] = {}
         self._client_hosts = client_hosts
         self._seed = seed
-        self._handles: dict[str, int] = {}
+        self._fabric: Child | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._namespaces: dict[str, list[str]] = {}
+        """Place -> paths of what a process has to enter to be there."""
 
     @staticmethod
     def lacks() -> str:
-        """Why this machine cannot have it; "" where nothing speaks against it."""
-        if os.geteuid() != 0:
-            return "network namespaces need root"
-        if not _TUN.exists():
-            return f"there is no {_TUN}"
-        if importlib.util.find_spec("pyroute2") is None:
-            return "the package pyroute2 is not installed"
-        return ""
+        """Why this machine cannot have it, "" where it can: tried once, with one node."""
+        return _tried()
 
     def open(self, nodes: int) -> None:
-        if reason := self.lacks():
-            raise ClusterError(reason)
         if not 1 <= nodes <= NODES_MAX:
             raise ClusterError(f"1 to {NODES_MAX} nodes, not {nodes}")
         self._hosts = {node_place(n): f"{_SUBNET}.{_NODE_FIRST + n}" for n in range(nodes)}
@@ -70,7 +72,21 @@ class Netns(ChildNetwork):
             "control": control,
             "seed": self._seed,
         }
-        self._handles = self.launch("musterd.chaos.world.networks.fabric", given)["handles"]
+        self._fabric = Child("musterd.chaos.world.networks.fabric", given)
+        try:
+            self._namespaces = self._fabric.ready(_READY_S)["namespaces"]
+        except ChildError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        fabric, self._fabric = self._fabric, None
+        if fabric is not None:
+            fabric.close()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
+        super().close()
 
     def addresses(self, node_id: int) -> Addresses:
         host = self._hosts[node_place(node_id)]
@@ -86,18 +102,90 @@ class Netns(ChildNetwork):
         )
 
     def command(self, place: str, argv: Sequence[str]) -> list[str]:
-        if place not in self._handles:
+        if place not in self._namespaces:
             raise ClusterError(f"there is no place {place!r}; there are: {', '.join(self._hosts)}")
-        path = f"/proc/{self.child_pid}/fd/{self._handles[place]}"
-        return tied_command(argv, path)
+        return tied_command(argv, *self._namespaces[place])
 
     @property
     def places(self) -> tuple[str, ...]:
         """Every place, nodes first."""
         return tuple(self._hosts)
 
+    @property
+    def folder(self) -> str:
+        """Where the sockets of the conductor's own calls are; it goes with this network."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="muster-net-")
+        return self._folder.name
+
+    @property
+    def fabric(self) -> Child:
+        """The process that holds the namespaces. Raises ClusterError where none is open."""
+        if self._fabric is None:
+            raise ClusterError("the network is not open")
+        return self._fabric
+
     def proxy_ports(self, count: int) -> list[str]:
         return [f"{self._hosts[client_place()]}:{_PROXY_PORT + n}" for n in range(count)]
 
+    def shape(self, source: str, target: str, shape: Shape) -> None:
+        self._link("shape", source, target, shape=asdict(shape))
+
+    def heal(self, source: str, target: str) -> None:
+        self._link("heal", source, target)
+
+    def reset(self, source: str, target: str) -> int:
+        return int(self._link("reset", source, target)["connections"])
+
+    def half_open(self, dead: str, alive: str) -> int:
+        return int(self._link("half_open", dead, alive)["connections"])
+
+    def counts(self) -> Mapping[tuple[str, str, str], int]:
+        counts = self._ask("counts")["counts"]
+        return {(source, target, what): count for source, target, what, count in counts}
+
+    def _link(self, verb: str, source: str, target: str, **more: object) -> Message:
+        if source == target or not {source, target} <= self._hosts.keys():
+            raise ClusterError(f"there is no link {source}>{target}")
+        return self._ask(verb, source=source, target=target, **more)
+
+    def _ask(self, verb: str, **fields: object) -> Message:
+        try:
+            return self.fabric.ask(verb, _ANSWER_S, **fields)
+        except ChildRefusedError:
+            raise
+        except ChildError:
+            # A late answer would be taken for that of the next question.
+            self.fabric.close()
+            self._fabric = None
+            raise
+
     def _control(self, node_id: int, port: str) -> str:
-        return f"{self.folder()}/{port}-{node_id}"
+        return f"{self.folder}/{port}-{node_id}"
+
+
+def choose_network(seed: int = 0) -> tuple[Network, str]:
+    """Namespaces, or plain loopback where this machine has none; and which it is, for people."""
+    network = Netns(seed=seed)
+    if reason := network.lacks():
+        return Network(), (
+            f"plain loopback, where no link can be broken ({reason}; run as root, or allow user "
+            "namespaces); other faults are, and with --bootstrap those of your own installation"
+        )
+    return network, "network namespaces"
+
+
+@functools.lru_cache(maxsize=1)
+def _tried() -> str:
+    if importlib.util.find_spec("pyroute2") is None:
+        return "the package pyroute2 is not installed"
+    if not os.access(_TUN, os.R_OK | os.W_OK):
+        return f"{_TUN} is not there or may not be opened"
+    trial = Netns()
+    try:
+        trial.open(1)
+    except ClusterError as error:
+        return str(error)
+    finally:
+        trial.close()
+    return ""

@@ -433,9 +433,9 @@ class Links:
     ("kind", "what"),
     [
         ("isolate_leader", "dropped"),
-        ("isolate_follower", "held"),
+        ("isolate_follower", "dropped"),
         ("split_with_clients", "dropped"),
-        ("cut_all_peers", "held"),
+        ("cut_all_peers", "dropped"),
         ("asymmetric_cut", "dropped"),
         ("partial_cut", "dropped"),
         ("delay_jitter", "delayed"),

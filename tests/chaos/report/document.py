@@ -14,22 +14,16 @@ from musterd.chaos.workloads import catalog as workloads
 ROOT = Path(__file__).parents[3]
 TARGET = ROOT / "docs" / "chaos.md"
 NEEDS = {
-    "bandwidth": "",
     "clock": "libfaketime",
     "cpu_limit": "root, control groups",
-    "delay": "",
     "disk": "root, loop devices",
-    "half_open": "",
-    "lanes": "",
-    "loss": "root, network namespaces",
+    "links": "network namespaces",
     "memory_limit": "root, control groups",
-    "partition": "",
-    "reset": "",
     "sleep": "Linux, a C compiler",
     "state_limit": "nodes of the run's own",
     "write_limit": "root, control groups",
 }
-"""What each capability takes, in words; "" where namespaces and proxies both have it."""
+"""What each capability takes, in words."""
 
 
 def _cell(text):

@@ -7,7 +7,6 @@ from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format, render
 from musterd.chaos.run.cli import _shown, run
 from musterd.chaos.run.result import ResultError, Spread, read
-from musterd.chaos.world.networks.choice import Wanted
 from tests.chaos.report import made_up
 
 
@@ -20,7 +19,6 @@ def called(**options: object) -> CommandError:
                 "fault": None,
                 "workload": None,
                 "bootstrap": "",
-                "network": None,
                 **options,
             }
         )
@@ -53,12 +51,11 @@ def test_a_command_for_faults_needs_an_installation():
     assert "--bootstrap" in called(nodes=3, on_fault="./hook").message
 
 
-@pytest.mark.parametrize("option", [{"nodes": 3}, {"network": Wanted.PROXY}])
-def test_what_is_for_a_cluster_of_its_own_is_refused_with_an_installation(option):
+def test_what_is_for_a_cluster_of_its_own_is_refused_with_an_installation():
     """Not ignored."""
-    error = called(bootstrap="127.0.0.1:1", **{"nodes": None, "on_fault": "", **option})
+    error = called(bootstrap="127.0.0.1:1", nodes=3, on_fault="")
     assert error.exit_code is ExitCode.USAGE
-    assert f"--{next(iter(option))} is for a cluster of the run's own" in error.message
+    assert "--nodes is for a cluster of the run's own" in error.message
 
 
 def test_a_fault_of_an_installation_without_a_command_names_what_is_missing():

@@ -11,11 +11,12 @@ from musterd.chaos.run import result as results
 RUN = ("run", "--seed", "3", "--minutes", "5", "--workload", "W1", "--to", "{folder}/run")
 
 
+@pytest.mark.usefixtures("netns_works")
 @pytest.mark.processes
 @pytest.mark.faults
 def test_ctrl_c_heals_what_is_broken_and_judges_what_was_seen(start):
     """A terminal sends it to the whole process group; nodes and clients go on until their end."""
-    run = start(*RUN, "--fault", "isolate_leader", "--network", "proxy")
+    run = start(*RUN, "--fault", "isolate_leader")
     run.read_until("fault 1 of")
     run.ctrl_c()
     code, _ = run.ended()
@@ -31,6 +32,7 @@ def test_ctrl_c_heals_what_is_broken_and_judges_what_was_seen(start):
     assert run.left() == []
 
 
+@pytest.mark.usefixtures("netns_works")
 @pytest.mark.processes
 @pytest.mark.faults
 def test_sigterm_before_the_first_fault_ends_a_run_with_disks_and_namespaces(start):
@@ -44,6 +46,7 @@ def test_sigterm_before_the_first_fault_ends_a_run_with_disks_and_namespaces(sta
     assert run.left() == []
 
 
+@pytest.mark.usefixtures("netns_works")
 @pytest.mark.processes
 @pytest.mark.faults
 def test_a_second_ctrl_c_ends_a_run_at_once_and_leaves_nothing(start):

@@ -18,7 +18,10 @@ from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import RunResult
 from musterd.chaos.workloads.catalog import Setting, plan
 
-pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.one_run]
+pytestmark = [
+    *(pytest.mark.processes, pytest.mark.faults, pytest.mark.one_run),
+    pytest.mark.usefixtures("netns_works"),
+]
 
 RUN_S_MAX = 240.0
 
@@ -35,7 +38,7 @@ def run(folder: Path, users_modules: Path) -> tuple[int, dict[str, object], RunR
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "muster.cli", "chaos", "run", "--minutes", "0.35"),
-            *("--seed", "3", "--to", str(folder), "-o", "json", "--network", "proxy"),
+            *("--seed", "3", "--to", str(folder), "-o", "json"),
             *("--fault", "kill_leader", "--fault", "isolate_leader"),
             *("--workload", "W1", "--workload", "W4"),
         ],

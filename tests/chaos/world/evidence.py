@@ -113,9 +113,8 @@ def cut_but_served(world: World, injected: Injected, _client: Child) -> None:
 
 
 def stopped(world: World) -> int:
-    """What links have dropped or held so far, packets or chunks."""
-    counts = world.network.counts().items()
-    return sum(count for (_, _, what), count in counts if what in {"dropped", "held"})
+    """The packets that links have dropped so far."""
+    return _total(world, "dropped")
 
 
 def delayed(world: World, _injected: Injected, _client: Child) -> None:

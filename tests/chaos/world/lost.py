@@ -3,17 +3,15 @@
 import signal
 from pathlib import Path
 
-from musterd.chaos.child import Child, answer, config
-from musterd.chaos.world.networks.choice import Wanted, choose_network
-from musterd.chaos.world.networks.network import ChildNetwork
+from musterd.chaos.child import Child, answer
+from musterd.chaos.world.networks.netns import Netns
 from musterd.chaos.world.networks.replay_proxy import ReplayProxy
 from musterd.chaos.world.world import World
 
 
 def main() -> None:
     """Start everything there is, name the processes and namespaces, wait."""
-    network = choose_network(Wanted(config()["network"])).network
-    assert isinstance(network, ChildNetwork)
+    network = Netns()
     with (
         World(3, 2, network=network) as world,
         ReplayProxy(world, 20.0, (0.0, 5_000.0)) as replaying,
@@ -21,10 +19,10 @@ def main() -> None:
         worker = Child("tests.chaos.world.prober", {"ports": False}, world.client_command)
         worker.ready()
         nodes = [node.pid for node in world.nodes.values()]
-        pids = [network.child_pid, worker.pid, replaying.child.pid, *nodes]
+        pids = [network.fabric.pid, worker.pid, replaying.child.pid, *nodes]
         spaces = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}
         spaces -= {str(Path("/proc/self/ns/net").readlink())}
-        answer(pids=pids, spaces=sorted(spaces), folders=[str(world.directory), network.folder()])
+        answer(pids=pids, spaces=sorted(spaces), folders=[str(world.directory), network.folder])
         signal.pause()
 
 

@@ -15,21 +15,19 @@ pytestmark = [pytest.mark.processes, pytest.mark.faults]
 WAIT_S = 20.0
 
 
-@pytest.mark.parametrize("network", ["netns", "proxy"])
-def test_kill_9_of_the_conductor_leaves_nothing_running(network, request) -> None:
+@pytest.mark.usefixtures("netns_works")
+def test_kill_9_of_the_conductor_leaves_nothing_running() -> None:
     """Nodes, workers and proxies end with it; nobody holds its namespaces any more."""
-    if network == "netns":
-        request.getfixturevalue("netns_works")
     devices = _devices()
-    command = [sys.executable, "-m", "tests.chaos.world.lost", json.dumps({"network": network})]
+    command = [sys.executable, "-m", "tests.chaos.world.lost", "{}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as conductor:
         try:
             made = json.loads(conductor.stdout.readline())
             assert len(made["pids"]) == 6
             assert all(_alive(pid) for pid in made["pids"])
             # Three nodes, a host of clients and that of the conductor's own calls.
-            assert len(made["spaces"]) == (5 if network == "netns" else 0)
-            assert not made["spaces"] or _held(made["spaces"])
+            assert len(made["spaces"]) == 5
+            assert _held(made["spaces"])
         finally:
             os.kill(conductor.pid, signal.SIGKILL)
             conductor.wait()
