@@ -16,7 +16,7 @@ from muster.election.election_state import ElectionState
 from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.group.actions import MemberConfig
 from muster.group.committer import CoordinatorHook
-from muster.group.group import Group, GroupOptions
+from muster.group.group import Group, GroupOptions, subscription
 from muster.group.group_kind import GroupKind
 from muster.group.heartbeats import Heartbeats
 from muster.group.managed_group import CallbackListener, ManagedGroup
@@ -192,14 +192,12 @@ class Client:
         """
         core = self._opened()
         _checked_id("group_id", group_id)
-        if not topics or isinstance(topics, str):
-            raise InvalidConfig("topics: give a list of at least one topic name")
         if group_instance_id:
             _checked_id("group_instance_id", group_instance_id)
         options = GroupOptions(
             join=JoinOptions(
                 MemberConfig(group_id, self._client_id, resolve(assignor), group_instance_id),
-                tuple(sorted(set(topics))),
+                subscription(topics),
                 session_timeout_ms,
                 rebalance_timeout_ms,
                 rack,

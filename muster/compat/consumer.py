@@ -64,7 +64,9 @@ class Consumer:
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Join the group; it goes on by itself. One that is subscribed already leaves first.
+        """Join the group; it goes on by itself. A member changes what it subscribes to.
+
+        It goes on as the same member: the group rebalances once, and these callbacks are told.
 
         Args:
             topics: names; they must exist. There are no patterns.
@@ -84,14 +86,23 @@ class Consumer:
                 hint="list the topics' names",
             )
         self._open()
-        if self._member.group is not None:
-            self.unsubscribe()  # under the callbacks that it had so far
-        self._teller.callbacks = {
+        group = self._member.group
+        if group is not None:
+            self._teller.refuse_in_callback()
+        if self._member.mailbox.failure is not None:
+            self.unsubscribe()  # a member no more: under the callbacks that it had so far
+            group = None
+        callbacks = {
             Kind.ASSIGNED: on_assign,
             Kind.REVOKED: on_revoke,
             Kind.LOST: on_lost or on_revoke,
         }
-        self._call(self._member.join(topics))
+        if group is None:
+            self._teller.callbacks = callbacks
+            self._call(self._member.join(topics))
+        else:
+            self._call(group.subscribe(topics))
+            self._teller.callbacks = callbacks
 
     def unsubscribe(self) -> None:
         """Give everything up and leave the group. Bounded as `close` is."""

@@ -171,6 +171,13 @@ class Rejoin:
 
 
 @dataclass(frozen=True, slots=True)
+class Resubscribe:
+    """The member subscribes to these topics from its next Join on."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Give everything up and leave.
 
@@ -200,6 +207,7 @@ Input = (
     | Released
     | TimerFired
     | Rejoin
+    | Resubscribe
     | Close
     | LeaveAnswered
 )

@@ -14,6 +14,7 @@ from muster.errors import (
     CoordinatorNotAvailable,
     GroupClosed,
     IllegalGeneration,
+    InvalidConfig,
     InvalidRequest,
     MusterError,
     RebalanceInProgress,
@@ -37,6 +38,7 @@ from muster.group.actions import (
     Lose,
     Refusal,
     Released,
+    Resubscribe,
     Revoke,
     SendJoin,
     SendLeave,
@@ -254,6 +256,29 @@ class Group:
                 await self.close()
         if self._error is not None:
             raise self._error
+
+    async def subscribe(self, topics: Collection[str]) -> None:
+        """Subscribe to these topics, and no others, from now on; the group rebalances once.
+
+        It returns when the change is under way; what comes of it is told as ever. With a
+        cooperative assignor the member goes on with what it keeps, and gives up at once what is of
+        other topics. A second change before the round has ended comes with a round of its own.
+
+        Args:
+            topics: at least one; they must exist.
+
+        Raises:
+            GroupClosed: the group is closed.
+            InvalidConfig: no list of at least one name.
+            UnknownTopicOrPartition: one of them does not exist; nothing was changed.
+        """
+        chosen = subscription(topics)
+        self._refuse_if_over()
+        await self._require(chosen)
+        self._refuse_if_over()
+        if chosen != self._rounds.topics:
+            self._rounds.topics = chosen
+            self._feed(Resubscribe(frozenset(chosen)))
 
     def stop(self, reason: str = "closed by the application", *, leave: bool | None = None) -> None:
         """Begin to close; `run` returns when it is done. Call it from this loop or its signals.
@@ -566,11 +591,14 @@ class Group:
 
     async def _prepare(self) -> None:
         """See whether the topics exist: a member of a topic that does not would idle for ever."""
-        topics, timeout_ms = self._options.join.topics, self._options.request_timeout_ms
+        await self._require(self._rounds.topics)
+
+    async def _require(self, topics: Collection[str]) -> None:
+        """Wait a moment for topics that were created just now."""
         deadline = self._loop.time() + timeouts.TOPIC_WAIT_MS / 1000
         while True:
             try:
-                await self._registry.require(topics, timeout_ms)
+                await self._registry.require(topics, self._options.request_timeout_ms)
             except UnknownTopicOrPartition:
                 if self._loop.time() >= deadline:
                     raise
@@ -623,6 +651,17 @@ class Group:
         """The user's code failed, or joining is of no use: close; the waiting call raises it."""
         self._error = self._error or error
         self.stop(one_line(error))
+
+
+def subscription(topics: Collection[str]) -> tuple[str, ...]:
+    """The names in order, each once.
+
+    Raises:
+        InvalidConfig: there are none, or they are one string.
+    """
+    if not topics or isinstance(topics, str):
+        raise InvalidConfig("topics: give a list of at least one topic name")
+    return tuple(sorted(set(topics)))
 
 
 def _current_task() -> "asyncio.Task[object] | None":

@@ -53,6 +53,7 @@ from muster.group.actions import (
     Refusal,
     Rejoin,
     Released,
+    Resubscribe,
     Revoke,
     SendJoin,
     SendLeave,
@@ -79,6 +80,9 @@ IMMEDIATE_RETRIES_MAX = 3
 
 TOPIC_LOOKUPS_MAX = 5
 """How often the group leader joins again while its coordinator lacks a subscribed topic."""
+
+RESUBSCRIBED = "the member changed its subscription"
+"""The reason of the round that follows, for people."""
 
 HOLD_MS_MIN = 1000
 """A parked call let go sooner counts as a failure, so that no server makes a member spin."""
@@ -157,6 +161,7 @@ class Membership:
         self._shares_sent: tuple[tuple[str, bytes], ...] = ()
         self._reason = "first join"
         self._failed_with = 0
+        self._resubscribed = False  # since the Join that counts was sent
         self._is_closing = False
         self._leaves = not config.instance_id
         self._out: list[Action] = []
@@ -200,6 +205,8 @@ class Membership:
                 self._on_timer(given)
             case Rejoin():
                 self._begin_round(given.reason)
+            case Resubscribe():
+                self._on_resubscribe(given.topics)
             case Close():
                 self._on_close(given)
             case LeaveAnswered():
@@ -220,6 +227,7 @@ class Membership:
             self._nonce = self._draw_nonce()
         self._call_id += 1
         self._timer_id += 1
+        self._resubscribed = False
         self.state = State.JOINING
         self._out += [
             StopKeepAlive(),
@@ -354,14 +362,16 @@ class Membership:
             self._fail(InconsistentGroupProtocol(str(error)))
             return
         self._failures = self._topic_lookups = 0
-        self._take_over(partitions)
-        if awaited and not self._moving:
+        self._take_over(partitions, "they move to other members")
+        if self._resubscribed:
+            self._begin_round(RESUBSCRIBED)
+        elif awaited and not self._moving:
             # What the others wait for was given up before this assignment came: by the process that
             # this one replaced under its instance id, mostly. Nobody else would tell them.
             self._begin_round("holds nothing of what moves")
 
-    def _take_over(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """The assignment is there; what was held and is not in it has to be given up first."""
+    def _take_over(self, partitions: tuple[TopicPartition, ...], why: str) -> None:
+        """This is what it owns now; what was held and is not in it has to be given up first."""
         generation = self.identity.generation
         held, self._lost = self._since, False
         self._moving = tuple(sorted(held.keys() - frozenset(partitions)))
@@ -381,7 +391,7 @@ class Membership:
             self._wait_ms = 0
             self._reason = "gave up the partitions that move"
             moving = replace(self.assignment, partitions=self._moving)
-            self._out.append(Revoke(moving, "they move to other members"))
+            self._out.append(Revoke(moving, why))
         self._out.append(Give(self.assignment))
 
     def _on_sync_refused(self, answer: SyncRefused) -> None:
@@ -436,6 +446,18 @@ class Membership:
             self._send_join()
         else:
             self._release(State.RELEASING)
+
+    def _on_resubscribe(self, topics: frozenset[str]) -> None:
+        """One round; a cooperative member gives up first what it does not subscribe to any more."""
+        if self.state in (State.JOINING, State.SYNCING):
+            self._resubscribed = True
+        elif self.state is State.STABLE and self.assignment is not None:
+            kept = tuple(p for p in self.assignment.partitions if p.topic in topics)
+            if self._config.cooperative and len(kept) < len(self.assignment.partitions):
+                self._take_over(kept, RESUBSCRIBED)
+                self._reason = RESUBSCRIBED
+            else:
+                self._begin_round(RESUBSCRIBED)
 
     def _on_commit_refused(self, answer: CommitRefused) -> None:
         # As after a heartbeat; but that a commit is not allowed says nothing about the membership.

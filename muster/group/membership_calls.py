@@ -64,13 +64,15 @@ class MembershipCalls:
         self._caller = caller
         self._options = options
         self._group_id = options.config.group_id
+        self.topics = options.topics
+        """What the next Join subscribes to."""
 
     def _metadata(self, assignor: Assignor, claim: Claim, user_data: bytes) -> bytes:
         """What this member tells the group leader for one assignor."""
         if not wants_owned(assignor):
             claim = Claim()
         return encode_subscription(
-            self._options.topics,
+            self.topics,
             owned=claim.partitions,
             generation=claim.generation,
             keeps_owned=claim.keeps,
@@ -98,7 +100,7 @@ class MembershipCalls:
                 for a in options.config.assignors
             ],
             reason=action.reason[:REASON_CHARACTERS_MAX],
-            subscribed_topics=options.topics,
+            subscribed_topics=self.topics,
             group_instance_id=options.config.instance_id,
             with_assignment=True,
         )

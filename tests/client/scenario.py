@@ -4,7 +4,7 @@ The first line says why the file exists. Then blocks: inputs, one a line, `----`
 they bring, an empty line. An input's words:
 
     static INSTANCE                                      a static member from the start: first line
-    start | released | left | timer [id=N] | close [leave | stay]
+    start | released | left | timer [id=N] | close [leave | stay] | subscribe TOPIC ...
     joined gen=5 [member=c-n1] [leader=c-n1] [protocol=range] [members=c-n1:t,c-n2:t] [counts=t:4]
            [skip] [assignment=t-0+t-1]
         (a member that had t-0 and t-1 under generation 4: c-n1:t:t-0+t-1@4; that keeps them: @4*)
@@ -46,6 +46,7 @@ from muster.group.actions import (
     MemberConfig,
     Refusal,
     Released,
+    Resubscribe,
     Revoke,
     SendJoin,
     SendLeave,
@@ -139,6 +140,8 @@ class World:
                 return CommitRefused(self._identity(named), refusal)
             case "released":
                 return Released()
+            case "subscribe":
+                return Resubscribe(frozenset(rest))
             case "timer":
                 return TimerFired(int(named.get("id", self.timer_id)))
             case "close":

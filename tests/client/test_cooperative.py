@@ -6,7 +6,14 @@ import pytest
 
 from muster import Partition, TopicPartition
 from muster.assignors import Subscriber
-from muster.errors import ErrorCode, IllegalGeneration, RebalanceInProgress
+from muster.errors import (
+    ErrorCode,
+    GroupClosed,
+    IllegalGeneration,
+    InvalidConfig,
+    RebalanceInProgress,
+    UnknownTopicOrPartition,
+)
 from muster.group.consumer_protocol import decode_subscription
 from muster.testing import Refuse
 from tests.client.listeners import Journal
@@ -300,3 +307,29 @@ async def test_each_assignor_is_told_what_it_asks_for(open_cluster):
         assert joins[1]["sticky"] == had
         await first.stop()
         await second.stop()
+
+
+@pytest.mark.parametrize("assignor", ["range", COOPERATIVE])
+async def test_a_changed_subscription_costs_one_rebalance(open_cluster, assignor):
+    """Alone in its group; what it keeps goes on where the assignor is cooperative."""
+    async with open_cluster(1, topics=TOPICS) as (cluster, client):
+        one = Worker(client, assignor)
+        await settled(one)
+        generation = cluster.groups["g"].generation
+        await one.group.subscribe(["b"])
+        kept = [key for key in KEYS if key.topic == "b"]
+        await until(lambda: cluster.groups["g"].generation == generation + 1)
+        await until(lambda: one.works_on == kept and one.group.state == "Stable")
+        assert set(kept).isdisjoint(one.cancelled) == (assignor == COOPERATIVE)
+        await one.group.subscribe(["b", "b"])
+        with pytest.raises(UnknownTopicOrPartition):
+            await one.group.subscribe(["b", "nowhere"])
+        with pytest.raises(InvalidConfig):
+            await one.group.subscribe([])
+        assert one.group.state == "Stable", "the same topics, and refused ones, change nothing"
+        await one.group.subscribe(list(TOPICS))
+        await settled(one)
+        assert cluster.groups["g"].generation == generation + 2
+        await one.stop()
+        with pytest.raises(GroupClosed):
+            await one.group.subscribe(["a"])
