@@ -8,6 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
+    """Of the SDK that is installed."""
+    from muster import errors as errors
     from muster.admin.rebalances import Rebalance as Rebalance
     from muster.assignors import Assignor as Assignor
     from muster.assignors import FunctionAssignor as FunctionAssignor
@@ -16,12 +19,29 @@ if TYPE_CHECKING:
     from muster.election.election import Election as Election
     from muster.election.election import Leadership as Leadership
     from muster.election.election_state import Leader as Leader
+    from muster.errors import CoordinatorNotAvailable as CoordinatorNotAvailable
     from muster.errors import ErrorCode as ErrorCode
+    from muster.errors import FencedInstanceId as FencedInstanceId
+    from muster.errors import GroupClosed as GroupClosed
+    from muster.errors import GroupIdNotFound as GroupIdNotFound
+    from muster.errors import IllegalGeneration as IllegalGeneration
+    from muster.errors import InvalidConfig as InvalidConfig
+    from muster.errors import InvalidPartitions as InvalidPartitions
+    from muster.errors import InvalidRequest as InvalidRequest
+    from muster.errors import InvalidUpdateVersion as InvalidUpdateVersion
     from muster.errors import MusterError as MusterError
+    from muster.errors import NonEmptyGroup as NonEmptyGroup
+    from muster.errors import PolicyViolation as PolicyViolation
+    from muster.errors import RebalanceInProgress as RebalanceInProgress
+    from muster.errors import RequestTimedOut as RequestTimedOut
+    from muster.errors import TopicAlreadyExists as TopicAlreadyExists
+    from muster.errors import UnknownMemberId as UnknownMemberId
+    from muster.errors import UnknownTopicOrPartition as UnknownTopicOrPartition
     from muster.group.group import Group as Group
     from muster.group.partition_tasks import Partition as Partition
     from muster.group.rebalance_listener import RebalanceListener as RebalanceListener
     from muster.net.nodes import Tls as Tls
+    from muster.partitioner import partition_for as partition_for
     from muster.tasks.task_group import Tasks as Tasks
     from muster.tasks.task_store import Definition as Definition
     from muster.tasks.task_work import Task as Task
@@ -46,10 +66,27 @@ _HOMES = {
     "Group": "group.group",
     "Election": "election.election",
     "Leadership": "election.election",
+    "CoordinatorNotAvailable": "errors",
     "ErrorCode": "errors",
+    "FencedInstanceId": "errors",
+    "GroupClosed": "errors",
+    "GroupIdNotFound": "errors",
+    "IllegalGeneration": "errors",
+    "InvalidConfig": "errors",
+    "InvalidPartitions": "errors",
+    "InvalidRequest": "errors",
+    "InvalidUpdateVersion": "errors",
     "MusterError": "errors",
+    "NonEmptyGroup": "errors",
+    "PolicyViolation": "errors",
+    "RebalanceInProgress": "errors",
+    "RequestTimedOut": "errors",
+    "TopicAlreadyExists": "errors",
+    "UnknownMemberId": "errors",
+    "UnknownTopicOrPartition": "errors",
     "RebalanceListener": "group.rebalance_listener",
     "Tls": "net.nodes",
+    "partition_for": "partitioner",
     "Partition": "group.partition_tasks",
     "Tasks": "tasks.task_group",
     "Definition": "tasks.task_store",
@@ -68,18 +105,23 @@ _HOMES = {
     "TopicPartition": "types",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - the table above is the list
+__all__ = sorted([*_HOMES, "__version__", "errors"])  # noqa: PLE0605 - the table above is the list
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from its module, on first use (PEP 562)."""
-    home = _HOMES.get(name)
-    if home is None:
+    value: object
+    if name == "errors":
+        value = import_module(f"{__name__}.errors")
+    elif name == "__version__":
+        value = import_module("importlib.metadata").version("muster-client")
+    elif name in _HOMES:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *__all__})

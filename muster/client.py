@@ -55,8 +55,11 @@ class Client:
         bootstrap: addresses of some nodes, `"host:port,host:port"`; the others are learned.
         client_id: the first part of this process's member ids, for people.
         tls: PEM files; without it connections are plain.
-        token: sent as a bearer token with each call.
+        token: reserved. Nodes do not authenticate clients yet, so one that is given is refused.
         request_timeout_ms: how long a call may take, all attempts together.
+
+    Raises:
+        InvalidConfig: an address is none, or a token is given.
     """
 
     def __init__(
@@ -68,10 +71,14 @@ class Client:
         token: str = "",
         request_timeout_ms: int = timeouts.REQUEST_MS,
     ) -> None:
+        if token:
+            raise InvalidConfig(
+                "token: no node reads it, so it would protect nothing",
+                hint="leave it out; keep strangers away by tls_ca of the nodes, or by the network",
+            )
         self._bootstrap = parse_endpoints(bootstrap)
         self._client_id = _checked_id("client_id", client_id)
         self._tls = tls
-        self._token = token
         self._timeout_ms = request_timeout_ms
         self._core: _Core | None = None
         self._groups: list[Group] = []
@@ -83,7 +90,7 @@ class Client:
     async def open(self) -> Self:
         """Start connecting. It returns before any node has answered."""
         if self._core is None:
-            self._core = _Core(self._bootstrap, self._tls, self._token, self.counters)
+            self._core = _Core(self._bootstrap, self._tls, self.counters)
         return self
 
     async def close(self) -> None:
@@ -443,10 +450,8 @@ class Client:
 class _Core:
     """What exists while a client is open."""
 
-    def __init__(
-        self, bootstrap: Sequence[str], tls: Tls | None, token: str, counters: Counters
-    ) -> None:
-        self.nodes = Nodes(bootstrap, tls, token)
+    def __init__(self, bootstrap: Sequence[str], tls: Tls | None, counters: Counters) -> None:
+        self.nodes = Nodes(bootstrap, tls)
         routes = Routes(counters)
         self.discovery = Discovery(self.nodes, routes, counters)
         self.pings = Pings(self.nodes, routes, counters)

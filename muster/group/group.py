@@ -59,7 +59,12 @@ from muster.group.membership_calls import JoinOptions, MembershipCalls
 from muster.group.offsets import PLAIN, Offsets, Terms, fetch
 from muster.group.ownership import committable, owned, was_kept
 from muster.group.partition_positions import PartitionPosition
-from muster.group.partition_tasks import Handler, PartitionTasks, drain_on_sigterm
+from muster.group.partition_tasks import (
+    Handler,
+    PartitionTasks,
+    drain_on_sigterm,
+    refuse_synchronous,
+)
 from muster.group.session import Moment, Session
 from muster.net import background_tasks
 from muster.net.calls import Caller
@@ -225,9 +230,13 @@ class Group:
             handler: `async def work(p: muster.Partition)`.
             grace_ms: on revoke, the time between `p.revoking` being set and the task being
                 cancelled. Keep it well below the rebalance timeout.
+
+        Raises:
+            InvalidRequest: it is a plain function.
         """
 
         def decorate(given: Handler) -> Handler:
+            refuse_synchronous(given, "on_partition")
             self._handler = given
             self._grace_ms = grace_ms
             return given

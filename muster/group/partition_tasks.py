@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import signal
 import threading
@@ -150,6 +151,21 @@ class Partition:
 
 
 Handler = Callable[[Partition], Coroutine[Any, Any, None]]
+
+
+def refuse_synchronous(handler: Callable[..., object], decorator: str) -> None:
+    """A plain function would hold up the loop, heartbeats included, and then fail.
+
+    Raises:
+        InvalidRequest: it is a function, and not one that was made by `async def`.
+    """
+    if inspect.isroutine(handler) and not inspect.iscoroutinefunction(handler):
+        raise InvalidRequest(
+            f"{decorator}: {handler.__name__!r} is no coroutine function",
+            hint="write `async def`, and run what blocks by `await asyncio.to_thread(...)`",
+        )
+
+
 Read = Callable[[tuple[TopicPartition, ...]], Awaitable[Committed]]
 Commit = Callable[[Offsets, Assignment | None], Awaitable[CommitResult]]
 

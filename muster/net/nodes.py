@@ -103,11 +103,8 @@ def parse_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:
 class Nodes:
     """Channels by endpoint: opened when a node is learned, closed when it is gone."""
 
-    def __init__(self, bootstrap: Iterable[str], tls: Tls | None, token: str) -> None:
+    def __init__(self, bootstrap: Iterable[str], tls: Tls | None) -> None:
         self._credentials = tls.credentials() if tls else None
-        self.metadata: tuple[tuple[str, str], ...] = (
-            (("authorization", f"Bearer {token}"),) if token else ()
-        )
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._calls: dict[tuple[str, str, int], Callable[..., object]] = {}
@@ -186,7 +183,7 @@ class Nodes:
                 path, request_serializer=bytes, response_deserializer=parse
             )
             self._calls[endpoint, path, number] = start
-        call = start(request, timeout=timeout_ms / 1000, metadata=self.metadata or None)
+        call = start(request, timeout=timeout_ms / 1000)
         return cast("grpc.aio.UnaryUnaryCall[bytes, Response_co]", call)
 
     def take_channel(self, endpoint: str) -> int:

@@ -15,7 +15,7 @@ from typing import Self, overload
 from muster.errors import GroupClosed, InvalidRequest, MusterError
 from muster.group.committer import maybe
 from muster.group.managed_group import ManagedGroup
-from muster.group.partition_tasks import Partition, drain_on_sigterm
+from muster.group.partition_tasks import Partition, drain_on_sigterm, refuse_synchronous
 from muster.tasks.task_shares import TaskKind
 from muster.tasks.task_store import (
     PROGRESS,
@@ -91,11 +91,15 @@ class Tasks:
         Args:
             handler: `async def work(task: muster.Task)`.
             grace_ms: the time between `task.revoking` being set and the cancellation.
+
+        Raises:
+            InvalidRequest: it is a plain function, or the member has joined already.
         """
 
         def decorate(given: Handler) -> Handler:
             if self._driver is not None:
                 raise InvalidRequest("decorate a coroutine with @tasks.on_task before joining")
+            refuse_synchronous(given, "on_task")
             self._worker = Worker(given, grace_ms)
             self._kind.works = True
             self._group.on_partition(grace_ms=grace_ms)(self._work)

@@ -145,7 +145,6 @@ class Cluster:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self._credentials = credentials
-        self.metadata: dict[str, str] = {}
         """Of the last call that arrived."""
         self.topics = dict(topics or {})
         self.groups: dict[str, Group] = {}
@@ -349,7 +348,6 @@ class Cluster:
             try:
                 await node.awake.wait()
                 self.calls.append(Call(name, node.node_id, request))
-                self.metadata = {str(k): str(v) for k, v in context.invocation_metadata() or ()}
                 self._observe()
                 return await answer(request, context)
             finally:

@@ -331,6 +331,18 @@ async def test_a_fatal_refusal_is_raised_and_closing_still_works(open_cluster):
         assert group.state == "Left"
 
 
+async def test_a_synchronous_handler_is_refused_when_it_is_given(open_cluster):
+    """It would hold up the loop, heartbeats included, and fail at its first partition."""
+    async with open_cluster(1) as (_, client):
+        tasks = client.tasks("g")
+        for decorate in (client.group("g", ["t"]).on_partition, tasks.on_task):
+            with pytest.raises(InvalidRequest, match="'work' is no coroutine function"):
+
+                @decorate
+                def work(p):
+                    pass
+
+
 @pytest.mark.parametrize("what", ["assigned", "revoked", "lost"])
 async def test_what_a_listener_raises_closes_the_group_and_is_raised(open_cluster, what):
     """The user's error is the user's to see; the member leaves."""

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import muster
 
@@ -40,3 +41,12 @@ def test_every_public_name_is_there():
 def test_a_name_that_is_not_there_is_an_attribute_error():
     """As for any module."""
     assert not hasattr(muster, "Producer")
+
+
+def test_errors_and_the_version_are_there_after_importing_the_package_alone():
+    """As a type checker believes it: `muster.errors.X` and `muster.X` are one class."""
+    probe = (
+        "import muster; print(muster.errors.GroupClosed is muster.GroupClosed, muster.__version__)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", version("muster-client")]

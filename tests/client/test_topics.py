@@ -215,16 +215,21 @@ def test_addresses_come_as_text_or_list():
 TLS = Path(__file__).parents[1] / "testdata" / "tls"
 
 
-async def test_calls_go_over_tls_with_the_token(open_cluster):
-    """A server that shows a certificate of the CA given is talked to, and sees the bearer token."""
+async def test_calls_go_over_tls(open_cluster):
+    """A server that shows a certificate of the CA given is talked to."""
     pair = ((TLS / "server.key").read_bytes(), (TLS / "server.pem").read_bytes())
-    options = {"tls": Tls(str(TLS / "ca.pem")), "token": "secret"}
+    options = {"tls": Tls(str(TLS / "ca.pem"))}
     credentials = grpc.ssl_server_credentials([pair])
-    async with open_cluster(2, client=options, credentials=credentials) as (cluster, client):
+    async with open_cluster(2, client=options, credentials=credentials) as (_, client):
         await client.create_topic("a", 1)
-        assert cluster.metadata["authorization"] == "Bearer secret"
         async with client.group("g", ["a"]) as group:
             await group.next_assignment()
+
+
+def test_a_token_that_no_node_would_read_is_refused():
+    """Whoever gives one believes that it protects something."""
+    with pytest.raises(InvalidConfig, match="no node reads it"):
+        muster.Client("127.0.0.1:1", token="secret")
 
 
 async def test_a_server_of_an_unknown_authority_is_not_talked_to(open_cluster):

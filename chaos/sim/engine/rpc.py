@@ -401,7 +401,7 @@ class SimNodes(Nodes):
         self, bootstrap: Iterable[str], loop: ProcessLoop, net: ClientNet, client: int
     ) -> None:
         self._loop, self._net, self._client = loop, net, client
-        super().__init__(bootstrap, None, "")
+        super().__init__(bootstrap, None)
 
     def _open(self, endpoint: str) -> Any:
         channel = self._channels.get(endpoint)
