@@ -18,12 +18,6 @@ from musterd.coordinator.api.rpcs.admin_service import AdminService
 from musterd.coordinator.api.rpcs.group_service import GroupService
 from musterd.coordinator.api.rpcs.topic_service import TopicService
 
-GROUPS = tuple(
-    f"/muster.v1.Admin/{name}"
-    for name in ("KickMembers", "DescribeGroupConfigs", "AlterGroupConfigs", "DescribeGroups")
-)
-"""What operators do with groups. The rest asks a node about its disk and its peers."""
-
 
 class _Aborted(Exception):  # noqa: N818 - it ends a handler, as in gRPC
     """`context.abort` was called."""
@@ -70,11 +64,9 @@ class SimServer:
         methods: Any = _Methods()
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), methods)
         admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), methods)
+        unused: Any = None  # nobody here asks a node about its disk and its peers
+        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(core, unused, unused), methods)
         self._handlers: dict[str, Any] = methods.handlers
-        unused: Any = None
-        operators: Any = _Methods()
-        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(core, unused, unused), operators)
-        self._handlers |= {path: operators.handlers[path] for path in GROUPS}
         self._defect = node.world.defect
 
     def dispatch(

@@ -1,0 +1,81 @@
+"""Every RPC of the wire is served, and offered wherever it is not left out for a reason."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import muster
+from muster.testing import cluster
+from muster.v1 import admin_pb2, errors_pb2, group_pb2, log_pb2, peer_pb2
+from musterd.coordinator.api.limits import call_acceptor, queue_probe
+from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.topic_service import TopicService
+
+SERVICES = {"GroupCoordinator": GroupService, "Admin": AdminService, "Topics": TopicService}
+RPCS = [
+    method
+    for file in (admin_pb2, errors_pb2, group_pb2, log_pb2, peer_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+CLIENT = Path(muster.__file__).parent
+FILES = set(CLIENT.rglob("*.py"))
+COMMANDS = set(CLIENT.glob("cli/**/*.py"))
+NO_SDK = COMMANDS | {path for room in ("testing", "v1") for path in CLIENT.glob(f"{room}/**/*.py")}
+
+OF_NODES = "DescribeCluster Verify ReplaceNode AcceptLoss"
+LEFT_OUT = {
+    "the SDK": {
+        f"ListGroups {OF_NODES}": "the command line's: a program knows its groups",
+        "TransferLeader": "for drills: shards move back to their node by themselves",
+        "Checkpoints": "between nodes",
+    },
+    "the command line": {
+        "JoinGroup SyncGroup Heartbeat LeaveGroup": "a command is no member",
+        "TransferLeader": "for drills",
+        "Checkpoints": "between nodes",
+    },
+    "muster.testing": {
+        f"ListGroups {OF_NODES} TransferLeader Checkpoints": "the SDK has none of them",
+        "DescribeGroupConfigs AlterGroupConfigs": "its arguments are the settings of all groups",
+        "DescribeRebalances": "it keeps no history",
+    },
+}
+"""By place, RPCs that it lacks on purpose, and why. The simulator takes whole services."""
+
+
+def mentioned(files):
+    """What is called there by stubs, or by a path that ends with its name."""
+    for node in (node for path in files for node in ast.walk(ast.parse(path.read_text("utf-8")))):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.full_name)
+def test_an_rpc_is_implemented_and_names_its_kind(rpc):
+    """One without is answered as ordinary, by generated code: UNIMPLEMENTED."""
+    method = getattr(SERVICES[rpc.containing_service.name], rpc.name)
+    assert isinstance(getattr(method, "kind", None), Kind)
+
+
+def test_the_rpcs_that_the_acceptor_and_the_probe_name_exist():
+    """A renamed one would lose its own treatment without a word."""
+    named = {call_acceptor.HEARTBEAT, call_acceptor.COMMIT, queue_probe.METHOD}
+    assert named <= {f"/{rpc.containing_service.full_name}/{rpc.name}" for rpc in RPCS}
+
+
+def test_an_rpc_is_offered_wherever_it_is_not_left_out_for_a_reason():
+    """One that is offered after all is no longer in the table."""
+    offered = {
+        "the SDK": mentioned(FILES - NO_SDK),
+        "the command line": mentioned(COMMANDS),
+        "muster.testing": (name for some in cluster._RPCS.values() for name in some),
+    }
+    for place, names in offered.items():
+        left_out = {name for some in LEFT_OUT[place] for name in some.split()}
+        assert {rpc.name for rpc in RPCS} - set(names) == left_out, place
