@@ -322,7 +322,7 @@ class SimChannel:
     def unary_unary(
         self, path: str, request_serializer: object, response_deserializer: Callable[[bytes], Any]
     ) -> Callable[..., SimCall]:
-        def start(request: bytes, timeout: float, metadata: object) -> SimCall:  # noqa: ARG001
+        def start(request: bytes, timeout: float) -> SimCall:
             call = SimCall(self._loop, self._net, response_deserializer)
             if path.endswith(MEMBERS_CALLS):
                 call.told = (self._client, self._net.world.now)
