@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from musterd.chaos.child import Message, answer, commands, config
-from musterd.chaos.world.networks.namespaces import Namespaces, enter_own_users
+from musterd.chaos.world.networks.namespaces import Namespaces
 from musterd.chaos.world.networks.network import Shape
 from musterd.chaos.world.networks.packet_shaper import Link, Shaper
 
@@ -118,8 +118,6 @@ def main() -> None:
     """Build everything, then serve until the parent hangs up."""
     given = config()
     try:
-        if os.geteuid() != 0:
-            enter_own_users()
         namespaces = Namespaces()
         for place, address in given["places"].items():
             namespaces.add(place, address, tun=place in given["shaped"])

@@ -8,6 +8,7 @@ import ctypes
 import fcntl
 import os
 import struct
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from typing import Any, TypeVar
 
 import pyroute2
 
-from musterd.chaos.world.networks.sockets import destroy
 from musterd.coordinator.host import enter_namespace
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
@@ -27,6 +27,7 @@ TUN = "slow0"
 _OFFICE = "eth0"
 _BRIDGE = "bridge0"
 _PREFIX_BITS = 24
+_SS_S_MAX = 5.0
 
 _T = TypeVar("_T")
 
@@ -43,17 +44,17 @@ class Namespace:
     """Non-blocking file descriptor; -1 where it has none."""
 
 
-def enter_own_users() -> None:
-    """Give this process a user namespace, in which it may do what takes root: ids stay as they are.
+def _enter_own_users() -> None:
+    """Give this process a user namespace, in which it is root. Raises OSError where it may not.
 
-    Must be called before any thread is started. Raises OSError where the kernel refuses.
+    Must be called before any thread is started.
     """
     user, group = os.geteuid(), os.getegid()
     _unshare(_CLONE_NEWUSER, "user")
     for file, what in (
-        ("uid_map", f"{user} {user} 1"),
+        ("uid_map", f"0 {user} 1"),
         ("setgroups", "deny"),
-        ("gid_map", f"{group} {group} 1"),
+        ("gid_map", f"0 {group} 1"),
     ):
         Path(f"/proc/self/{file}").write_text(what)
 
@@ -66,6 +67,11 @@ class Namespaces:
     """
 
     def __init__(self) -> None:
+        """Make the bridge; who is not root becomes root of a user namespace first."""
+        self._users: list[str] = []
+        if os.geteuid() != 0:
+            _enter_own_users()
+            self._users = [f"/proc/{os.getpid()}/ns/user"]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="netlink")
         self.places: dict[str, Namespace] = {}
         self._core = self._run(self._make_core)
@@ -82,9 +88,7 @@ class Namespaces:
 
     def paths(self, place: str) -> list[str]:
         """What another process of this user has to enter, in this order, to be at a place."""
-        own = f"/proc/{os.getpid()}"
-        users = [f"{own}/ns/user"] if os.geteuid() != 0 else []
-        return [*users, f"{own}/fd/{self.places[place].handle}"]
+        return [*self._users, f"/proc/{os.getpid()}/fd/{self.places[place].handle}"]
 
     def detour(self, source: str, target: str) -> None:
         """Let what `source` sends to `target` go through its tun device."""
@@ -151,7 +155,13 @@ class Namespaces:
     def _destroy(self, source: str, target: str) -> int:
         here = self.places[source]
         enter_namespace(here.handle)
-        return destroy(here.address, self.places[target].address)
+        command = ["ss", "-HtnK", "src", here.address, "dst", self.places[target].address]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_SS_S_MAX
+        )
+        if done.returncode != 0:
+            raise OSError(f"ending connections: {done.stderr}")
+        return len(done.stdout.splitlines())
 
 
 def _index(ip: Any, name: str) -> int:

@@ -1,12 +1,13 @@
 """The network of a world as network namespaces: each node and each host of clients in its own.
 
-Needs Linux, /dev/net/tun and the package `pyroute2`; who is not root also needs user namespaces.
+Needs Linux, /dev/net/tun, `ss` and the package `pyroute2`; without root also user namespaces.
 The machine's own network is not touched.
 """
 
 import functools
 import importlib.util
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -179,6 +180,8 @@ def choose_network(seed: int = 0) -> tuple[Network, str]:
 def _tried() -> str:
     if importlib.util.find_spec("pyroute2") is None:
         return "the package pyroute2 is not installed"
+    if shutil.which("ss") is None:
+        return "there is no command ss (of iproute2)"
     if not os.access(_TUN, os.R_OK | os.W_OK):
         return f"{_TUN} is not there or may not be opened"
     trial = Netns()
