@@ -2,7 +2,6 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable
 from random import Random
 from typing import ClassVar
 
@@ -15,8 +14,7 @@ from musterd.chaos.faults.contract import (
     fault,
     some_of,
 )
-from musterd.chaos.world.equipment.clock import HOUR_S, TRUE_TIME, FakeClock
-from musterd.chaos.world.equipment.sleep import SleepingClock
+from musterd.chaos.world.equipment.clock import HOUR_S, NodeClocks
 from musterd.chaos.world.world import World
 
 JUMP_S_OFF_MAX = 60.0
@@ -41,14 +39,14 @@ class _ClockFault(Watched):
 
     def ahead_s(self, world: World) -> list[float]:
         """Seconds by which the clocks are ahead, as another process reads them. A fact, too."""
-        clock = world.equipped(FakeClock)
+        clock = world.equipped(NodeClocks)
         ahead_s = {str(node_id): round(clock.ahead_s(node_id), 3) for node_id in self.hit}
         self.facts["ahead_s"] = ahead_s
         return list(ahead_s.values())
 
     def look(self, world: World) -> Sight:
         """The nodes themselves read these clocks, and another process reads them as they are."""
-        clock = world.equipped(FakeClock)
+        clock = world.equipped(NodeClocks)
         astray = [one for one in self.hit if not clock.read_by(one, world.nodes[one].pid)]
         if astray:
             return False, f"nodes {astray} do not read the clocks that were set"
@@ -60,7 +58,7 @@ class _ClockFault(Watched):
         """Whether clocks that are so far ahead are as wrong as they should be."""
 
     def mend(self, world: World, node_id: int) -> None:
-        world.equipped(FakeClock).set(node_id, TRUE_TIME)
+        world.equipped(NodeClocks).set(node_id)
 
 
 class _ClockJump(_ClockFault):
@@ -68,9 +66,9 @@ class _ClockJump(_ClockFault):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the clocks of one node or more. Facts: `ahead_s` by node. Raises FaultError."""
-        clock = world.equipped(FakeClock)
+        clock = world.equipped(NodeClocks)
         for node_id in self.choose(world, rng):
-            clock.set(node_id, f"{self.jump_s:+d}")
+            clock.set(node_id, ahead_s=self.jump_s)
         ahead_s = self.ahead_s(world)
         if not self.is_wrong(ahead_s):
             raise FaultError(f"{self.kind}: the clocks are ahead by {ahead_s} s")
@@ -96,20 +94,14 @@ class ClockBack(_ClockJump):
 
 class _ClockRate(_ClockFault):
     rate: ClassVar[float]
-    _end_drift: Callable[[], None] | None = None
     _since_s = 0.0
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the speed. Facts after heal: `ahead_s`, by node, just before."""
         self._since_s = time.monotonic()
-        self._end_drift = world.equipped(FakeClock).drift(self.choose(world, rng), self.rate)
+        for node_id in self.choose(world, rng):
+            world.equipped(NodeClocks).set(node_id, speed=self.rate)
         return self.injected(f"wall clock at {self.rate} times its speed")
-
-    def mend(self, world: World, node_id: int) -> None:
-        if self._end_drift is not None:
-            self._end_drift()
-            self._end_drift = None
-        super().mend(world, node_id)
 
     def is_wrong(self, ahead_s: list[float]) -> bool:
         wanted_s = (self.rate - 1) * (time.monotonic() - self._since_s)
@@ -135,7 +127,7 @@ class Suspend(Watched):
     kind = "suspend"
     title = "the machine of the node that leads most slept for an hour: it gives up what it led"
     group = Group.CLOCK
-    needs = frozenset({"sleep"})
+    needs = frozenset({"clock"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Let the clock that counts sleep jump; no such clock ever goes back.
@@ -150,8 +142,8 @@ class Suspend(Watched):
             "terms": {str(k): v for k, v in self._led.items()},
             "at_ns": time.monotonic_ns(),
         }
-        self.hit, self._pid = [node_id], world.nodes[node_id].pid
-        world.equipped(SleepingClock).sleep(self._pid, HOUR_S)
+        self.hit = [node_id]
+        world.equipped(NodeClocks).sleep(node_id, HOUR_S)
         return self.injected("slept for an hour")
 
     def mend(self, world: World, node_id: int) -> None:
@@ -159,8 +151,9 @@ class Suspend(Watched):
 
     def look(self, world: World) -> Sight:
         """The node reads that clock, and each shard that it led is in a later term."""
-        if not world.equipped(SleepingClock).read_by(self._pid):
-            return False, f"node {self.hit[0]} does not read the clock that was set"
+        (node_id,) = self.hit
+        if not world.equipped(NodeClocks).read_by(node_id, world.nodes[node_id].pid):
+            return False, f"node {node_id} does not read the clock that was set"
         terms = world.terms()
         after = {shard: terms.get(shard, 0) for shard in self._led}
         self.facts["terms_after"] = {str(shard): term for shard, term in after.items()}

@@ -119,7 +119,7 @@ class Drill:
     """Invariants that must have looked at something, or the shipped build has not passed."""
     needs_links: bool = False
     needs_disks: bool = False
-    needs_sleep: bool = False
+    needs_clocks: bool = False
     nodes: int = NODES
     work: Callable[[Setting], Plan] = _base_plan
     calm_s: float = 1.0
@@ -188,7 +188,7 @@ EIO = Drill("eio", (("eio", 0.5),), ALWAYS | {"I16"}, needs_disks=True)
 OLDER = Drill("older", (("older_copy", 2.0),), ALWAYS | {"I14"})
 LOST = Drill("lost", (("lost_synced", 2.0),), ALWAYS | {"I14"})
 # Who slept notices it as soon as it looks at the time.
-SUSPEND = Drill("suspend", (("suspend", 2.0),), ALWAYS | {"I15"}, needs_sleep=True)
+SUSPEND = Drill("suspend", (("suspend", 2.0),), ALWAYS | {"I15"}, needs_clocks=True)
 # Nodes record what they hold every 10 s, and compare as often: the fault itself waits for that.
 DIVERGING = Drill("diverging", (("two_diverge", 0.5),), ALWAYS | {"I14"}, nodes=5)
 # After 3 s it has to leave; by 5 s it is judged.

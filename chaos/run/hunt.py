@@ -25,9 +25,9 @@ from musterd.chaos.run.result import Judgement, RunResult
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.run.view import View
 from musterd.chaos.workloads.catalog import Setting
+from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
-from musterd.chaos.world.equipment.sleep import SleepingClock
 from musterd.chaos.world.networks.netns import Netns
 from musterd.chaos.world.networks.network import Network
 from musterd.coordinator.node.loopback import ClusterError
@@ -45,7 +45,7 @@ def lacks(name: str) -> str:
     reasons = (
         Netns().lacks() if drill.needs_links else "",
         LoopDisks(KeeperClient(), SIZE_MB).lacks() if drill.needs_disks else "",
-        SleepingClock().lacks() if drill.needs_sleep else "",
+        NodeClocks().lacks() if drill.needs_clocks else "",
     )
     return next(filter(None, reasons), "")
 

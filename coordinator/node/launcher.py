@@ -31,7 +31,6 @@ READY_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 10.0
 POLL_S: Final = 0.05
 LOG_LINES: Final = 15
-_PRELOAD: Final = "LD_PRELOAD"
 
 
 class Equipment:
@@ -239,10 +238,7 @@ class Cluster:
         environment = dict(os.environ)
         for kit in self.equipment:
             command = kit.command(node_id, command)
-            more = dict(kit.environment(node_id))
-            if _PRELOAD in more and _PRELOAD in environment:  # the earlier one is asked first
-                more[_PRELOAD] = f"{environment[_PRELOAD]}:{more[_PRELOAD]}"
-            environment.update(more)
+            environment.update(kit.environment(node_id))
         with node.log_path.open("ab") as log:
             node.process = subprocess.Popen(  # noqa: S603  # our own command
                 self.network.command(node_place(node_id), command),

@@ -1,15 +1,12 @@
 """Who slept finds it out by itself, before it has heard of anybody else: a node, and a worker.
 
-What the kernel does to clocks is done by a preloaded library: CLOCK_BOOTTIME is ahead by as much as
+What the kernel does to clocks is done by the chaos suite's: CLOCK_BOOTTIME is ahead by as much as
 the machine slept, and CLOCK_MONOTONIC, by which all else goes on, is not.
 """
 
 import asyncio
 import os
-import shutil
 import signal
-import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,58 +14,39 @@ import pytest
 import muster
 from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.coordinator.node.launcher import Cluster
 from tests.client.test_docs_groups import Program
 from tests.e2e.bare import Member, Router
 
-SOURCE = Path(__file__).parents[2] / "chaos/world/equipment/sleeping_clock.c"
 WORKER = Path(__file__).with_name("sleeper.py")
-COMPILER = shutil.which("cc")
 SHARDS = 4
 SLEPT_S = 3600
 SESSION_MS = 10_000
 PARTITIONS = 2
 WAIT_S = 120
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(
-        COMPILER is None or not hasattr(os, "sched_getaffinity"), reason="Linux and cc"
-    ),
-]
-
-
-class Sleep:
-    """Makes machines sleep, as far as their clocks tell."""
-
-    def __init__(self, folder):
-        self._folder = folder
-
-    def of(self, pid, seconds):
-        """The process finds that it slept for so long."""
-        with (self._folder / str(pid)).open("r+b") as file:
-            file.write(struct.pack("@q", seconds * 10**9))
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
-def sleep(tmp_path, monkeypatch):
-    """For processes that begin in the test."""
-    library, folder = tmp_path / "sleeping_clock.so", tmp_path / "slept"
-    folder.mkdir()
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-O", "-o", library, SOURCE], check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("SLEPT_FOLDER", str(folder))
-    return Sleep(folder)
+def clocks():
+    """Of machines that can sleep."""
+    made = NodeClocks()
+    if reason := made.lacks():
+        pytest.skip(reason)
+    yield made
+    made.close()
 
 
-def test_a_leader_whose_machine_slept_leads_no_more(tmp_path, sleep):
+def test_a_leader_whose_machine_slept_leads_no_more(tmp_path, clocks):
     """It gives every shard up at once, though its monotonic clock did not move; work goes on."""
-    with Cluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path, nodes=3, shards=SHARDS, equipment=[clocks]) as cluster:
         cluster.wait_ready()
-        asyncio.run(_sleep(cluster, sleep))
+        asyncio.run(_sleep(cluster, clocks))
 
 
-async def _sleep(cluster, sleep):
+async def _sleep(cluster, clocks):
     router = Router([node.endpoint for node in cluster.nodes.values()])
     try:
         async with asyncio.timeout(WAIT_S):
@@ -80,7 +58,7 @@ async def _sleep(cluster, sleep):
             member = Member(router, "g", "t", 0, {})
             working = asyncio.create_task(member.work())
             await _acknowledged(member, 5)
-            sleep.of(cluster.nodes[0].pid, SLEPT_S)
+            clocks.sleep(0, SLEPT_S)
             for shard, (leader, term) in before.items():
                 while leader == 0 and (await _leaders(router, 1))[shard][1] == term:
                     await asyncio.sleep(0.02)
@@ -117,15 +95,17 @@ async def _at_rest(router):
 
 
 def test_a_worker_whose_machine_slept_begins_nothing_before_a_heartbeat_is_answered(
-    tmp_path, sleep
+    tmp_path, clocks, monkeypatch
 ):
     """Nodes that are silent hold its heartbeats back; silence alone stops no work, sleep does."""
-    with Cluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
-        asyncio.run(_worker_sleeps(cluster, sleep))
+        for name, value in clocks.environment(0).items():
+            monkeypatch.setenv(name, value)
+        asyncio.run(_worker_sleeps(cluster, clocks))
 
 
-async def _worker_sleeps(cluster, sleep):
+async def _worker_sleeps(cluster, clocks):
     async with asyncio.timeout(WAIT_S):
         async with muster.Client(cluster.bootstrap) as client:
             await client.create_topic("t", PARTITIONS)
@@ -134,7 +114,7 @@ async def _worker_sleeps(cluster, sleep):
             await _begins_on_all(worker)
             _signal(cluster, signal.SIGSTOP)
             await _begins_on_all(worker, beats=2)
-            sleep.of(worker.process.pid, SLEPT_S)
+            clocks.sleep(0, SLEPT_S)
             await worker.line("slept")
             # The second one is sent because the first had no answer.
             told = []

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from musterd.chaos.world.equipment.clock import FakeClock
+from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit, WriteLimit
-from musterd.chaos.world.equipment.sleep import SleepingClock
 from musterd.coordinator.node.launcher import Equipment
 
 GROUP_BYTES_MAX: Final = 8 << 20
@@ -32,8 +31,7 @@ def all_equipment(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:
     disks = LoopDisks(keeping, size_mb)
     return (
         disks,
-        SleepingClock(),
-        FakeClock(),
+        NodeClocks(),
         LowerLimits(),
         CpuLimit(keeping),
         MemoryLimit(keeping),

@@ -18,7 +18,7 @@ from musterd.chaos.faults.disk import ENDS_S, _room, _syncs
 from musterd.chaos.faults.resources import _refused_growth, _untaken
 from musterd.chaos.world import process_state
 from musterd.chaos.world.equipment.all_equipment import all_equipment
-from musterd.chaos.world.equipment.clock import FakeClock
+from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import LoopDisks
 from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
 from musterd.chaos.world.networks.network import Network
@@ -139,7 +139,7 @@ def others_take_over(world, injected, load):
 
 def clocks_are_wrong(world, injected, load):
     """Of each node that was hit, by more than is forgiven; whose clock the node's is, too."""
-    clock = world.equipped(FakeClock)
+    clock = world.equipped(NodeClocks)
     for name in injected.targets:
         node_id = int(name.removeprefix("node-"))
         assert clock.read_by(node_id, world.nodes[node_id].pid)

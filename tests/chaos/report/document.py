@@ -14,12 +14,11 @@ from musterd.chaos.workloads import catalog as workloads
 ROOT = Path(__file__).parents[3]
 TARGET = ROOT / "docs" / "chaos.md"
 NEEDS = {
-    "clock": "libfaketime",
+    "clock": "Linux, a C compiler",
     "cpu_limit": "root, control groups",
     "disk": "root, loop devices",
     "links": "network namespaces",
     "memory_limit": "root, control groups",
-    "sleep": "Linux, a C compiler",
     "state_limit": "nodes of the run's own",
     "write_limit": "root, control groups",
 }
