@@ -85,9 +85,6 @@ class Clocks:
     def equipped(self, _kind):
         return self
 
-    def drift(self, _nodes, _rate):
-        return lambda: None
-
     def ahead_s(self, _node_id):
         return self._ahead_s
 
@@ -95,7 +92,7 @@ class Clocks:
         assert pid == 100 + node_id
         return self._read
 
-    def set(self, _node_id, _to):
+    def set(self, _node_id, speed=1.0):
         pass
 
 
@@ -190,10 +187,10 @@ class Asleep(Machine):
     def leaders(self):
         return {0: 1, 1: 1, 2: 0}
 
-    def sleep(self, pid, seconds):
-        assert (pid, seconds) == (1, clock.HOUR_S)
+    def sleep(self, node_id, seconds):
+        assert (node_id, seconds) == (1, clock.HOUR_S)
 
-    def read_by(self, _pid):
+    def read_by(self, _node_id, _pid):
         return self._read
 
 
