@@ -2,10 +2,10 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
 
-from musterd.chaos.check.findings import Findings, named
-from musterd.chaos.history import Generation, History, Key, Ownership
+from musterd.chaos.check.findings import Findings
+from musterd.chaos.check.setup import owned_by_key
+from musterd.chaos.history import Generation, History, Ownership
 from musterd.chaos.verdict import Verdict
 
 
@@ -22,16 +22,11 @@ def check(history: History) -> Verdict:
     if not groups:
         found.note("no cooperative group is named")
     told = _Told(history)
-    keys: dict[Key, list[Ownership]] = defaultdict(list)
-    for one in history.ownerships:
-        if one.key.group in groups:
-            keys[one.key].append(one)
     unjudged = 0
-    for owned in keys.values():
-        owned.sort(key=lambda one: one.from_ns)
+    for key, owned in owned_by_key(history).items():
         following: list[Ownership | None] = [*owned[1:], None]
         for one, back in zip(owned, following, strict=True):
-            if one.ended != "revoked":
+            if one.ended != "revoked" or key.group not in groups:
                 continue
             why = told.wrong(found, one, back)
             if why is None:
@@ -39,7 +34,7 @@ def check(history: History) -> Verdict:
                 continue
             found.looked_at += 1
             if why:
-                found.broken(named(one.key), f"{one.owner} {why}", _asked(one))
+                found.broken(key, f"{one.owner} {why}", _asked(one))
     if unjudged:
         found.note(f"{unjudged} revoked partitions cannot be judged: too little is recorded")
     return found.verdict()
@@ -48,14 +43,6 @@ def check(history: History) -> Verdict:
 def _asked(one: Ownership) -> int:
     """When it was told to give the partition up, as far as that is known."""
     return one.revoking_ns if one.revoking_ns is not None else one.until_ns or one.from_ns
-
-
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What the owner was told last before it was asked to give something up, and next."""
-
-    before: Generation | None
-    after: Generation | None
 
 
 class _Told:
@@ -72,8 +59,10 @@ class _Told:
 
     def wrong(self, found: Findings, one: Ownership, back: Ownership | None) -> str | None:
         """What is wrong; "" if nothing, None if nothing can be said."""
-        around = self._around(one)
-        before, after = around.before, around.after
+        told = self._of.get((one.key.group, one.owner), [])
+        index = bisect_right(told, _asked(one), key=lambda generation: generation.at_ns)
+        before = told[index - 1] if index else None
+        after = told[index] if index < len(told) else None
         kept = before is not None and one.key in (before.assigned or ())
         again = after is not None and one.key in (after.assigned or ())
         if before and after and kept and again and after.generation == before.generation + 1:
@@ -91,13 +80,6 @@ class _Told:
             return "" if came else None
         # Another one has it now, or the member itself was told that it has it no more.
         return "" if back is not None or (after is not None and not again) else None
-
-    def _around(self, one: Ownership) -> _Around:
-        told = self._of.get((one.key.group, one.owner), [])
-        index = bisect_right(told, _asked(one), key=lambda generation: generation.at_ns)
-        return _Around(
-            told[index - 1] if index else None, told[index] if index < len(told) else None
-        )
 
     def _came(self, back: Ownership) -> bool | None:
         """Whether somebody came or went with the generation in which it came back."""

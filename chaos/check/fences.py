@@ -3,9 +3,8 @@
 Owners are processes, by member id: two processes of one static member are two owners.
 """
 
-from collections import defaultdict
-
-from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.findings import Findings
+from musterd.chaos.check.setup import owned_by_key
 from musterd.chaos.history import History, Key, Ownership
 from musterd.chaos.verdict import Verdict
 
@@ -18,11 +17,8 @@ def check(history: History) -> Verdict:
     recorded.
     """
     found = Findings(history, "I5", "fencing tokens per partition rise; two owners never share one")
-    keys: dict[Key, list[Ownership]] = defaultdict(list)
-    for one in history.ownerships:
-        if one.token:
-            keys[one.key].append(one)
-    for key, owned in keys.items():
+    for key, all_owned in owned_by_key(history).items():
+        owned = [one for one in all_owned if one.token]
         found.looked_at += len(owned)
         _one_each(found, key, owned)
         _rising(found, key, owned)
@@ -35,7 +31,7 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
         known = holders.setdefault(one.token, one)
         if known.member_id != one.member_id:
             found.broken(
-                named(key),
+                key,
                 f"two owners under one token: {_word(found, known)}, and {_word(found, one)}",
                 one.from_ns,
             )
@@ -44,15 +40,15 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
 def _rising(found: Findings, key: Key, owned: list[Ownership]) -> None:
     """By generation; the highest token of all generations before is below the lowest of this."""
     newest: dict[str, Ownership] = {}
-    for one in sorted(owned, key=lambda one: one.from_ns):
+    for one in owned:
         before = newest.get(one.member_id, one)
         if one.token < before.token:
-            found.broken(named(key), _fell(found, before, one), one.from_ns)
+            found.broken(key, _fell(found, before, one), one.from_ns)
         newest[one.member_id] = one
     highest: Ownership | None = None
     for one in sorted(owned, key=lambda one: (one.generation, one.token)):
         if highest is not None and one.token < highest.token:
-            found.broken(named(key), _fell(found, highest, one), one.from_ns)
+            found.broken(key, _fell(found, highest, one), one.from_ns)
         else:
             highest = one
 

@@ -40,10 +40,11 @@ class Findings:
         self.counts: dict[str, int] = {}
         """Figures for the verdict."""
 
-    def broken(self, about: str, what: str, at_ns: int | None = None) -> None:
-        """One violation. `about`: as in `Violation`."""
+    def broken(self, of: Key | str, what: str, at_ns: int | None = None) -> None:
+        """One violation. `of`: as `about` in `Violation`."""
         self.count += 1
         if len(self._listed) < LISTED_MAX:
+            about = named(of) if isinstance(of, Key) else of
             told = f"{about}: {what}" if about else what
             self._listed.append(Violation(self._invariant, told, at_ns, about))
 

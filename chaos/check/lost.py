@@ -3,10 +3,11 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 from muster.errors import ErrorCode
 from musterd.chaos.check.findings import Findings, named, some
-from musterd.chaos.check.register import BEFORE_ALL, FOREVER, NONE, Access, Register, registers
+from musterd.chaos.check.register import FOREVER, NONE, Access, Register, registers
 from musterd.chaos.history import SUPERSEDED, History, Key, Operation, Outcome
 from musterd.chaos.verdict import Verdict
 from musterd.coordinator.runtime.routing import shard_of
@@ -38,16 +39,14 @@ def check_lost(history: History) -> Verdict:
         last = acknowledged.commits[-1]
         if not reads or reads[-1].begin <= last.end:
             unread.append(key)
-        missing: set[int] = set()
-        for read, lost in _stale(register, acknowledged, reads, missing):
+        for read, lost in _stale(register, acknowledged, reads, gone):
             more = f" (and {len(lost) - 1} acknowledged before it)" if len(lost) > 1 else ""
             found.broken(
-                named(key),
-                f"acknowledged {_word(found, lost[-1])} is lost{more}: "
-                f"{_word(found, read)} answered what it had replaced",
+                key,
+                f"acknowledged {found.operation(lost[-1].operation)} is lost{more}: "
+                f"{found.operation(read.operation)} answered what it had replaced",
                 read.begin,
             )
-        gone.update(id(acknowledged.commits[place].operation) for place in missing)
     looked_up = _find_gone(found, history, gone)
     _superseded(found, history)
     found.counts = {"lost": len(gone), "unread": len(unread), "looked_up": looked_up}
@@ -68,7 +67,7 @@ def _find_gone(found: Findings, history: History, gone: set[int]) -> int:
         if not there:
             gone.add(id(one))
             found.broken(
-                named(one.key),
+                one.key,
                 f"acknowledged {found.operation(one)} is not in the log of shard {shard}",
                 one.began_ns,
             )
@@ -83,7 +82,7 @@ def _superseded(found: Findings, history: History) -> None:
     for one, overtaken in answers:
         if not overtaken:
             found.broken(
-                named(one.key),
+                one.key,
                 f"superseded by nothing: no newer commit of its member "
                 f"was sent before the answer to {found.operation(one)}",
                 one.began_ns,
@@ -109,7 +108,7 @@ def look_up(history: History) -> Iterator[tuple[Operation, int, bool]]:
         for one in history.commits()
         if one.outcome is Outcome.OK and (shard := shard_in(one.key.group)) is not None
     ]
-    since = {log.shard: BEFORE_ALL for log in history.logs if log.first == 1}
+    since = {log.shard: -FOREVER for log in history.logs if log.first == 1}
     for one, shard, there in mine:
         if there and one.ended_ns is not None:
             since[shard] = min(one.ended_ns, since.get(shard, one.ended_ns))
@@ -167,11 +166,11 @@ def check_ghosts(history: History) -> Verdict:
         reads = [read for read in register.reads if acknowledged.before(read)]
         found.looked_at += len(reads)
         ghosts = [read for read in reads if read.value == NONE or _is_invented_zero(register, read)]
-        for read, lost in _stale(register, acknowledged, ghosts):
+        for read, lost in _stale(register, acknowledged, ghosts, set()):
             found.broken(
-                named(key),
-                f"{_word(found, read)} answered {read.value} after "
-                f"{_word(found, lost[-1])} was acknowledged",
+                key,
+                f"{found.operation(read.operation)} answered {read.value} after "
+                f"{found.operation(lost[-1].operation)} was acknowledged",
                 read.begin,
             )
     return found.verdict()
@@ -185,70 +184,48 @@ class _Acknowledged:
     """The acknowledged commits of a register, by their ends."""
 
     def __init__(self, register: Register) -> None:
-        self.commits = sorted(
-            (
-                w
-                for w in register.writes
-                if w.certain and w.operation and w.operation.kind == "commit"
-            ),
-            key=lambda write: write.end,
-        )
+        commits = (w for w in register.writes if w.certain and w.operation.kind == "commit")
+        self.commits = sorted(commits, key=lambda write: write.end)
         self._ends = [write.end for write in self.commits]
-        self._newest: list[int] = []
+        self._newest = list(accumulate((write.begin for write in self.commits), max))
         """The latest begin among the commits that ended no later than this one."""
-        newest = 0
-        for index, write in enumerate(self.commits):
-            newest = write.begin if index == 0 else max(newest, write.begin)
-            self._newest.append(newest)
 
     def before(self, read: Access) -> int:
         """How many had ended when the read began."""
         return bisect_left(self._ends, read.begin)
 
-    def replaced(self, end: int, read: Access) -> bool:
-        """Whether one of them began after `end`, and ended before the read began."""
-        count = self.before(read)
-        return count > 0 and end < self._newest[count - 1]
-
-    def lost(self, end: int, read: Access) -> list[Access]:
+    def missed(self, end: int, read: Access) -> list[Access]:
         """Those that began after `end` and ended before the read began; the newest last."""
-        lost = [self.commits[place] for place in self.missed(end, read)]
-        return sorted(lost, key=lambda write: write.begin)
-
-    def missed(self, end: int, read: Access) -> list[int]:
-        """The same by their places in `commits`."""
-        return [n for n, w in enumerate(self.commits[: self.before(read)]) if w.begin > end]
+        count = self.before(read)
+        if not count or self._newest[count - 1] <= end:
+            return []
+        missed = [write for write in self.commits[:count] if write.begin > end]
+        return sorted(missed, key=lambda write: write.begin)
 
 
 def _stale(
-    register: Register,
-    acknowledged: _Acknowledged,
-    reads: list[Access],
-    missing: set[int] | None = None,
+    register: Register, acknowledged: _Acknowledged, reads: list[Access], gone: set[int]
 ) -> Iterator[tuple[Access, list[Access]]]:
     """Reads of what was replaced, with the commits that they miss; each newest such commit once.
 
-    `missing` takes all those commits, by their places in `acknowledged.commits`.
+    `gone` takes the operations of all those commits, by `id`.
     """
     newest = _Newest(register)
     told: set[int] = set()
     for read in reads:
         end = newest.end(read)
-        if end is None or not acknowledged.replaced(end, read):
-            continue
-        if missing is not None:
-            missing.update(acknowledged.missed(end, read))
-        lost = acknowledged.lost(end, read)
-        if lost[-1].begin not in told:
-            told.add(lost[-1].begin)
-            yield read, lost
+        missed = [] if end is None else acknowledged.missed(end, read)
+        gone.update(id(write.operation) for write in missed)
+        if missed and missed[-1].begin not in told:
+            told.add(missed[-1].begin)
+            yield read, missed
 
 
 class _Newest:
     """Of each value: how late a write of it can have been."""
 
     def __init__(self, register: Register) -> None:
-        self._of: dict[int, tuple[list[int], list[int]]] = {}
+        self._of: dict[int, tuple[list[int], list[int]]] = {NONE: ([-FOREVER], [-FOREVER])}
         for write in register.writes:
             begins, ends = self._of.setdefault(write.value, ([], []))
             begins.append(write.begin)
@@ -263,8 +240,4 @@ class _Newest:
         count = bisect_right(begins, read.end)
         if count:
             return ends[count - 1]
-        return self._of[NONE][1][0] if read.value == 0 else None
-
-
-def _word(found: Findings, access: Access) -> str:
-    return "the beginning" if access.operation is None else found.operation(access.operation)
+        return -FOREVER if read.value == 0 else None

@@ -32,12 +32,12 @@ def _settings(found: Findings, history: History) -> None:
         if one.what == "set" or (one.outcome is Outcome.OK and not _amid_fault(history, one))
     ]
     for key, register in registers(History(operations=accesses)).items():
-        if len(register.writes) < 2:  # noqa: PLR2004 - the first is the beginning
+        if not register.writes:
             continue
         found.looked_at += len(register.reads)
         where = f"{key.group}: {key.topic}"
         access = search.check(register, found, where)
-        if access is not None and access.operation is not None:
+        if access is not None:
             found.broken(
                 where,
                 f"nothing that was set before explains {found.operation(access.operation)}"

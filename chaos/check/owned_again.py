@@ -1,9 +1,7 @@
 """inv-I8: every partition is owned within session + rebalance + 5 s after the last fault."""
 
-from collections import defaultdict
-
-from musterd.chaos.check.findings import Findings, named
-from musterd.chaos.check.setup import GRACE_NS, MS_NS, end_of, moment
+from musterd.chaos.check.findings import Findings
+from musterd.chaos.check.setup import allowed_ns, end_of, moment, owned_by_key
 from musterd.chaos.history import Expected, History, Key, Ownership
 from musterd.chaos.verdict import Verdict
 
@@ -20,16 +18,14 @@ def check(history: History) -> Verdict:
     healed = max((one.healed_ns for one in history.faults), default=0)
     at_rest = max(moment(history, "quiet_from_ns") or 0, healed)
     ends = end_of(history)
-    keys: dict[Key, list[Ownership]] = defaultdict(list)
-    for one in history.ownerships:
-        keys[one.key].append(one)
+    keys = owned_by_key(history)
     early = 0
     lasting = [group for group in history.expected if group.lasting]
     if not lasting:
         found.note("no group is named that was to have members at the end")
     for group in lasting:
         quiet = healed if group.left_alone and healed else at_rest
-        allowed = (group.session_timeout_ms + group.rebalance_timeout_ms) * MS_NS + GRACE_NS
+        allowed = allowed_ns(group)
         for key in _keys(group):
             free = _free_from(keys[key], min(quiet + allowed, ends), ends)
             if free is None:
@@ -41,7 +37,7 @@ def check(history: History) -> Verdict:
                 last = max((one.until_ns or 0 for one in keys[key]), default=0)
                 since = f"its last owner stopped at {found.at(last)}" if last else "nobody ever did"
                 found.broken(
-                    named(key),
+                    key,
                     f"nobody owned it at {found.at(free)}, {since}; all was quiet "
                     f"from {found.at(quiet)}, and {allowed / 1e9:g} s are allowed",
                     free,
@@ -65,7 +61,7 @@ def _keys(group: Expected) -> list[Key]:
 def _free_from(owned: list[Ownership], from_ns: int, until_ns: int) -> int | None:
     """The first moment of the span in which nobody owned it; None if there is none."""
     reached = from_ns
-    for one in sorted(owned, key=lambda one: one.from_ns):
+    for one in owned:
         if one.from_ns > reached:
             break
         if one.until_ns is None:

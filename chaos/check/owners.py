@@ -22,9 +22,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
-from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.findings import Findings
 from musterd.chaos.check.known import Removals
-from musterd.chaos.check.setup import GRACE_NS, MS_NS, end_of
+from musterd.chaos.check.setup import GRACE_NS, MS_NS, allowed_ns, end_of, owned_by_key
 from musterd.chaos.history import Expected, History, Key, Ownership
 from musterd.chaos.verdict import Verdict
 
@@ -39,10 +39,7 @@ def check(history: History) -> Verdict:
     groups = {one.group: one for one in history.expected}
     members = _Members(history)
     zombies = longest = unseen = 0
-    keys: dict[Key, list[Ownership]] = defaultdict(list)
-    for one in history.ownerships:
-        keys[one.key].append(one)
-    for key, owned in keys.items():
+    for key, owned in owned_by_key(history).items():
         found.looked_at += len(owned)
         _one_each(found, key, owned)
         for older, newer in _overlaps(owned):
@@ -51,14 +48,16 @@ def check(history: History) -> Verdict:
             overlap = until - max(older.from_ns, newer.from_ns)
             if not _is_zombie(older, newer, members, setup):
                 found.broken(
-                    named(key),
+                    key,
                     f"{_word(found, newer)} while {_word(found, older)}, and it was "
                     f"in the group: both worked for {overlap / 1e9:.3f} s",
                     newer.from_ns,
                 )
-            elif older.until_ns is None and ends - newer.from_ns > _told_within(setup):
+            elif older.until_ns is None and ends - newer.from_ns > (
+                allowed_ns(setup) if setup else GRACE_NS
+            ):
                 found.broken(
-                    named(key),
+                    key,
                     f"{_word(found, older)} to the end, and was not told that "
                     f"{_word(found, newer)}",
                     newer.from_ns,
@@ -82,7 +81,7 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
         shared = known.token == one.token != 0 and known.member_id != one.member_id
         if shared or known.owner != one.owner:
             found.broken(
-                named(key),
+                key,
                 f"two owners in generation {one.generation}: {_word(found, known)}, "
                 f"and {_word(found, one)}",
                 one.from_ns,
@@ -92,7 +91,7 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
 def _overlaps(owned: list[Ownership]) -> Iterator[tuple[Ownership, Ownership]]:
     """Pairs of different owners and generations or tokens that overlap, the older one first."""
     live: list[Ownership] = []
-    for one in sorted(owned, key=lambda one: one.from_ns):
+    for one in owned:
         live = [other for other in live if other.until_ns is None or other.until_ns > one.from_ns]
         for other in live:
             older, newer = sorted((other, one), key=_age)
@@ -176,12 +175,6 @@ def _was_removed(older: Ownership, newer: Ownership, members: _Members) -> bool:
         or members.refused_before(older, newer.from_ns)
         or members.replaced_before(older, newer.from_ns)
     )
-
-
-def _told_within(setup: Expected | None) -> int:
-    if setup is None:
-        return GRACE_NS
-    return (setup.session_timeout_ms + setup.rebalance_timeout_ms) * MS_NS + GRACE_NS
 
 
 def _until(one: Ownership, ends: int) -> int:

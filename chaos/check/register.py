@@ -7,7 +7,6 @@ from musterd.chaos.history import SUPERSEDED, WRITES, History, Key, Operation, O
 
 FOREVER = 1 << 62
 """Later than every moment, ns."""
-BEFORE_ALL = -FOREVER
 NONE = -1
 """The value of a key before its first write, and after a delete."""
 
@@ -22,8 +21,7 @@ class Access:
     """`FOREVER`: it was not answered, and nothing tells when it can no longer take effect."""
     certain: bool
     """Whether it has taken effect, or will; else it may also never."""
-    operation: Operation | None
-    """None: what was there before the history began."""
+    operation: Operation
 
 
 @dataclass(slots=True)
@@ -31,7 +29,6 @@ class Register:
     """One key. A refused write is in none of the lists: it never takes effect."""
 
     writes: list[Access] = field(default_factory=list)
-    """The first is the initial one, of `NONE`."""
     reads: list[Access] = field(default_factory=list)
     """Those that were answered."""
     refused: list[Operation] = field(default_factory=list)
@@ -48,10 +45,7 @@ def registers(history: History) -> dict[Key, Register]:
         is_write = one.kind in WRITES
         if not is_write and one.kind != "read":
             continue
-        register = found.get(one.key)
-        if register is None:
-            register = found[one.key] = Register()
-            register.writes.append(Access(NONE, BEFORE_ALL, BEFORE_ALL, True, None))
+        register = found.setdefault(one.key, Register())
         if not is_write:
             if one.outcome is Outcome.OK:
                 register.reads.append(_access(one, certain=True))
@@ -74,27 +68,20 @@ def _end_overtaken(register: Register, known: KnownGenerations) -> None:
     Or by a commit of the same client that began later and was acknowledged: it has a greater
     `commit_seq`, so the earlier one is superseded (gp-O9).
     """
-    acknowledged = [one for one in register.writes if one.certain and _is_numbered(one)]
+    acknowledged = [one for one in register.writes if one.certain and one.operation.numbered]
     for write in register.writes:
         one = write.operation
-        if write.end < FOREVER or one is None or one.kind != "commit" or one.generation < 0:
+        if write.end < FOREVER or one.kind != "commit" or one.generation < 0:
             continue
         later = known.later_than(one.key.group, one.generation)
         ends = [FOREVER if later is None else max(later, write.begin)]
         if one.numbered:
-            ends += (other.end for other in acknowledged if _is_after(other, write))
+            ends += (
+                other.end
+                for other in acknowledged
+                if other.operation.client == one.client and other.begin > write.begin
+            )
         write.end = min(ends)
-
-
-def _is_numbered(write: Access) -> bool:
-    return write.operation is not None and write.operation.numbered
-
-
-def _is_after(later: Access, earlier: Access) -> bool:
-    """Whether one client sent one after the other."""
-    one, other = later.operation, earlier.operation
-    same = one is not None and other is not None and one.client == other.client
-    return same and later.begin > earlier.begin
 
 
 def _access(one: Operation, *, certain: bool) -> Access:

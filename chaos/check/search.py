@@ -1,4 +1,4 @@
-"""Is a register linearizable, where values may have several writers (deletes, resets)? By search.
+"""Is a register linearizable? Values may have several writers (deletes, resets). By search.
 
 The events are gone through in the order of time, with every state that the register can be in:
 its value, and which of the open accesses have taken effect. An access takes effect no earlier than
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from musterd.chaos.check.findings import Findings
 from musterd.chaos.check.register import FOREVER, NONE, Access, Register
+from musterd.chaos.history import Key
 
 STATES_MAX = 20_000
 
@@ -27,12 +28,12 @@ class _State:
     """Writes that may be or not, and that were needed. Fewer are better."""
 
 
-def check(register: Register, found: Findings, about: str) -> Access | None:
+def check(register: Register, found: Findings, of: Key | str) -> Access | None:
     """As `first_unexplained`; that nothing is known of it is reported as a violation."""
     try:
         return first_unexplained(register)
     except UndecidedError:
-        found.broken(about, f"undecided after {STATES_MAX} states: nothing is known of it")
+        found.broken(of, f"undecided after {STATES_MAX} states: nothing is known of it")
         return None
 
 
@@ -47,7 +48,7 @@ def first_unexplained(register: Register) -> Access | None:
 class _Search:
     def __init__(self, register: Register) -> None:
         read = {access.value for access in register.reads}
-        writes = [w for w in register.writes[1:] if w.certain or w.value in read]
+        writes = [w for w in register.writes if w.certain or w.value in read]
         self._all = [*writes, *register.reads]
         self._first_read = len(writes)
         self._open_writes: set[int] = set()

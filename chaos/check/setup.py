@@ -1,6 +1,8 @@
-"""What the checkers know of the set-up and the length of a run."""
+"""What the checkers know of the set-up and the length of a run, and who owned what in it."""
 
-from musterd.chaos.history import History
+from collections import defaultdict
+
+from musterd.chaos.history import Expected, History, Key, Ownership
 
 MS_NS = 1_000_000
 GRACE_NS = 5_000 * MS_NS
@@ -23,6 +25,19 @@ def end_of(history: History) -> int:
         max((one.healed_ns for one in history.faults), default=0),
     )
     return max(lasts)
+
+
+def owned_by_key(history: History) -> defaultdict[Key, list[Ownership]]:
+    """Who owned each partition, in the order in which they began to."""
+    keys: defaultdict[Key, list[Ownership]] = defaultdict(list)
+    for one in sorted(history.ownerships, key=lambda one: one.from_ns):
+        keys[one.key].append(one)
+    return keys
+
+
+def allowed_ns(group: Expected) -> int:
+    """How long a member that is gone may own something: inv-I8."""
+    return (group.session_timeout_ms + group.rebalance_timeout_ms) * MS_NS + GRACE_NS
 
 
 def moment(history: History, name: str) -> int | None:

@@ -1,9 +1,10 @@
 """inv-I7: a store that refuses older tokens never accepts a stale write (workload chaos-W4)."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 
-from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.findings import Findings
+from musterd.chaos.check.setup import owned_by_key
 from musterd.chaos.history import History, Key, Ownership, StoreWrite
 from musterd.chaos.verdict import Verdict
 
@@ -27,9 +28,7 @@ def check(history: History) -> Verdict:
     client under one token keep their order. The store without a fence shows what that prevents: a
     note says how many stale writes it took. Looks at: writes that the fenced store accepted.
     """
-    owners: dict[Key, list[Ownership]] = defaultdict(list)
-    for owned in history.ownerships:
-        owners[owned.key].append(owned)
+    owners = owned_by_key(history)
     found = Findings(history, "I7", "a fenced store never accepts a stale write")
     seen: dict[tuple[Key, bool], _Seen] = {}
     counts: Counter[str] = Counter()
@@ -61,38 +60,38 @@ def check(history: History) -> Verdict:
 
 
 def _fenced(found: Findings, one: StoreWrite, known: _Seen | None) -> None:
-    about, where = named(one.key), _word(found, one)
+    where = _word(found, one)
     if known is None:
         if not one.accepted:
-            found.broken(about, f"{where} was refused, and was the first", one.at_ns)
+            found.broken(one.key, f"{where} was refused, and was the first", one.at_ns)
         return
     highest = known.highest
     if one.accepted and one.token < highest.token:
-        found.broken(about, f"{where} was accepted after {_word(found, highest)}", one.at_ns)
+        found.broken(one.key, f"{where} was accepted after {_word(found, highest)}", one.at_ns)
     if not one.accepted and one.token >= highest.token:
         found.broken(
-            about,
+            one.key,
             f"{where} was refused, and no later token was there than that of "
             f"{_word(found, highest)}",
             one.at_ns,
         )
     last = known.last.get((one.client, one.token))
     if one.accepted and last is not None and one.sequence <= last:
-        found.broken(about, f"{where} was accepted after its own write {last}", one.at_ns)
+        found.broken(one.key, f"{where} was accepted after its own write {last}", one.at_ns)
 
 
 def _token(found: Findings, one: StoreWrite, known: _Seen | None, owners: list[Ownership]) -> None:
     """What muster handed out, whatever the store made of it."""
-    about, where = named(one.key), _word(found, one)
+    where = _word(found, one)
     other = None if known is None else known.holders.get(one.token)
     if one.accepted and other is not None and other.client != one.client:
-        found.broken(about, f"{where} has the token of {_word(found, other)}", one.at_ns)
+        found.broken(one.key, f"{where} has the token of {_word(found, other)}", one.at_ns)
     if not one.accepted and not any(
         (owned.token or owned.generation) > one.token and owned.from_ns <= one.at_ns
         for owned in owners
     ):
         found.broken(
-            about,
+            one.key,
             f"{where} was refused, and nobody had been given the partition with a later token",
             one.at_ns,
         )

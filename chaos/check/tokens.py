@@ -5,11 +5,10 @@ on in their generation with the token that they have.
 """
 
 from bisect import bisect_right
-from collections import defaultdict
 
 from musterd.chaos.check.findings import Findings, named
 from musterd.chaos.check.known import Evidence, KnownGenerations, Removals
-from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS
+from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS, owned_by_key
 from musterd.chaos.history import Generation, History, Key, Operation, Outcome, Ownership
 from musterd.chaos.verdict import Verdict
 
@@ -34,14 +33,14 @@ def check(history: History) -> Verdict:
         _look(found, one, known.before(one.key.group, one.began_ns))
         if removals.is_removed(one.key.group, one.member_id, one.began_ns):
             found.broken(
-                named(one.key),
+                one.key,
                 f"accepted {found.operation(one)} of {one.member_id}, which had been removed",
                 one.began_ns,
             )
         later_owner = granted.after(one)
         if later_owner is not None:
             found.broken(
-                named(one.key),
+                one.key,
                 f"accepted {found.operation(one)} under token {one.token}, "
                 f"although {later_owner.member_id} of {later_owner.client} had token "
                 f"{later_owner.token} at {found.at(later_owner.from_ns)}",
@@ -61,11 +60,12 @@ class _Granted:
     """Of each partition: the moments at which the highest token that anybody was told rose."""
 
     def __init__(self, history: History) -> None:
-        self._rising: dict[Key, list[Ownership]] = defaultdict(list)
-        for one in sorted(history.ownerships, key=lambda one: one.from_ns):
-            rising = self._rising[one.key]
-            if not rising or one.token > rising[-1].token:
-                rising.append(one)
+        self._rising: dict[Key, list[Ownership]] = {}
+        for key, owned in owned_by_key(history).items():
+            rising = self._rising[key] = owned[:1]
+            for one in owned:
+                if one.token > rising[-1].token:
+                    rising.append(one)
 
     def after(self, commit: Operation) -> Ownership | None:
         """Another process that had a later token before this was sent."""
@@ -81,9 +81,8 @@ def _look(found: Findings, one: Operation, later: Evidence | None) -> None:
     if later is None or later[1] <= one.generation:
         return
     at_ns, generation, source = later
-    what = one.key.group if one.kind == "heartbeat" else named(one.key)
     found.broken(
-        what,
+        one.key.group if one.kind == "heartbeat" else one.key,
         f"accepted {found.operation(one)}, although generation "
         f"{generation} was known at {found.at(at_ns)}: {_word(found, source)}",
         one.began_ns,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musterd.chaos.check import offsets, search, zones
+from musterd.chaos.check import offsets, search
 from musterd.chaos.check.register import registers
 from musterd.chaos.history import SUPERSEDED, Outcome
 from tests.chaos.check import brute
@@ -34,18 +34,15 @@ def test_a_stale_read_is_told():
     """5 was replaced before the read began."""
     verdict = offsets.check(history(commit(5, 0, 1), commit(6, 2, 3), read(5, 4, 5, client="r")))
     assert only(verdict) == (
-        "g/t/0: 5 and 6 must each precede the other: "
-        "commit 5 by w (+0.000000 s .. +1.000000 s) ended before "
-        "commit 6 by w (+2.000000 s .. +3.000000 s) began, and "
-        "commit 6 by w (+2.000000 s .. +3.000000 s) ended before "
-        "read 5 by r (+4.000000 s .. +5.000000 s) began"
+        "g/t/0: no order of all that ended before explains the "
+        "read 5 by r (+4.000000 s .. +5.000000 s)"
     )
 
 
 def test_reads_that_go_back_are_told():
     """Two reads during one commit: the new value, then the old one."""
     verdict = offsets.check(history(commit(5, 0, 1), commit(6, 2, 9), read(6, 3, 4), read(5, 5, 6)))
-    assert "read 6 by w (+3.000000 s .. +4.000000 s) ended before read 5" in only(verdict)
+    assert "explains the read 5 by w (+5.000000 s .. +6.000000 s)" in only(verdict)
 
 
 def test_a_value_from_nowhere_is_told():
@@ -65,7 +62,7 @@ def test_the_effect_of_a_refused_commit_is_told():
 def test_a_value_read_before_it_was_written_is_told():
     """The future is not known."""
     verdict = offsets.check(history(read(5, 0, 1), commit(5, 2, 3)))
-    assert only(verdict).startswith("g/t/0: a value before it was written: read 5")
+    assert "explains the read 5 by w (+0.000000 s .. +1.000000 s)" in only(verdict)
 
 
 def test_an_unknown_commit_may_happen_late_or_never():
@@ -81,7 +78,7 @@ def test_an_unknown_commit_happens_once():
     verdict = offsets.check(
         history(commit(5, 0, None), read(5, 1, 2), commit(6, 3, 4), read(6, 5, 6), read(5, 7, 8))
     )
-    assert "5 and 6 must each precede the other" in only(verdict)
+    assert "explains the read 5 by w (+7.000000 s .. +8.000000 s)" in only(verdict)
 
 
 def test_a_superseded_commit_has_no_effect_after_its_answer():
@@ -90,16 +87,14 @@ def test_a_superseded_commit_has_no_effect_after_its_answer():
     before = history(superseded, read(5, 1, 2), commit(6, 3, 4), read(6, 5, 6))
     after = history(superseded, commit(6, 5, 6), read(5, 7, 8))
     assert offsets.check(before).passed
-    assert "superseded" in only(offsets.check(after))
+    assert "explains the read 5" in only(offsets.check(after))
 
 
 def test_a_delete_explains_that_nothing_is_there():
     """And the offset from before may not come back."""
     gone = history(commit(5, 0, 1), delete(2, 3), read(-1, 4, 5))
     back = history(commit(5, 0, 1), delete(2, 3), read(-1, 4, 5), read(5, 6, 7))
-    verdict = offsets.check(gone)
-    assert verdict.passed
-    assert "1 keys had values with several writers" in verdict.note
+    assert offsets.check(gone).passed
     assert only(offsets.check(back)) == (
         "g/t/0: no order of all that ended before explains the "
         "read 5 by w (+6.000000 s .. +7.000000 s)"
@@ -213,13 +208,10 @@ def register_of(made):
 
 @settings(max_examples=300, deadline=None)
 @given(UNIQUE)
-def test_zones_and_search_say_what_trying_every_order_says(made):
-    """Values with one writer each: both ways are exact."""
+def test_the_search_says_what_trying_every_order_says(made):
+    """Values with one writer each."""
     register = register_of(made)
-    assert zones.has_one_writer_each(register)
-    truth = brute.is_linearizable(register)
-    assert (next(zones.conflicts(register), None) is None) is truth
-    assert (search.first_unexplained(register) is None) is truth
+    assert (search.first_unexplained(register) is None) is brute.is_linearizable(register)
 
 
 @settings(max_examples=300, deadline=None)

@@ -350,8 +350,8 @@ def test_an_empty_history_passes_nothing():
 
 def test_many_violations_are_counted_and_the_first_are_listed():
     """A verdict has a stated size."""
-    reads = [read(value, value, value + 1) for value in range(60)]
-    verdict = CHECKERS["I2"](history(commit(100, 0, 1), *reads))
+    reads = [read(5, 0, 1, key=Key("g", "t", number)) for number in range(60)]
+    verdict = CHECKERS["I2"](history(*reads))
     assert len(verdict.violations) == 50
     assert verdict.note == "10 more violations are not listed"
     assert verdict.violations_count == len(verdict.violations) + 10

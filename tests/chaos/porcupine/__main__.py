@@ -151,7 +151,7 @@ def said(register: Register) -> str:
 
 def written(register: Register) -> Iterator[tuple[str, int, int, int]]:
     """A register as porcupine's side reads it: every write, also what nobody read."""
-    for access in register.writes[1:]:
+    for access in register.writes:
         yield ("w" if access.certain else "m", *_times(access))
     for access in register.reads:
         yield ("r", *_times(access))
