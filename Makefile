@@ -74,7 +74,7 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 
 .PHONY: sim
 sim: venv ## simulate SEEDS seeds of every world, of costly ones each n-th (make mutants hunts broken builds in it); its last line is JSON
-	$(BIN)/muster chaos sim --seeds $(SEEDS) --no-mutants --report $(CHAOS_RESULTS)/sim.json
+	$(BIN)/muster chaos sim --seeds $(SEEDS) --report $(CHAOS_RESULTS)/sim.json
 
 .PHONY: mutants
 mutants: venv ## builds with one safety rule removed, every third in the simulator, by unit tests and as real servers: each must be caught; the last line says how many

@@ -33,6 +33,11 @@ class Build:
         where = f"commit {digits[:SHORT]}{dash}{dirty}" if digits else "no commit known"
         return f"muster {self.version or 'not installed'}, {where}"
 
+    @property
+    def dated(self) -> str:
+        """The same, and when."""
+        return f"{self.named}, {self.at}"
+
     def differs(self, other: "Build") -> bool:
         """Whether it is known to be another one: by the commits, else by the versions."""
         for mine, its in ((self.commit, other.commit), (self.version, other.version)):

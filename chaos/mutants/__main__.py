@@ -8,19 +8,25 @@ name is no broken build.
 """
 
 import argparse
-import json
 import logging
 import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
 from pathlib import Path
 
 from musterd.chaos import build
 from musterd.chaos.child import end_with_pool
-from musterd.chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise, due
-from musterd.chaos.sim.hunt.sought_builds import KNOWN_SEEDS
+from musterd.chaos.mutants.hunt import (
+    HUNTED_SEEDS,
+    HUNTS,
+    Caught,
+    Hunts,
+    Layer,
+    Skipped,
+    by_promise,
+    due,
+)
 
 
 def layers() -> dict[str, Layer]:
@@ -54,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all as JSON, too")
     chosen = parser.parse_args(arguments)
     wanted = [layer for layer in known.values() if chosen.layer in (None, layer.name)]
-    names = {name for layer in wanted for name in layer.rules}
+    names = {name for layer in wanted for name in layer.sought}
     strange = sorted(set(chosen.names) - names)
     if strange:
         parser.error(f"no such build: {', '.join(strange)}; there are {', '.join(sorted(names))}")
@@ -62,35 +68,32 @@ def main(arguments: list[str] | None = None) -> int:
         (layer, name)
         for layer in wanted
         # A hunt on real processes takes half a minute, the others some ten seconds.
-        for name in (layer.rules if chosen.turn is None else due(list(layer.rules), chosen.turn))
+        for name in (layer.sought if chosen.turn is None else due([*layer.sought], chosen.turn))
         if (not chosen.names or name in chosen.names)
         # A cold hunt of a build without a known seed is the same as any other.
-        and (not chosen.cold or (layer.cold is not None and name in KNOWN_SEEDS))
+        and (not chosen.cold or layer.sought[name].seed is not None)
     ]
-    skipped = _lacking(jobs)
-    jobs = [(layer, name) for layer, name in jobs if (layer.name, name) not in skipped]
-    stamp = build.stamp()
+    skipped = [Skipped(name, layer.name, why) for layer, name in jobs if (why := layer.lacks(name))]
+    lacking = {(one.layer, one.name) for one in skipped}
+    jobs = [(layer, name) for layer, name in jobs if (layer.name, name) not in lacking]
+    stamp = build.here()
     ended: list[Caught] = []
     for one in _hunted(jobs, chosen.seeds, chosen.processes, cold=chosen.cold):
         ended.append(one)
         say(one.line())
-    for (layer_name, name), why in skipped.items():
-        say(f"{name:<20} skipped in {layer_name}: {why}")
+    for lack in skipped:
+        say(f"{lack.name:<20} skipped in {lack.layer}: {lack.reason}")
     caught = [one for one in ended if one.seed is not None]
     for (layer_name, promise), builds in by_promise(caught).items():
         say(f"{promise} ({layer_name}) caught {', '.join(builds)}")
     if chosen.report is not None:
         chosen.report.parent.mkdir(parents=True, exist_ok=True)
-        document = _document(ended, skipped, known, stamp, cold=chosen.cold)
-        chosen.report.write_text(json.dumps(document, indent=2) + "\n")
+        ended.sort(key=lambda one: (one.layer, one.name))
+        hunts = Hunts(stamp, ended, skipped, chosen.cold)
+        chosen.report.write_bytes(HUNTS.dump_json(hunts, indent=2) + b"\n")
     say(_counted(jobs))
     say(f"caught {len(caught)} of {len(jobs)}")
     return 0 if len(caught) == len(jobs) else 1
-
-
-def _lacking(jobs: list[tuple[Layer, str]]) -> dict[tuple[str, str], str]:
-    """Why this machine cannot hunt some of them."""
-    return {(layer.name, name): why for layer, name in jobs if (why := layer.lacks(name))}
 
 
 def _hunted(
@@ -101,15 +104,16 @@ def _hunted(
     with ProcessPoolExecutor(
         processes, initializer=_begin_process, initargs=(os.getpid(),)
     ) as pool:
-        futures = [
-            pool.submit(layer.cold if cold and layer.cold else layer.hunt, name, seeds)
-            for layer, name in shared
-        ]
+        futures = [pool.submit(_hunt, layer.name, name, seeds, cold=cold) for layer, name in shared]
         for future in as_completed(futures):
             yield future.result()
     for layer, name in jobs:
         if layer.alone:
-            yield layer.hunt(name, seeds)
+            yield layer.hunt(name, seeds, cold=cold)
+
+
+def _hunt(layer: str, name: str, seeds: int, *, cold: bool) -> Caught:
+    return layers()[layer].hunt(name, seeds, cold=cold)
 
 
 def _counted(jobs: list[tuple[Layer, str]]) -> str:
@@ -124,29 +128,6 @@ def _counted(jobs: list[tuple[Layer, str]]) -> str:
         f"{hunts} hunt{'s' if hunts != 1 else ''} of {builds} build{'s' if builds != 1 else ''}: "
         f"{', '.join(words) or 'none'}"
     )
-
-
-def _document(
-    ended: list[Caught],
-    skipped: dict[tuple[str, str], str],
-    known: dict[str, Layer],
-    stamp: dict[str, str | None],
-    *,
-    cold: bool,
-) -> dict[str, object]:
-    """What `--report` writes. `stamp`: of which build, see `musterd.chaos.build`."""
-    return {
-        "schema": "muster.chaos.mutants/v1",
-        "build": stamp,
-        "cold": cold,
-        "mutants": [
-            {**asdict(one), "rule": known[one.layer].rules[one.name]}
-            for one in sorted(ended, key=lambda one: (one.layer, one.name))
-        ],
-        "skipped": [
-            {"name": name, "layer": layer, "reason": why} for (layer, name), why in skipped.items()
-        ],
-    }
 
 
 def _begin_process(parent_pid: int) -> None:

@@ -12,16 +12,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from musterd.chaos.mutants import builds
-from musterd.chaos.mutants.build import Build
-from musterd.chaos.mutants.hunt import Caught, Layer
+from musterd.chaos.mutants.builds import BUILDS
+from musterd.chaos.mutants.hunt import Layer, Sought, Try
 from musterd.coordinator.host import tied_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,15 +27,12 @@ VARIABLE = "CHAOS_UNIT_BUILD"
 """In the environment of pytest and of the processes that its tests start; "": the shipped build."""
 PLUGIN = "tests.broken_build"
 PASSED, FAILED = "passed", "failed"
-SEED = 0
-"""Of pytest-randomly: what a test draws is the same in every hunt."""
 PLAY_S_MAX = 900.0
 
 CAUGHT_BY: dict[str, list[str]] = tomllib.loads(
     files("musterd.chaos.mutants").joinpath("unit.toml").read_text("utf-8")
 )
 """By build, the tests that have to fail: all of them, each by its id as pytest writes it."""
-BUILDS: dict[str, Build] = {name: builds.BUILDS[name] for name in CAUGHT_BY}
 
 
 def install_named() -> None:
@@ -46,40 +41,35 @@ def install_named() -> None:
         BUILDS[name].install()
 
 
-def lacks(_name: str) -> str:
-    """Why this machine cannot hunt a build; "" where it can."""
-    if not (ROOT / "tests" / "broken_build.py").is_file():
-        return "muster's own tests are not installed: it takes a clone"
-    return "" if find_spec("pytest") else "there is no pytest"
+class UnitLayer(Layer):
+    """Builds that break tests of their own."""
+
+    name = "unit"
+    done = "by unit tests"
+    seeds = range(1)
+
+    def attempt(self, name: str, seed: int) -> Try:
+        """`seed`: of pytest-randomly: what a test draws is the same in every hunt."""
+        tests = CAUGHT_BY[name]
+        if wrong := _other_than(PASSED, play(tests, seed)):
+            return Try(shipped=wrong)
+        ended = play(tests, seed, name)
+        failed = tuple(test for test, how in ended.items() if how == FAILED)
+        return Try(broken=failed, seen=_other_than(FAILED, ended))
+
+    def lacks(self, _name: str) -> str:
+        """Tests are part of a clone."""
+        if not (ROOT / "tests" / "broken_build.py").is_file():
+            return "muster's own tests are not installed: it takes a clone"
+        return "" if find_spec("pytest") else "there is no pytest"
 
 
-def hunt(name: str, _seeds: int) -> Caught:
-    """Run the tests of a build on the shipped build, then on this one.
-
-    Raises KeyError where no build has this name.
-    """
-    tests = CAUGHT_BY[name]
-    began = time.monotonic()
-
-    def ended(seed: int | None, what: str, promises: tuple[str, ...] = ()) -> Caught:
-        seconds = time.monotonic() - began
-        return Caught(name, LAYER.name, "pytest", seed, what, 1, seconds, promises)
-
-    shipped = play(tests)
-    if wrong := _other_than(PASSED, shipped):
-        return ended(None, f"the shipped build fails: {wrong}")
-    if missed := _other_than(FAILED, play(tests, name)):
-        return ended(None, f"no assertion failed in {missed}")
-    promises = tuple(test.rpartition("::")[2] for test in tests)
-    return ended(SEED, ", ".join(promises), promises)
-
-
-def play(tests: Sequence[str], build: str = "") -> dict[str, str]:
+def play(tests: Sequence[str], seed: int, build: str = "") -> dict[str, str]:
     """How each test ended: PASSED, FAILED (by an assertion), or what else became of it."""
     with tempfile.TemporaryDirectory(prefix="muster-hunt-") as folder:
         outcomes = Path(folder, "outcomes")
         outcomes.touch()
-        options = [f"--outcomes={outcomes}", f"--randomly-seed={SEED}", "-p", "no:cacheprovider"]
+        options = [f"--outcomes={outcomes}", f"--randomly-seed={seed}", "-p", "no:cacheprovider"]
         argv = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, *options, *tests]
         try:
             done = subprocess.run(
@@ -100,15 +90,10 @@ def play(tests: Sequence[str], build: str = "") -> dict[str, str]:
 
 def _other_than(wanted: str, outcomes: dict[str, str]) -> str:
     """The tests that ended otherwise, and how, in words."""
-    return "; ".join(
-        f"{test.rpartition('::')[2]} ({how})" for test, how in outcomes.items() if how != wanted
-    )
+    return "; ".join(f"{test} ({how})" for test, how in outcomes.items() if how != wanted)
 
 
-LAYER = Layer(
-    "unit",
-    "by unit tests",
-    {name: build.rule for name, build in BUILDS.items()},
-    hunt,
-    lacks,
-)
+SOUGHT = {
+    name: Sought("pytest", tuple(tests), all_of_them=True) for name, tests in CAUGHT_BY.items()
+}
+LAYER = UnitLayer(SOUGHT, BUILDS)

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from musterd.chaos.mutants import cold
-from musterd.chaos.mutants.cold import Cold
+from musterd.chaos.mutants.hunt import Caught, Hunts, Skipped, published_cold
 from musterd.chaos.report.bugs import Bug
-from musterd.chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
+from musterd.chaos.report.inputs import Inputs, Soaked
 from musterd.chaos.report.invariants import INVARIANTS, Invariant
 from musterd.chaos.report.parts import Part, headline, parts_of
 from musterd.chaos.run.result import FaultRun, Judgement, RunResult, Spread
+from musterd.chaos.sim.summary import Summary
 
 SCHEMA = "muster.chaos.report/v1"
 MESSAGES_MAX = 100
@@ -93,14 +93,14 @@ class Report:
     simulated_faults: dict[str, int]
     not_injected: list[Failure]
     skipped: list[Failure]
-    mutants: list[Mutant]
-    unsought: list[str]
+    mutants: list[Caught]
+    unsought: list[Skipped]
     """Mutants that the machine could not hunt, and why."""
-    cold: Cold
+    cold: Hunts
     """What hunts without a known seed took, on which build."""
     bugs: list[Bug]
     runs: list[tuple[str, RunResult]]
-    simulations: list[Simulated]
+    simulations: list[tuple[str, Summary]]
     soaks: list[Soaked]
     limits: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
     reasons = list(_reasons(inputs, invariants))
     faults = [(name, fault) for name, run in runs for fault in run.faults]
     simulated: Counter[str] = Counter()
-    for simulation in inputs.simulations:
+    for _, simulation in inputs.simulations:
         simulated.update(simulation.faults)
     return Report(
         schema=SCHEMA,
@@ -133,8 +133,8 @@ def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
         not_injected=[Failure(f.kind, f.error, run) for run, f in faults if not f.injected],
         skipped=[Failure(s.kind, s.reason, name) for name, run in runs for s in run.skipped],
         mutants=inputs.mutants,
-        unsought=inputs.unsought,
-        cold=cold.read(),
+        unsought=[one for hunts in inputs.hunts for one in hunts.skipped],
+        cold=published_cold(),
         bugs=bugs,
         runs=runs,
         simulations=inputs.simulations,
@@ -155,13 +155,13 @@ def _reasons(inputs: Inputs, invariants: list[Held]) -> Iterable[str]:
         yield from (f"{name}: {reason}" for reason in run.reasons)
         if not run.passed and not run.reasons:
             yield f"{name}: did not pass ({run.ended})"
-    for simulation in inputs.simulations:
+    for name, simulation in inputs.simulations:
         if simulation.violations:
-            yield f"{simulation.name}: {simulation.violations} simulated runs violate"
-        yield from (f"{simulation.name}: {problem}" for problem in simulation.problems)
+            yield f"{name}: {simulation.violations} simulated runs violate"
+        yield from (f"{name}: {problem}" for problem in simulation.problems)
     for mutant in inputs.mutants:
         if not mutant.caught:
-            yield f"mutant {mutant.name} survived: {mutant.how}"
+            yield f"mutant {mutant.name} {mutant.how}"
     for soak in inputs.soaks:
         yield from (f"{soak.name}: {problem}" for problem in soak.problems)
 
@@ -240,7 +240,7 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     yield Figure("runs", "runs on real processes", len(runs) or None)
     hours = _total((run.ended_ns - run.began_ns) / NS_PER_H for run in runs)
     yield Figure("real_hours", "hours on real processes", hours, "h")
-    yield from _simulated(inputs.simulations)
+    yield from _simulated([summary for _, summary in inputs.simulations])
     for key, label, total in (
         ("operations_ok", "operations acknowledged", lambda run: run.counts.ok),
         ("operations_fail", "operations refused", lambda run: run.counts.fail),
@@ -290,7 +290,7 @@ def _survived(runs: list[RunResult]) -> Iterable[Figure]:
     yield Figure("kill_unowned", label, unowned)
 
 
-def _simulated(simulations: list[Simulated]) -> Iterable[Figure]:
+def _simulated(simulations: list[Summary]) -> Iterable[Figure]:
     seconds = _total(one.simulated_s for one in simulations)
     broken = _total(one.violations for one in simulations)
     faults = _total(sum(one.faults.values()) for one in simulations)

@@ -1,17 +1,19 @@
-"""What a report is made of: run folders, the simulator's last line, mutants, soaks.
+"""What a report is made of: run folders, the simulator's summary, mutants, soaks.
 
 Each is told by what it holds, not by its name. A file that is none of them is an error.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from musterd.chaos import build
 from musterd.chaos.build import Build
+from musterd.chaos.mutants import hunt
+from musterd.chaos.mutants.hunt import Caught, Hunts
 from musterd.chaos.run import result
+from musterd.chaos.sim import summary
+from musterd.chaos.sim.summary import Summary
 from musterd.chaos.soak import judge, records
 from musterd.chaos.soak.judge import Row
 from musterd.chaos.verdict import Verdict
@@ -23,41 +25,6 @@ BESIDE = ("sim.json", "mutants.json", "soak.jsonl", "muster-soak.jsonl")
 
 class InputError(Exception):
     """An input is missing, damaged, or nothing that a report can show."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A build without one safety rule, and what caught it."""
-
-    name: str
-    caught: bool
-    how: str
-    """By what it was caught, or why it counts as survived."""
-    layer: str = "sim"
-    rule: str = ""
-    """What it does wrong."""
-    seeds: int | None = None
-    """How many runs it took."""
-    seconds: float | None = None
-    build: Build | None = None
-    """Which it is a variant of; None: the file does not say."""
-
-
-@dataclass(slots=True)
-class Simulated:
-    """What `muster chaos sim` said at its end."""
-
-    name: str
-    seeds: int
-    violations: int
-    faults: dict[str, int]
-    counts: dict[str, int]
-    seconds: float | None
-    simulated_s: float | None
-    """Virtual time of all runs together."""
-    problems: list[str] = field(default_factory=list)
-    build: Build | None = None
-    """None: the file does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +58,22 @@ class Soaked:
 
 @dataclass(slots=True)
 class Inputs:
-    """All of them."""
+    """All of them, by the names of their folders and files."""
 
     runs: list[tuple[str, result.RunResult]] = field(default_factory=list)
-    simulations: list[Simulated] = field(default_factory=list)
-    mutants: list[Mutant] = field(default_factory=list)
-    unsought: list[str] = field(default_factory=list)
-    """Mutants that the machine could not hunt, and why."""
+    simulations: list[tuple[str, Summary]] = field(default_factory=list)
+    hunts: list[Hunts] = field(default_factory=list)
     soaks: list[Soaked] = field(default_factory=list)
+
+    @property
+    def mutants(self) -> list[Caught]:
+        """Each once: one that survived anywhere has survived."""
+        known: dict[tuple[str, str], Caught] = {}
+        for one in (one for hunts in self.hunts for one in hunts.mutants):
+            before = known.get((one.layer, one.name))
+            if before is None or before.caught:
+                known[one.layer, one.name] = one
+        return list(known.values())
 
 
 def beside(folder: Path) -> tuple[list[Path], list[str]]:
@@ -120,7 +95,7 @@ def read(paths: Iterable[Path]) -> Inputs:
             _read_folder(path, inputs)
         else:
             _read_file(path, inputs)
-    if not any((inputs.runs, inputs.simulations, inputs.mutants, inputs.soaks)):
+    if not any((inputs.runs, inputs.simulations, inputs.hunts, inputs.soaks)):
         raise InputError("there is nothing to report of")
     return inputs
 
@@ -145,98 +120,19 @@ def _read_file(path: Path, inputs: Inputs) -> None:
     if path.suffix == ".jsonl":
         inputs.soaks.append(_soaked(path))
         return
-    document = _document(path)
-    if "seeds" in document and "violations" in document:
-        inputs.simulations.append(_simulated(path, document))
-        _add(inputs, _mutants(path, document.get("mutants", {}), build.read(document.get("build"))))
-    elif "mutants" in document:
-        _add(inputs, _mutants(path, document["mutants"], build.read(document.get("build"))))
-        inputs.unsought += _unsought(path, document.get("skipped", []))
-    elif "warm_up_s" in document:
-        raise InputError(f"{path} is a soak's summary: give its samples, the file with .jsonl")
-    else:
-        raise InputError(f"{path} is neither a run, a simulation, mutants nor a soak")
-
-
-def _add(inputs: Inputs, mutants: list[Mutant]) -> None:
-    """Each once: one that survived anywhere has survived, and who says more is believed."""
-    known = {(one.layer, one.name): one for one in inputs.mutants}
-    for one in mutants:
-        before = known.setdefault((one.layer, one.name), one)
-        known[one.layer, one.name] = max(before, one, key=lambda m: (not m.caught, bool(m.rule)))
-    inputs.mutants = list(known.values())
-
-
-def _document(path: Path) -> dict[str, Any]:
-    """The JSON object in the file, or in its last line (what `make sim` prints)."""
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        document = json.loads(path.read_text("utf-8"))
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema == summary.SCHEMA:
+            inputs.simulations.append((path.stem, summary.SUMMARY.validate_python(document)))
+        elif schema == hunt.SCHEMA:
+            inputs.hunts.append(hunt.HUNTS.validate_python(document))
+        else:
+            raise InputError(
+                f"{path} is neither a run, a simulation, mutants nor the samples of a soak (.jsonl)"
+            )
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    for candidate in (text, text.rstrip().rpartition("\n")[2]):
-        try:
-            document = json.loads(candidate)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(document, dict):
-            return document
-    raise InputError(f"{path} holds no JSON object, neither as a whole nor in its last line")
-
-
-def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
-    faults, known = document.get("faults"), {"seeds", "violations"}
-    if not isinstance(faults, dict) or not all(isinstance(document[one], int) for one in known):
-        raise InputError(f"{path}: seeds and violations are numbers, faults is an object")
-    counts = document.get("counts", document)
-    return Simulated(
-        name=path.stem,
-        seeds=document["seeds"],
-        violations=document["violations"],
-        faults=faults,
-        counts={k: v for k, v in counts.items() if isinstance(v, int) and k not in known},
-        seconds=document.get("seconds"),
-        simulated_s=document.get("simulated_s"),
-        problems=[str(one) for one in document.get("problems", [])],
-        build=build.read(document.get("build")),
-    )
-
-
-def _mutants(path: Path, told: object, of: Build | None) -> list[Mutant]:
-    """`{name: seed or "survived"}`, or a list of objects that say more."""
-    how = {"survived": "no seed"}
-    if isinstance(told, dict):
-        return [
-            Mutant(name, seed != "survived", how.get(seed, f"seed {seed}"), build=of)
-            for name, seed in told.items()
-        ]
-    if not isinstance(told, list):
-        raise InputError(f"{path}: mutants is neither an object nor a list")
-    return [replace(_mutant(path, one), build=of) for one in told]
-
-
-def _mutant(path: Path, one: object) -> Mutant:
-    if not isinstance(one, dict) or not {"name", "layer", "world", "seed", "what"} <= one.keys():
-        raise InputError(f"{path}: a mutant has a name, layer, world, seed and what: {one!r}")
-    caught = one["seed"] is not None
-    where = f"{one['world']}:{one['seed']}" if caught else str(one["world"])
-    return Mutant(
-        name=str(one["name"]),
-        caught=caught,
-        how=f"{where}, {one['what']}",
-        layer=str(one["layer"]),
-        rule=str(one.get("rule", "")),
-        seeds=one.get("tried"),
-        seconds=one.get("seconds"),
-    )
-
-
-def _unsought(path: Path, told: object) -> list[str]:
-    wanted = {"name", "layer", "reason"}
-    if not isinstance(told, list) or not all(
-        isinstance(one, dict) and wanted <= one.keys() for one in told
-    ):
-        raise InputError(f"{path}: what was skipped is a list of name, layer and reason")
-    return [f"{one['name']} ({one['layer']}): {one['reason']}" for one in told]
 
 
 def _soaked(path: Path) -> Soaked:

@@ -62,7 +62,8 @@ def document(report: Report) -> str:
         one.key: {"value": one.value, "unit": one.unit, "label": one.label}
         for one in report.figures
     }
-    told["runs"] = [{"name": name, **asdict(run)} for name, run in report.runs]
+    for kind in ("runs", "simulations"):
+        told[kind] = [{"name": name, **one} for name, one in told[kind]]
     for run in told["runs"]:
         del run["probes"]
     for line_ in (line_ for soak in told["soaks"] for line_ in soak["lines"]):

@@ -30,7 +30,7 @@ def parts_of(inputs: Inputs) -> list[Part]:
     run, reference = next(known, ("", None))
     found = []
     for kind, name, build in _told(inputs):
-        words = "build not known" if build is None else f"{build.named}, {build.at}"
+        words = "build not known" if build is None else build.dated
         another = build is not None and reference is not None and reference.differs(build)
         if another and reference is not None:
             words = f"measured on another build: {words}; {run} is of {reference.named}"
@@ -40,8 +40,8 @@ def parts_of(inputs: Inputs) -> list[Part]:
 
 def _told(inputs: Inputs) -> Iterator[tuple[str, str, Build | None]]:
     yield from ((RUN, name, run.build) for name, run in inputs.runs)
-    yield from ((SEEDS, one.name, one.build) for one in inputs.simulations)
-    builds = dict.fromkeys(one.build for one in inputs.mutants)
+    yield from ((SEEDS, name, one.build) for name, one in inputs.simulations)
+    builds = dict.fromkeys(one.build for one in inputs.hunts)
     yield from ((MUTANTS, MUTANTS, one) for one in builds)
     yield from ((SOAK, one.name, one.build) for one in inputs.soaks)
 

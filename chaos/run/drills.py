@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from musterd.chaos.mutants.hunt import Sought
 from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
 
@@ -216,9 +217,11 @@ _HUNTED = {
     "unnoted_leave": (GROUPS, "I11"),
 }
 """By build, its drill, and the invariants that its missing rule is there to keep."""
+_EACH_BY_ITSELF = frozenset({"kept_token"})
+"""All of their invariants have to catch these: each checker has to see a real server by itself, and
+the build breaks all of them at the same moment."""
 DRILLS = {build: drill for build, (drill, _) in _HUNTED.items()}
-PROMISES = {build: tuple(promises.split()) for build, (_, promises) in _HUNTED.items()}
-"""By build: any of them catches it."""
-DEMANDED = {"kept_token": ("I5", "I7")}
-"""By build, those that all have to catch it: each of these checkers has to see a real server by
-itself, and the build breaks all of them at the same moment."""
+SOUGHT = {
+    build: Sought(drill.name, tuple(promises.split()), all_of_them=build in _EACH_BY_ITSELF)
+    for build, (drill, promises) in _HUNTED.items()
+}

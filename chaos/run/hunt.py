@@ -1,14 +1,12 @@
 """How real processes hunt a broken build: a short fixed schedule that the shipped build passes.
 
-A run catches it only by an invariant that is named for the build, by all of those that are
-demanded of it, in one run or several; `drills` has the schedules.
+`drills` has the schedules, and the invariants that are named for each build.
 
 Nodes are `muster serve` processes without one rule (`musterd.chaos.mutants.serve`); the conductor
 breaks them as in any run, and the checkers judge what the clients saw.
 """
 
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -16,12 +14,12 @@ from pathlib import Path
 
 from musterd.chaos.interrupts import Interrupts
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
-from musterd.chaos.mutants.hunt import Caught, Layer
+from musterd.chaos.mutants.hunt import Layer, Try
 from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
-from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
+from musterd.chaos.run.drills import DRILLS, SOUGHT, Drill
 from musterd.chaos.run.judgement import RunRequest, judge
-from musterd.chaos.run.result import Judgement, RunResult
+from musterd.chaos.run.result import RunResult
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.run.view import View
 from musterd.chaos.workloads.catalog import Setting
@@ -39,50 +37,37 @@ BROKEN_PACE = replace(PACE, settle_s=15.0)
 """Many a broken build never settles, and has given itself away long before."""
 
 
-def lacks(name: str) -> str:
-    """Why this machine cannot hunt a build; "" where it can."""
-    drill = DRILLS[name]
-    reasons = (
-        Netns().lacks() if drill.needs_links else "",
-        LoopDisks(KeeperClient(), SIZE_MB).lacks() if drill.needs_disks else "",
-        NodeClocks().lacks() if drill.needs_clocks else "",
-    )
-    return next(filter(None, reasons), "")
+class ProcessLayer(Layer):
+    """Builds as real servers."""
 
+    name = "process"
+    done = "as processes"
+    alone = True
+    seeds = range(1, ATTEMPTS_MAX + 1)
 
-def hunt(name: str, seeds: int) -> Caught:
-    """Play a build's schedule until it is caught, `ATTEMPTS_MAX` times at most.
-
-    Called from the main thread. Raises KeyError where no build has this name, KeyboardInterrupt.
-    """
-    drill = DRILLS[name]
-    began, tried, what = time.monotonic(), 0, ""
-    own: dict[str, Judgement] = {}
-
-    def ended(seed: int | None, what: str, promises: tuple[str, ...] = ()) -> Caught:
-        seconds = time.monotonic() - began
-        return Caught(name, LAYER.name, drill.name, seed, what, tried, seconds, promises)
-
-    for seed in range(1, min(seeds, ATTEMPTS_MAX) + 1):
-        tried += 1
+    def attempt(self, name: str, seed: int) -> Try:
+        """Play its schedule. Raises KeyboardInterrupt."""
+        drill = DRILLS[name]
         shipped = play_shipped(drill, seed)
         if shipped.broke:
-            return ended(None, f"the shipped build fails seed {seed}: {shipped.broke}")
+            return Try(shipped=shipped.broke)
         if shipped.missing:  # a machine that stood still, say: this seed shows nothing
-            what = f"the shipped build's run of seed {seed} is of no use: {shipped.missing}"
-            continue
+            return Try(seen=f"the shipped build's run of it is of no use: {shipped.missing}")
         try:
             result = play(drill, seed, name)
         except ClusterError as error:  # a build that cannot even start has broken no promise
-            what = str(error).partition("\n")[0]
-            continue
-        own |= {one.invariant: one for one in broken(result) if one.invariant in PROMISES[name]}
-        if own and own.keys() >= set(DEMANDED.get(name, ())):
-            return ended(seed, in_words(list(own.values())), tuple(own))
-        missed = [one for one in DEMANDED.get(name, ()) if one not in own]
-        wanted = f"{' and '.join(missed) or ' or '.join(PROMISES[name])} was not broken"
-        what = "; ".join([wanted, *result.reasons])
-    return ended(None, what)
+            return Try(seen=_first_line(error))
+        return Try(broken=broken(result), seen="; ".join(result.reasons))
+
+    def lacks(self, name: str) -> str:
+        """Some drills need disks, clocks or links of their own."""
+        drill = DRILLS[name]
+        reasons = (
+            Netns().lacks() if drill.needs_links else "",
+            LoopDisks(KeeperClient(), SIZE_MB).lacks() if drill.needs_disks else "",
+            NodeClocks().lacks() if drill.needs_clocks else "",
+        )
+        return next(filter(None, reasons), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +86,7 @@ def play_shipped(drill: Drill, seed: int) -> Shipped:
     try:
         result = play(drill, seed)
     except ClusterError as error:
-        return Shipped("", str(error).partition("\n")[0])
+        return Shipped("", _first_line(error))
     looked = {one.invariant for one in result.verdicts if one.looked_at}
     wrong = []
     if result.ended != FINISHED:
@@ -113,24 +98,23 @@ def play_shipped(drill: Drill, seed: int) -> Shipped:
         wrong.append(f"{len(result.faults)} of {len(drill.steps)} faults were reached")
     if missing := sorted(drill.looks - looked):
         wrong.append(f"nothing was looked at for {', '.join(missing)}")
-    return Shipped(in_words(broken(result)) if broken(result) else "", "; ".join(wrong))
+    return Shipped(", ".join(broken(result)), "; ".join(wrong))
 
 
-def broken(result: RunResult) -> list[Judgement]:
+def broken(result: RunResult) -> tuple[str, ...]:
     """The promises that a run saw broken.
 
     Keys that nobody could read at the end are no lost commits: a cluster that fell apart has them.
     """
-    return [
-        one
+    return tuple(
+        one.invariant
         for one in result.verdicts
         if one.violations_count and (one.invariant != "I1" or result.commits_lost)
-    ]
+    )
 
 
-def in_words(some: list[Judgement]) -> str:
-    """Some promises, and the first of them in words."""
-    return f"{', '.join(one.invariant for one in some)} ({some[0].title})"
+def _first_line(error: ClusterError) -> str:
+    return str(error).partition("\n")[0]
 
 
 def play(drill: Drill, seed: int, build: str = "") -> RunResult:
@@ -162,11 +146,4 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
         return judge(request, made, schedule, played, folder)
 
 
-LAYER = Layer(
-    "process",
-    "as processes",
-    {name: PROCESS_BUILDS[name].rule for name in DRILLS},
-    hunt,
-    lacks,
-    alone=True,
-)
+LAYER = ProcessLayer(SOUGHT, PROCESS_BUILDS)

@@ -48,9 +48,6 @@ def sim(
         typer.Option(min=0.05, max=10_000, help="Go on with further seeds for so long."),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, max=256)] = 2,
-    mutants: Annotated[
-        bool, typer.Option("--mutants/--no-mutants", help="Also hunt the broken builds.")
-    ] = True,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the last line here, too, for `report --with`."),
@@ -59,57 +56,40 @@ def sim(
     """Simulate whole clusters under faults; the last line is one JSON object.
 
     Without --scenario the costly scenarios run only every n-th seed. Exits with 1 where a promise
-    was broken, a broken build survived, or the runs did too little to mean anything; also after
-    Ctrl-C, which lets the runs under way end and sums up what there is (again = at once, code 130).
+    was broken, or the runs did too little to mean anything; also after Ctrl-C, which lets the runs
+    under way end and sums up what there is (again = at once, code 130).
     """
     from musterd.chaos.sim import run  # noqa: PLC0415 - it loads all of muster
-    from musterd.chaos.sim.hunt.sim_layer import hunt  # noqa: PLC0415
-    from musterd.chaos.sim.hunt.sought_builds import SOUGHT  # noqa: PLC0415
     from musterd.chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
+    from musterd.chaos.sim.summary import SUMMARY  # noqa: PLC0415
 
     names = scenario or []
     for name in names:
         if name not in SCENARIOS:
             raise _unknown("scenario", name, list(SCENARIOS))
-    began, stamp = time.monotonic(), build.stamp()
+    began, built = time.monotonic(), build.here()
     progress = _Progress()
-    seeds_that_catch: dict[str, int | None] = {}
-    survived: list[str] = []
     with Interrupts(note) as interrupts:
         totals = run.run_many(seeds, names, processes, minutes, progress.done)
         progress.end()
-        run.be_quiet()
-        if mutants and not names and not interrupts.count:
-            with suppress(KeyboardInterrupt):
-                for name in SOUGHT:
-                    caught = hunt(name, _MUTANT_SEEDS)
-                    seeds_that_catch[name] = caught.seed
-                    if caught.seed is None:
-                        survived.append(f"mutant {caught.line()}")
         interrupted = interrupts.count > 0
     if interrupted:
         problems = [*run.broken(totals), "interrupted: it did not do all that was asked for"]
     else:
         problems = run.judge(totals, names or SCENARIOS)
-    problems += survived
     sys.stdout.write(render(_table(totals), Format.TABLE, terminal=sys.stdout.isatty()))
     for problem in problems:
         sys.stdout.write(f"FAILED: {problem}\n")
     seconds = time.monotonic() - began
-    last = run.summary(
-        totals, seeds_that_catch, seconds, problems=problems, interrupted=interrupted
-    )
-    last["build"] = stamp
-    sys.stdout.write(json.dumps(last) + "\n")
+    summary = run.summary(totals, seconds, problems, built, interrupted=interrupted)
+    last = SUMMARY.dump_json(summary).decode() + "\n"
+    sys.stdout.write(last)
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(json.dumps(last) + "\n", "utf-8")
+        report.write_text(last, "utf-8")
     sys.stdout.flush()
     if problems:
         raise typer.Exit(int(ExitCode.ERROR))
-
-
-_MUTANT_SEEDS = 60
 
 
 def _table(totals: "dict[str, Totals]") -> Result:

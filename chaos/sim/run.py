@@ -10,10 +10,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict, dataclass, field
 from itertools import count
 
+from musterd.chaos.build import Build
 from musterd.chaos.child import end_with_pool
 from musterd.chaos.sim.scenario import BY_SEED, Minima
 from musterd.chaos.sim.scenarios import FIVE_NODES, SCENARIOS, named
 from musterd.chaos.sim.simulation import Result, Simulation
+from musterd.chaos.sim.summary import Summary
 
 SIZES = (3, 5)
 SIZES_MIN = 0.8
@@ -235,34 +237,27 @@ def _never(totals: Iterable[Totals]) -> list[str]:
 
 def summary(
     totals: Mapping[str, Totals],
-    mutants: Mapping[str, int | None],
     seconds: float,
-    *,
     problems: Sequence[str],
+    build: Build,
+    *,
     interrupted: bool = False,
-) -> dict[str, object]:
-    """The last line: sums over all scenarios. `mutants`: by name, the seed that caught it.
-
-    `problems`: why all of this does not count as passed; `seconds` are real ones.
-    """
-    everything = Totals()
-    for total in totals.values():
-        everything.seeds += total.seeds
-        everything.violations += total.violations
-        everything.nodes += total.nodes
-        everything.faults += total.faults
-        everything.counts += total.counts
-        everything.simulated_s += total.simulated_s
-    return {
-        "seeds": everything.seeds,
-        "violations": everything.violations,
-        "nodes": {str(size): runs for size, runs in sorted(everything.nodes.items())},
-        "faults": dict(sorted(everything.faults.items())),
-        "counts": dict(sorted(everything.counts.items())),
-        "scenarios": {name: total.seeds for name, total in sorted(totals.items())},
-        "mutants": {n: "survived" if seed is None else seed for n, seed in mutants.items()},
-        "problems": list(problems),
-        "seconds": round(seconds, 1),
-        "simulated_s": round(everything.simulated_s, 1),
-        "interrupted": interrupted,
-    }
+) -> Summary:
+    """The last line: sums over all scenarios. `seconds` are real ones."""
+    all_of_them = totals.values()
+    nodes = sum((total.nodes for total in all_of_them), Counter())
+    faults = sum((total.faults for total in all_of_them), Counter())
+    counts = sum((total.counts for total in all_of_them), Counter())
+    return Summary(
+        seeds=sum(total.seeds for total in all_of_them),
+        violations=sum(total.violations for total in all_of_them),
+        faults=dict(sorted(faults.items())),
+        counts=dict(sorted(counts.items())),
+        nodes={str(size): runs for size, runs in sorted(nodes.items())},
+        scenarios={name: total.seeds for name, total in sorted(totals.items())},
+        problems=list(problems),
+        seconds=round(seconds, 1),
+        simulated_s=round(sum(total.simulated_s for total in all_of_them), 1),
+        interrupted=interrupted,
+        build=build,
+    )

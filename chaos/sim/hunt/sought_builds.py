@@ -3,23 +3,12 @@
 Any violation would catch a build, but only the check that is made for the missing rule shows that
 this check works. So a hunt counts the kinds that are named here and no other, on a seed that the
 shipped build passes. A general check (an offset is lost, a commit is not on a majority of disks)
-stands here only where no check of its own ever sees the build, or where it is the rule's own.
+stands here only where no check of its own ever sees the build, or where it is the rule's own. A
+world has three nodes alone (`@3`) where an odd seed catches the build with three as well: runs of
+five take longer.
 """
 
-from typing import NamedTuple
-
-
-class Sought(NamedTuple):
-    """In which world a build is sought, and the kinds of violations that catch it."""
-
-    world: str
-    """With three nodes alone (`@3`) where an odd seed catches the build with three as well: runs of
-    five take longer."""
-    promises: tuple[str, ...]
-    """The violation of any of them catches it."""
-    seed: int | None = None
-    """Known to catch it, and tried first."""
-
+from musterd.chaos.mutants.hunt import Sought
 
 _LOST = (
     "H-acknowledged-command-lost",

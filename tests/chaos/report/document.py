@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 
 from musterd.chaos.faults import catalog
-from musterd.chaos.mutants import cold, unit
+from musterd.chaos.mutants import unit
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
+from musterd.chaos.mutants.hunt import published_cold
 from musterd.chaos.report import bugs
 from musterd.chaos.report.invariants import INVARIANTS
-from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES
+from musterd.chaos.run.drills import SOUGHT
 from musterd.chaos.workloads import catalog as workloads
 
 ROOT = Path(__file__).parents[3]
@@ -121,13 +122,13 @@ def drill_table():
         [
             f"`{build}`",
             PROCESS_BUILDS[build].rule.rstrip("."),
-            drill.name,
-            ", ".join(sorted(PROMISES[build], key=_number))
-            + (" (all of them)" if set(DEMANDED.get(build, ())) == set(PROMISES[build]) else ""),
+            sought.world,
+            ", ".join(sorted(sought.promises, key=_number))
+            + (" (all of them)" if sought.all_of_them else ""),
         ]
-        for build, drill in sorted(DRILLS.items())
+        for build, sought in sorted(SOUGHT.items())
     ]
-    named = {one for promises in PROMISES.values() for one in promises}
+    named = {one for sought in SOUGHT.values() for one in sought.promises}
     never = [one.id for one in INVARIANTS if not one.waits_for and one.id not in named]
     table = _table(["build", "what it does wrong", "schedule", "caught by any of"], rows)
     alone = ", ".join(never) or "none"
@@ -140,12 +141,10 @@ def unit_table():
     rows = [
         [
             f"`{name}`",
-            build.rule.rstrip("."),
-            ", ".join(
-                dict.fromkeys(f"`{test.partition('[')[0]}`" for test in unit.CAUGHT_BY[name])
-            ),
+            PROCESS_BUILDS[name].rule.rstrip("."),
+            ", ".join(dict.fromkeys(f"`{test.partition('[')[0]}`" for test in sought.promises)),
         ]
-        for name, build in sorted(unit.BUILDS.items())
+        for name, sought in sorted(unit.SOUGHT.items())
     ]
     return _table(["build", "what it does wrong", "caught by all of"], rows)
 
@@ -156,15 +155,15 @@ def _number(invariant):
 
 def cold_table():
     """What planted bugs took that are caught by a later seed than the first."""
-    found = cold.read()
-    first = found.hunts[0]
+    found = published_cold()
+    first = found.mutants[0]
     cells = [
         [f"`{one.name}`", one.world, str(one.tried), f"{one.seconds:.0f}", one.what]
-        for one in found.hunts
+        for one in found.mutants
     ]
     table = _table(["build", "scenario", "seeds", "seconds", "caught by"], cells)
     longest = f"Longest: `{first.name}`, {first.tried} seeds, {first.seconds:.0f} s."
-    return f"Measured on {found.named}. {longest}\n\n{table}"
+    return f"Measured on {found.build.dated}. {longest}\n\n{table}"
 
 
 PARTS = {

@@ -2,6 +2,9 @@
 
 import random
 
+from pydantic import TypeAdapter
+
+from musterd.chaos.mutants.hunt import Caught, Hunts
 from musterd.chaos.run.result import (
     Broken,
     Counts,
@@ -29,6 +32,16 @@ KINDS = {
 }
 PROBES = 4
 MINUTES = 2.0
+
+
+def write(path, document):
+    """As the command that makes it does."""
+    path.write_bytes(TypeAdapter(type(document)).dump_json(document))
+
+
+def caught(name="a", seed=3, build=None):
+    """The one hunt of a file."""
+    return Hunts(build, [Caught(name, "sim", "fifo3", seed, "S1", 4, 1.0)], [])
 
 
 def spread(*figures):

@@ -8,20 +8,20 @@ import pytest
 from musterd.chaos import build as builds
 from musterd.chaos.build import Build
 from musterd.chaos.mutants import __main__ as mutants_main
-from musterd.chaos.mutants.__main__ import layers
 from musterd.chaos.mutants.hunt import Caught
 from musterd.chaos.report import page
 from musterd.chaos.report.figures import build
-from musterd.chaos.report.inputs import Inputs, Mutant, Simulated, Soaked, read
+from musterd.chaos.report.inputs import Inputs, Soaked, read
 from musterd.chaos.run import result
 from musterd.chaos.sim import run as sim_run
+from musterd.chaos.sim.summary import Summary
 from musterd.chaos.soak.records import SCHEMA, Writer
 from tests.chaos.report import made_up
 from tests.chaos.report.test_report import NOW, words
 
 AT = "2026-11-22T01:02:03+00:00"
 MINE, OTHER = Build("0.1.0", "1" * 40, AT), Build("0.1.0", "2" * 40, AT)
-SEEDS = Simulated("sim", 5, 0, {}, {}, 1.0, None)
+SEEDS = ("sim", Summary(5, 0))
 
 
 def report(*runs, **more):
@@ -41,22 +41,20 @@ def test_every_result_carries_its_build_and_is_read_back_with_it(tmp_path, monke
     """Run, simulation, mutants and soak."""
     monkeypatch.setattr(builds, "here", lambda: MINE)
     stamp = builds.stamp()
-    caught = Caught("majority", "process", "cuts", 1, "I15", 1, 2.0)
-    mutants = mutants_main._document([caught], {}, layers(), stamp, cold=False)
-    (tmp_path / "mutants.json").write_text(json.dumps(mutants))
-    sim = {"seeds": 3, "violations": 0, "faults": {}, "mutants": {"a": 3}, "build": stamp}
-    (tmp_path / "sim.json").write_text(json.dumps(sim))
+    made_up.write(tmp_path / "mutants.json", made_up.caught(build=MINE))
+    made_up.write(tmp_path / "sim.json", Summary(3, 0, build=MINE))
     Writer(tmp_path / "soak.jsonl", 60.0).close()  # a cut one says it as well
     result.write(made_up.run(build=MINE), tmp_path)
     inputs = read([tmp_path])
     assert [run.build for _, run in inputs.runs] == [MINE]
-    assert [one.build for one in inputs.simulations] == [MINE]
-    assert [one.build for one in inputs.mutants] == [MINE, MINE]
+    assert [one.build for _, one in inputs.simulations] == [MINE]
+    assert [one.build for one in inputs.hunts] == [MINE]
     assert [one.build for one in inputs.soaks] == [MINE]
     written = json.loads(page.document(build(inputs, [], NOW)))
-    for kind in ("runs", "simulations", "mutants", "soaks"):
+    for kind in ("runs", "simulations", "soaks"):
         assert written[kind][0]["build"] == stamp, kind
     assert [one["kind"] for one in written["parts"]] == ["run", "seeds", "mutants", "soak"]
+    assert [one["build"] for one in written["parts"]] == [stamp] * 4
     assert "another build" not in told(build(inputs, [], NOW))
 
 
@@ -66,7 +64,7 @@ def test_the_commands_write_their_build(tmp_path, monkeypatch, muster):
     monkeypatch.setattr(sim_run, "run_many", lambda *_: {"udp3": sim_run.Totals(seeds=1)})
     monkeypatch.setattr(sim_run, "judge", lambda *_: [])
     files = [tmp_path / "sim.json", tmp_path / "mutants.json"]
-    ran = muster("chaos", "sim", "--no-mutants", "--report", str(files[0]))
+    ran = muster("chaos", "sim", "--report", str(files[0]))
     assert ran.exit_code == 0, ran.err
     assert json.loads(ran.out.splitlines()[-1])["build"] == builds.stamp()
     caught = Caught("majority", "process", "cuts", 1, "I15", 1, 2.0)
@@ -79,8 +77,8 @@ def test_a_part_of_another_build_is_said_to_be(tmp_path):
     """With both builds, in the headline as well; it fails nothing."""
     made = report(
         made_up.run(build=MINE),
-        mutants=[Mutant("a", True, "seed 3", build=OTHER)],
-        simulations=[Simulated("sim", 5, 0, {}, {}, 1.0, None, build=MINE)],
+        hunts=[made_up.caught(build=OTHER)],
+        simulations=[("sim", Summary(5, 0, build=MINE))],
     )
     assert made.passed
     assert {one.kind: one.another for one in made.parts} == {
@@ -99,8 +97,6 @@ def test_a_part_of_another_build_is_said_to_be(tmp_path):
 
 def test_files_of_an_earlier_muster_are_read_and_their_build_is_not_known(tmp_path):
     """Nothing is guessed: they are not said to be of another build, nor of the same."""
-    (tmp_path / "mutants.json").write_text(json.dumps({"mutants": {"a": 3}}))
-    (tmp_path / "sim.json").write_text(json.dumps({"seeds": 3, "violations": 0, "faults": {}}))
     start = {"record": "start", "schema": SCHEMA, "total_s": 60.0}
     (tmp_path / "soak.jsonl").write_text(json.dumps(start) + "\n")
     result.write(made_up.run(build=MINE), tmp_path)
@@ -112,8 +108,8 @@ def test_files_of_an_earlier_muster_are_read_and_their_build_is_not_known(tmp_pa
             del fault[new]
     (tmp_path / "run.json").write_text(json.dumps(run))
     made = build(read([tmp_path]), [], NOW)
-    assert [one.build for one in made.parts] == [None] * 4
-    assert told(made).count("build not known") == 8
+    assert [one.build for one in made.parts] == [None] * 2
+    assert told(made).count("build not known") == 4
     assert "another build" not in made.headline
 
 
@@ -132,7 +128,7 @@ def test_files_of_an_earlier_muster_are_read_and_their_build_is_not_known(tmp_pa
         ),
         (
             1,
-            {"simulations": [SEEDS], "mutants": [Mutant("a", True, "seed 3")]},
+            {"simulations": [SEEDS], "hunts": [made_up.caught()]},
             (
                 "No violation in this run, the seeds; every mutant that was hunted was caught; "
                 "soak: not measured"
@@ -140,7 +136,7 @@ def test_files_of_an_earlier_muster_are_read_and_their_build_is_not_known(tmp_pa
         ),
         (
             1,
-            {"mutants": [Mutant("a", False, "no seed")]},
+            {"hunts": [made_up.caught(seed=None)]},
             "NOT PASSED: 1 reason; seeds, soak: not measured",
         ),
     ],
@@ -157,7 +153,7 @@ def test_the_headline_of_everything_has_nothing_left_out():
     made = report(
         made_up.run(),
         simulations=[SEEDS],
-        mutants=[Mutant("a", True, "seed 3")],
+        hunts=[made_up.caught()],
         soaks=[Soaked("soak.jsonl", 120.0, 20.0, [], [], [], [])],
     )
     assert made.headline == (

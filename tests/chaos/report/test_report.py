@@ -6,11 +6,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from musterd.chaos import build as builds
 from musterd.chaos.report import bugs, page
 from musterd.chaos.report.figures import ABSENT, EMPTY, HELD, VIOLATED, WAITS, build
-from musterd.chaos.report.inputs import InputError, Inputs, Mutant, Simulated, read
+from musterd.chaos.report.inputs import InputError, Inputs, read
 from musterd.chaos.run import result
 from musterd.chaos.sim.run import Totals, summary
+from musterd.chaos.sim.summary import Summary
 from musterd.chaos.soak.records import Writer
 from musterd.chaos.soak.sampling import Sample
 from tests.chaos.report import made_up
@@ -100,10 +102,15 @@ def test_the_worst_of_several_runs_is_the_slowest():
 
 def test_what_nobody_measured_is_never_a_number():
     """Without any run every figure of real processes is None, and the page says so."""
-    simulated = Simulated("sim", 1_230, 0, {"crash": 40}, {}, 50.0, None)
-    made = report(simulations=[simulated])
+    simulated = Summary(1_230, 0, {"crash": 40}, simulated_s=7_200.0)
+    made = report(simulations=[("sim", simulated)])
     known = {key: value for key, value in figures(made).items() if value is not None}
-    assert known == {"seeds": 1_230, "simulated_violations": 0, "simulated_faults": 40}
+    assert known == {
+        "seeds": 1_230,
+        "simulated_hours": 2.0,
+        "simulated_violations": 0,
+        "simulated_faults": 40,
+    }
     assert {one.state for one in made.invariants} == {ABSENT, WAITS}
     told = words(tree(made))
     assert told.count("not measured in this run") > 20
@@ -116,24 +123,14 @@ def test_a_figure_that_one_of_two_runs_lacks_is_not_a_sum():
     assert found["commits_lost"] is None
 
 
-def test_simulated_time_is_told_only_where_all_tell_it():
-    """Hours of virtual time."""
-    timed = Simulated("a", 10, 0, {}, {}, 1.0, 7_200.0)
-    untimed = Simulated("b", 10, 0, {}, {}, 1.0, None)
-    assert figures(report(simulations=[timed]))["simulated_hours"] == 2.0
-    assert figures(report(simulations=[timed, untimed]))["simulated_hours"] is None
-
-
 def test_a_simulation_that_failed_makes_no_passing_report(tmp_path):
     """What `muster chaos sim` says last is read back: its problems, and its virtual hours."""
     for problems in ([], ["fifo3: no seed was run"]):
         log = tmp_path / f"sim-{len(problems)}.json"
         totals = {"udp3": Totals(seeds=2, simulated_s=7_200.0)}
-        log.write_text(json.dumps(summary(totals, {}, 1.0, problems=problems)))
-        (simulated,) = read([log]).simulations
-        made = report(simulations=[simulated])
+        made_up.write(log, summary(totals, 1.0, problems, builds.here()))
+        made = report(simulations=read([log]).simulations)
         assert figures(made)["simulated_hours"] == 2.0
-        assert simulated.problems == problems
         assert [one for one in made.reasons if "no seed was run" in one] == [
             f"{log.stem}: {one}" for one in problems
         ]
@@ -192,12 +189,9 @@ def test_violations_are_shown_loudly():
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"mutants": [Mutant("no_fsync", False, "no seed")]}, "mutant no_fsync survived"),
-        ({"simulations": [Simulated("sim", 5, 2, {}, {}, 1.0, None)]}, "2 simulated runs violate"),
-        (
-            {"simulations": [Simulated("s", 5, 0, {}, {}, 1.0, None, ["fifo3: no crash"])]},
-            "fifo3: no crash",
-        ),
+        ({"hunts": [made_up.caught("no_fsync", None)]}, "mutant no_fsync SURVIVED"),
+        ({"simulations": [("sim", Summary(5, 2))]}, "2 simulated runs violate"),
+        ({"simulations": [("s", Summary(5, 0, problems=["fifo3: no crash"]))]}, "fifo3: no crash"),
     ],
 )
 def test_whatever_did_not_pass_fails_the_report(more, reason):
@@ -349,8 +343,8 @@ def test_hostile_names_are_text():
     run.skipped[0].reason = HOSTILE
     made = report(
         run,
-        mutants=[Mutant(HOSTILE, False, HOSTILE)],
-        simulations=[Simulated(HOSTILE, 1, 0, {HOSTILE: 1}, {HOSTILE: 2}, None, None)],
+        hunts=[made_up.caught(HOSTILE, None)],
+        simulations=[(HOSTILE, Summary(1, 0, {HOSTILE: 1}, {HOSTILE: 2}))],
     )
     text = page.html(made)
     assert "<script" not in text
@@ -391,7 +385,7 @@ def test_the_pictures_show_what_the_probes_saw():
 
 def test_the_json_holds_everything_but_single_commits(tmp_path):
     """Figures by key, null where nobody measured; no bare numbers that JSON does not have."""
-    made = report(made_up.run(), mutants=[Mutant("no_fsync", True, "seed 3")])
+    made = report(made_up.run(), hunts=[made_up.caught("no_fsync")])
     beside = page.write(made, tmp_path / "deep" / "r.html")
     assert (tmp_path / "deep" / "r.html").exists()
     told = json.loads(beside.read_text("utf-8"))
@@ -408,64 +402,36 @@ def test_the_json_holds_everything_but_single_commits(tmp_path):
 
 
 def test_inputs_are_told_by_what_they_hold(tmp_path):
-    """A run's folder with what lies beside it, a log whose last line is JSON, samples of a soak."""
+    """A run's folder with what lies beside it, what the simulator and a hunt wrote, a soak."""
     folder = tmp_path / "run1"
     folder.mkdir()
     result.write(made_up.run(), folder)
-    (folder / "sim.json").write_text(json.dumps({"seeds": 3, "violations": 0, "faults": {}}))
-    log = tmp_path / "sim.log"
-    last = {
-        "seeds": 4,
-        "violations": 0,
-        "faults": {"crash": 1},
-        "mutants": {"a": 3, "b": "survived"},
-    }
-    log.write_text("fifo3: 4 seeds\n" + json.dumps(last) + "\n")
-    inputs = read([folder, log, soak(tmp_path / "soak.jsonl")])
+    made_up.write(folder / "sim.json", Summary(3, 0))
+    made_up.write(tmp_path / "a.json", Summary(4, 0, {"crash": 1}))
+    made_up.write(tmp_path / "b.json", made_up.caught())
+    inputs = read([folder, *tmp_path.glob("*.json"), soak(tmp_path / "soak.jsonl")])
     assert [name for name, _ in inputs.runs] == ["run1"]
-    assert [one.seeds for one in inputs.simulations] == [3, 4]
-    assert [(one.name, one.caught) for one in inputs.mutants] == [("a", True), ("b", False)]
+    assert [(name, one.seeds) for name, one in inputs.simulations] == [("sim", 3), ("a", 4)]
+    assert [(one.name, one.caught) for one in inputs.mutants] == [("a", True)]
     assert [line.name for line in inputs.soaks[0].lines] == ["node-0", "worker-1"]
 
 
-def test_a_mutant_counts_once_and_a_survivor_stays_one(tmp_path):
-    """Two files name the same builds: details are kept, and one catch makes up for no escape."""
-
-    def told(seed):
-        return {"layer": "sim", "world": "fifo3", "seed": seed, "what": "S1", "rule": "no sync"}
-
-    rows = [{"name": "a", **told(5)}, {"name": "b", **told(None)}, {"name": "c", **told(4)}]
-    (tmp_path / "long.json").write_text(json.dumps({"mutants": rows}))
-    short = {
-        "seeds": 1,
-        "violations": 0,
-        "faults": {},
-        "mutants": {"a": 3, "b": 9, "c": "survived"},
-    }
-    (tmp_path / "short.json").write_text(json.dumps(short))
-    files = [tmp_path / "long.json", tmp_path / "short.json"]
-    for order in (files, files[::-1]):
-        found = {one.name: one for one in read(order).mutants}
-        assert {name: one.caught for name, one in found.items()} == {
-            "a": True,
-            "b": False,
-            "c": False,
-        }
-        assert found["a"].rule == "no sync"
-        assert found["a"].how == "fifo3:5, S1"
+def test_a_mutant_counts_once_and_a_survivor_stays_one():
+    """Two files name the same builds: one catch makes up for no escape."""
+    for seeds in ((5, None), (None, 5)):
+        made = report(hunts=[made_up.caught(seed=seed) for seed in seeds])
+        assert [(one.name, one.caught) for one in made.mutants] == [("a", False)]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
         ("x.json", None, "cannot be read"),
-        ("x.json", "no json", "holds no JSON object"),
-        ("x.json", "[1]", "holds no JSON object"),
-        ("x.json", '{"seeds": "many", "violations": 0, "faults": {}}', "are numbers"),
-        ("x.json", '{"seeds": 1, "violations": 0}', "faults is an object"),
-        ("x.json", '{"mutants": [{"name": "a"}]}', "a mutant has a name, layer"),
-        ("x.json", '{"mutants": 3}', "neither an object nor a list"),
-        ("x.json", '{"warm_up_s": 3}', "give its samples"),
+        ("x.json", "no json", "cannot be read"),
+        ("x.json", "[1]", "is neither a run"),
+        ("x.json", '{"schema": "muster.chaos.sim/v1", "seeds": "many"}', "valid integer"),
+        ("x.json", '{"schema": "muster.chaos.mutants/v1", "build": null}', "mutants"),
+        ("x.json", '{"warm_up_s": 3}', "nor the samples of a soak (.jsonl)"),
         ("x.json", '{"colour": "blue"}', "is neither a run"),
         ("x.jsonl", '{"record": "else"}\n', "holds no samples of a soak"),
         ("run.json", '{"version": 1}', "run.json"),
