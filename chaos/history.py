@@ -1,8 +1,8 @@
 """What clients saw: every operation with its outcome, known or not, one JSON object per line.
 
 Each process writes a file of its own. An operation is written twice, when it begins and when its
-outcome is known, so that a client that is killed leaves operations without an end: their outcome is
-unknown, as is that of a call that timed out. Times are CLOCK_MONOTONIC in ns; all processes share
+outcome is known, so that one that a killed client had begun is there with an unknown outcome, as is
+a call that timed out. Times are CLOCK_MONOTONIC in ns; all processes share
 one machine's clock, which is a limit of such a test, and is said in its report.
 """
 
@@ -53,9 +53,9 @@ class Operation:
     kind: str
     key: Key
     began_ns: int
-    ended_ns: int | None
+    ended_ns: int | None = None
     """None: never answered."""
-    outcome: Outcome
+    outcome: Outcome = Outcome.UNKNOWN
     value: int | None = None
     member_id: str = ""
     generation: int = -1
@@ -85,7 +85,7 @@ class Ownership:
     generation: int
     """The generation in which it was assigned."""
     from_ns: int
-    until_ns: int | None
+    until_ns: int | None = None
     """None: it still owned it when the history ended."""
     ended: str = ""
     """revoked | lost | left | died; "" while it owns it."""
@@ -334,7 +334,6 @@ class History:
     operated: list[Operated] = field(default_factory=list)
     replays: list[Replayed] = field(default_factory=list)
     logs: list[ShardLog] = field(default_factory=list)
-    """None in histories of earlier musters."""
     logged: list[Logged] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)

@@ -29,15 +29,12 @@ from musterd.chaos.recording import (
     SUFFIX,
     VERSION,
     Died,
-    Ended,
     Fact,
     Header,
-    Invoke,
-    Owns,
+    OperationLine,
+    OwnershipLine,
     Recording,
     RecordingError,
-    Released,
-    Revoking,
     adapter,
 )
 
@@ -80,11 +77,8 @@ class _Reader:
         self._boot: tuple[str, Path] | None = None
         self._takers: dict[type[Any], Callable[[_File, Any], None]] = {
             Header: self._header,
-            Invoke: self._invoke,
-            Ended: self._ended,
-            Owns: self._owns,
-            Revoking: self._revoking,
-            Released: self._released,
+            OperationLine: self._operation,
+            OwnershipLine: self._ownership,
             Died: self._death,
             Fact: self._fact,
             **{shape: self._into(getattr(self._history, name)) for shape, name in RECORDS.values()},
@@ -111,38 +105,33 @@ class _Reader:
 
     def close(self, file: "_File") -> None:
         """Nothing more comes of it: what has not ended by now never does."""
-        self._history.operations += map(_unknown, file.begun.values())
-        self._history.ownerships += (
-            _owned(owns, file.revoking.get(number), None, "") for number, owns in file.owned.items()
-        )
+        self._history.operations += file.operations.values()
+        self._history.ownerships += file.ownerships.values()
 
     def take(self, file: "_File", line: object) -> None:
         if file.line == 1 and not isinstance(line, Header):
             raise _Damaged("there is no header")
         self._takers[type(line)](file, line)
 
-    def _invoke(self, file: "_File", line: Invoke) -> None:
-        if line.kind not in KINDS:
-            raise _Damaged(f"no kind of operation: {line.kind!r}")
-        if line.kind in WRITES and line.value is None:
-            raise _Damaged(f"a {line.kind} that began without a value")
-        file.begin(line.id)
-        key = self._keys.setdefault(line.key, line.key)
-        if key is not line.key:  # one object per key, and not one per line
-            object.__setattr__(line, "key", key)
-        file.begun[line.id] = line
+    def _operation(self, file: "_File", line: OperationLine) -> None:
+        one, before = line.operation, file.operations.get(line.id)
+        _look(line.id, before is not None and before.ended_ns is None, one.ended_ns, one.began_ns)
+        if one.kind not in KINDS:
+            raise _Damaged(f"no kind of operation: {one.kind!r}")
+        if one.value is None and (one.kind in WRITES or _has_to_tell(one)):
+            raise _Damaged(f"a {one.kind} without a value")
+        key = self._keys.setdefault(one.key, one.key)
+        if key is not one.key:  # one object per key, and not one per line
+            object.__setattr__(one, "key", key)
+        file.operations[line.id] = one
 
-    def _ended(self, file: "_File", line: Ended) -> None:
-        self._history.operations.append(_ended(file.end(file.begun, line.id), line))
-
-    def _owns(self, file: "_File", line: Owns) -> None:
-        file.begin(line.id)
-        file.owned[line.id] = line
-
-    def _revoking(self, file: "_File", line: Revoking) -> None:
-        if line.id not in file.owned:
-            raise _Damaged(f"{line.id} is not owned")
-        file.revoking.setdefault(line.id, line.at_ns)
+    def _ownership(self, file: "_File", line: OwnershipLine) -> None:
+        one, before = line.ownership, file.ownerships.get(line.id)
+        is_open = before is not None and before.until_ns is None
+        _look(line.id, is_open, one.until_ns or one.revoking_ns, one.from_ns)
+        if one.until_ns is not None and one.ended not in RELEASES:
+            raise _Damaged(f"no way to release: {one.ended!r}")
+        file.ownerships[line.id] = one
 
     def _death(self, _file: "_File", line: Died) -> None:
         self._died.setdefault(line.client, []).append(line.at_ns)
@@ -160,15 +149,6 @@ class _Reader:
         known, whose = self._boot = self._boot or (line.boot, file.path)
         if line.boot != known:
             raise _Damaged(f"not recorded in the same boot of the machine as {whose}")
-
-    def _released(self, file: "_File", line: Released) -> None:
-        if line.how not in RELEASES:
-            raise _Damaged(f"no way to release: {line.how!r}")
-        owns = file.end(file.owned, line.id)
-        if line.until_ns < owns.from_ns:
-            raise _Damaged(f"{line.id} was released before it was owned")
-        revoking = file.revoking.pop(line.id, None)
-        self._history.ownerships.append(_owned(owns, revoking, line.until_ns, line.how))
 
     def history(self) -> History:
         history = self._history
@@ -221,24 +201,27 @@ class _Damaged(Exception):  # noqa: N818 - it becomes a RecordingError, with the
 
 
 class _File:
-    """What one file has begun and not ended."""
+    """What is known of one file; of each operation and ownership its last line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.line = 0
-        self.begun: dict[int, Invoke] = {}
-        self.owned: dict[int, Owns] = {}
-        self.revoking: dict[int, int] = {}
+        self.operations: dict[int, Operation] = {}
+        self.ownerships: dict[int, Ownership] = {}
 
-    def begin(self, number: int) -> None:
-        # Threads may overtake each other between taking a number and writing it.
-        if number in self.begun or number in self.owned or number < 1:
-            raise _Damaged(f"{number} begins a second time")
 
-    def end(self, begun: dict[int, _T], number: int) -> _T:
-        if number not in begun:
-            raise _Damaged(f"{number} ends and is not under way")
-        return begun.pop(number)
+def _look(number: int, is_open: bool, ended_ns: int | None, began_ns: int) -> None:
+    """Whether one more line of something fits those before it."""
+    if ended_ns is None and is_open:
+        raise _Damaged(f"{number} begins a second time")
+    if ended_ns is not None and not is_open:
+        raise _Damaged(f"{number} ends and is not under way")
+    if ended_ns is not None and ended_ns < began_ns:
+        raise _Damaged(f"{number} ended before it began")
+
+
+def _has_to_tell(one: Operation) -> bool:
+    return one.outcome is Outcome.OK and one.kind != "heartbeat"
 
 
 def _parse(line: bytes) -> object:
@@ -262,54 +245,3 @@ def _parse(line: bytes) -> object:
 
 def _shown(line: bytes) -> str:
     return repr(line[:80].decode("utf-8", "replace"))
-
-
-def _unknown(line: Invoke) -> Operation:
-    return Operation(
-        line.client,
-        line.kind,
-        line.key,
-        line.began_ns,
-        None,
-        Outcome.UNKNOWN,
-        line.value,
-        line.member_id,
-        line.generation,
-        line.node,
-        numbered=line.numbered,
-        token=line.token,
-    )
-
-
-def _ended(begun: Invoke, line: Ended) -> Operation:
-    if line.ended_ns < begun.began_ns:
-        raise _Damaged(f"{line.id} ended before it began")
-    if begun.value is not None and line.value not in {None, begun.value}:
-        raise _Damaged(f"{line.id} began with the value {begun.value} and ended with {line.value}")
-    value = line.value if begun.value is None else begun.value
-    if line.outcome is Outcome.OK and value is None and begun.kind != "heartbeat":
-        raise _Damaged(f"{line.id} is a {begun.kind} that was answered, without a value")
-    return replace(
-        _unknown(begun),
-        ended_ns=line.ended_ns,
-        outcome=line.outcome,
-        value=value,
-        generation=begun.generation if line.generation is None else line.generation,
-        node=begun.node if line.node is None else line.node,
-        error=line.error,
-    )
-
-
-def _owned(owns: Owns, revoking_ns: int | None, until_ns: int | None, how: str) -> Ownership:
-    return Ownership(
-        owns.client,
-        owns.key,
-        owns.member_id,
-        owns.generation,
-        owns.from_ns,
-        until_ns,
-        how,
-        owns.instance_id,
-        revoking_ns,
-        owns.token,
-    )

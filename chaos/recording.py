@@ -1,9 +1,10 @@
 """What a process writes down: on disk each appends to a file of its own, a reader merges them.
 
 A file is JSON lines: `{"header": {...}}` first, then one object per line whose one name says what
-it is. An operation and an ownership take two lines, begin and end, and each is handed to the kernel
-before the call that it is about goes on: what a killed process had begun stays without an end, and
-is unknown. Nothing is synced: the files survive a dead process, not a power cut of the machine.
+it is. Of an operation there is a line when it begins and one when it has ended, of an ownership one
+more when it is to be given up; the last one counts. Each is handed to the kernel before the call
+that it is about goes on: what a killed process had begun stays without an end, and is unknown.
+Nothing is synced: the files survive a dead process, not a power cut of the machine.
 """
 
 import itertools
@@ -11,26 +12,27 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter
 
-from musterd.chaos.history import KINDS, RECORDS, WRITES, Key, Outcome
+from musterd.chaos.history import KINDS, RECORDS, WRITES, Key, Operation, Outcome, Ownership
 
-VERSION = 1
+VERSION = 2
 SUFFIX = ".history.jsonl"
 """Of the files' names, by which a folder of them is read."""
 BYTES_MAX = 1 << 30
 """One file's size, at most: more than an hour of 2,000 operations/s. Never rotated: a history
 without its beginning proves nothing."""
 LINE_BYTES_MAX = 64 * 1024
-END_BYTES = 512
+END_BYTES = 1024
 """Room kept for the end of everything that has begun."""
 ERROR_CHARS_MAX = 64
 """Of an error's name; six bytes a character at most, so that it fits in there."""
+_T = TypeVar("_T")
 
 
 class RecordingError(Exception):
@@ -53,68 +55,19 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Invoke:
-    """An operation begins."""
+class OperationLine:
+    """An operation as it begins, or once more with its outcome."""
 
     id: int
-    client: str
-    kind: str
-    key: Key
-    began_ns: int
-    value: int | None = None
-    member_id: str = ""
-    generation: int = -1
-    node: int | None = None
-    numbered: bool = False
-    token: int = 0
+    operation: Operation
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What became of an operation."""
+class OwnershipLine:
+    """A member owns a partition, begins to give it up, or has stopped to work on it."""
 
     id: int
-    outcome: Outcome
-    ended_ns: int
-    value: int | None = None
-    """Where it was not known before (a read's)."""
-    node: int | None = None
-    """Where it was not known before."""
-    error: str = ""
-    generation: int | None = None
-    """Where it was not known before (a commit that waits for others is sent under a later one)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owns:
-    """A member was told that it owns a partition."""
-
-    id: int
-    client: str
-    key: Key
-    member_id: str
-    generation: int
-    from_ns: int
-    instance_id: str = ""
-    token: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Revoking:
-    """It was told to give it up, and begins to."""
-
-    id: int
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """It has stopped to work on it."""
-
-    id: int
-    until_ns: int
-    how: str
-    """revoked | lost | left"""
+    ownership: Ownership
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +89,8 @@ class Fact:
 RELEASES = frozenset({"revoked", "lost", "left"})
 LINES: dict[str, type[Any]] = {
     "header": Header,
-    "invoke": Invoke,
-    "ended": Ended,
-    "owns": Owns,
-    "revoking": Revoking,
-    "released": Released,
+    "operation": OperationLine,
+    "ownership": OwnershipLine,
     "died": Died,
     "fact": Fact,
     **{name: shape for name, (shape, _) in RECORDS.items()},
@@ -171,6 +121,8 @@ class Recording(ABC):
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
+        self._operations: dict[int, Operation] = {}
+        self._ownerships: dict[int, Ownership] = {}
 
     def now_ns(self) -> int:
         """The time of the next line."""
@@ -182,39 +134,25 @@ class Recording(ABC):
 
     # -- operations
 
-    def invoke(
-        self,
-        client: str,
-        kind: str,
-        key: Key,
-        *,
-        value: int | None = None,
-        member_id: str = "",
-        generation: int = -1,
-        node: int | None = None,
-        numbered: bool = False,
-        token: int = 0,
-    ) -> int:
+    def invoke(self, client: str, kind: str, key: Key, **known: Any) -> int:
         """An operation is about to be sent; returns the number by which it is ended.
 
-        `value`: what a write will store, -1 for a delete.
+        `known`: other fields of `Operation`; of a write `value` at least, -1 for a delete.
 
         Raises:
             RecordingFullError: it must not be sent then.
             ValueError: there is no such kind, or a write has no value.
         """
+        operation = Operation(client, kind, key, self.now_ns(), **known)
         if kind not in KINDS:
             raise ValueError(
                 f"no kind of operation: {kind!r}; there are {', '.join(sorted(KINDS))}"
             )
-        if kind in WRITES and value is None:
+        if kind in WRITES and operation.value is None:
             raise ValueError(f"a {kind} has a value before it is sent")
         number = next(self._ids)
-        began = self.now_ns()
-        line = Invoke(
-            number, client, kind, key, began, value, member_id, generation, node, numbered, token
-        )
-        self._write(line, opens=1)
+        self._write(OperationLine(number, operation), opens=1)
+        self._operations[number] = operation
         return number
 
     def end(
@@ -227,10 +165,22 @@ class Recording(ABC):
         error: str = "",
         generation: int | None = None,
     ) -> None:
-        """An operation was answered, or given up (unknown). `value`: what a read was told."""
-        error = error[:ERROR_CHARS_MAX]
-        line = Ended(number, outcome, self.now_ns(), value, node, error, generation)
-        self._write(line, opens=-1)
+        """An operation was answered, or given up (unknown). `value`: what a read was told.
+
+        `node` and `generation`: where they were not known before.
+        """
+        begun = _under_way(self._operations, number)
+        ended = replace(
+            begun,
+            ended_ns=self.now_ns(),
+            outcome=outcome,
+            value=begun.value if value is None else value,
+            node=begun.node if node is None else node,
+            generation=begun.generation if generation is None else generation,
+            error=error[:ERROR_CHARS_MAX],
+        )
+        self._write(OperationLine(number, ended), opens=-1)
+        del self._operations[number]
 
     # -- ownership
 
@@ -247,21 +197,28 @@ class Recording(ABC):
 
         Raises RecordingFullError.
         """
+        owned = Ownership(
+            client, key, member_id, generation, self.now_ns(), instance_id=instance_id, token=token
+        )
         number = next(self._ids)
-        now = self.now_ns()
-        line = Owns(number, client, key, member_id, generation, now, instance_id, token)
-        self._write(line, opens=2)  # two lines may follow
+        self._write(OwnershipLine(number, owned), opens=2)  # two lines may follow
+        self._ownerships[number] = owned
         return number
 
     def revoking(self, number: int) -> None:
         """It was told to give it up: call when the notice comes, before work is stopped."""
-        self._write(Revoking(number, self.now_ns()), opens=-1)
+        owned = _under_way(self._ownerships, number)
+        if owned.revoking_ns is None:
+            owned = self._ownerships[number] = replace(owned, revoking_ns=self.now_ns())
+            self._write(OwnershipLine(number, owned), opens=-1)
 
     def released(self, number: int, how: str) -> None:
         """It has stopped to work on it, and another may. `how`: revoked | lost | left."""
         if how not in RELEASES:
             raise ValueError(f"no way to release: {how!r}; there are {', '.join(sorted(RELEASES))}")
-        self._write(Released(number, self.now_ns(), how), opens=-1)
+        owned = replace(_under_way(self._ownerships, number), until_ns=self.now_ns(), ended=how)
+        self._write(OwnershipLine(number, owned), opens=-1)
+        del self._ownerships[number]
 
     def died(self, client: str, at_ns: int | None = None) -> None:
         """`client` was killed by the caller, who waited until it was gone (default: now)."""
@@ -276,6 +233,13 @@ class Recording(ABC):
     def fact(self, name: str, value: object) -> None:
         """One of `History.facts`; `value` is JSON. Raises RecordingFullError."""
         self._write(Fact(name, value))
+
+
+def _under_way(begun: dict[int, _T], number: int) -> _T:
+    """What has begun under this number and not ended."""
+    if number not in begun:
+        raise RecordingError(f"{number} is not under way")
+    return begun[number]
 
 
 class Recorder(Recording):

@@ -79,7 +79,7 @@ class GroupHistory:
     def began(self, client: str, kind: str, key: Key, value: int, **known: object) -> int:
         """A write is sent; returns the number by which it is ended."""
         self.attempted[key] = max(value, self.attempted.get(key, 0))
-        return self.log.invoke(client, kind, key, value=value, **known)  # type: ignore[arg-type]
+        return self.log.invoke(client, kind, key, value=value, **known)
 
     def reads(self, client: str, keys: list[Key]) -> dict[Key, int]:
         """A strict read begins; returns a number for each key."""
