@@ -87,7 +87,7 @@ mutants-all: venv ## the same, and all of them everywhere
 .PHONY: chaos
 chaos: venv ## break a real cluster of NODES (3) for MINUTES (10), check what it promised, and write a report
 	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --nodes $(or $(NODES),3) --to $(CHAOS) || code=$$?; \
-	  $(BIN)/muster chaos report $(CHAOS) --with $(CHAOS_RESULTS) && exit $$code
+	  $(BIN)/muster chaos report $(CHAOS) $(wildcard $(addprefix $(CHAOS_RESULTS)/,sim.json mutants.json soak.jsonl)) && exit $$code
 
 .PHONY: chaos-short
 chaos-short: venv ## the same in about two minutes: six faults of processes and networks, all workloads

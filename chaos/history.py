@@ -9,7 +9,7 @@ one machine's clock, which is a limit of such a test, and is said in its report.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 KINDS = frozenset({"commit", "read", "delete", "reset", "heartbeat"})
 """What an operation can be."""
@@ -346,20 +346,9 @@ class History:
         return (one for one in self.operations if one.kind == "commit")
 
 
-RECORDS: dict[str, tuple[type[Any], str]] = {
-    "generation": (Generation, "generations"),
-    "removal": (Removal, "removals"),
-    "stale_join": (StaleJoin, "stale_joins"),
-    "store_write": (StoreWrite, "store_writes"),
-    "fault": (FaultSpan, "faults"),
-    "checkpoint": (Checkpoint, "checkpoints"),
-    "side": (Side, "minorities"),
-    "node_state": (NodeState, "node_states"),
-    "round": (Round, "rounds"),
-    "operated": (Operated, "operated"),
-    "replayed": (Replayed, "replays"),
-    "log": (ShardLog, "logs"),
-    "logged": (Logged, "logged"),
-    "expected": (Expected, "expected"),
+RECORDS: dict[str, type[Any]] = {
+    name: get_args(hint)[0]
+    for name, hint in get_type_hints(History).items()
+    if get_origin(hint) is list and name not in ("operations", "ownerships")
 }
-"""What takes one line in a file: its name there, its shape, and its list in `History`."""
+"""What takes one line in a file: its list in `History`, which is its name there, and its shape."""

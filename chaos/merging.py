@@ -81,7 +81,7 @@ class _Reader:
             OwnershipLine: self._ownership,
             Died: self._death,
             Fact: self._fact,
-            **{shape: self._into(getattr(self._history, name)) for shape, name in RECORDS.values()},
+            **{shape: self._into(getattr(self._history, name)) for name, shape in RECORDS.items()},
         }
 
     @staticmethod

@@ -93,7 +93,7 @@ LINES: dict[str, type[Any]] = {
     "ownership": OwnershipLine,
     "died": Died,
     "fact": Fact,
-    **{name: shape for name, (shape, _) in RECORDS.items()},
+    **RECORDS,
 }
 """Every line's name and shape."""
 

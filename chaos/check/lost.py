@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 
 from muster.errors import ErrorCode
@@ -102,11 +102,13 @@ def look_up(history: History) -> Iterator[tuple[Operation, int, bool]]:
     logs: dict[Key, set[int]] = {}
     for line in history.logged:
         logs.setdefault(line.key, set()).update(line.values)
-    shard_in = _routing(history)
+    shards = history.facts.get("shards")
+    if not isinstance(shards, int):
+        return
     mine = [
-        (one, shard, one.value in logs.get(one.key, ()))
+        (one, shard_of(one.key.group, shards), one.value in logs.get(one.key, ()))
         for one in history.commits()
-        if one.outcome is Outcome.OK and (shard := shard_in(one.key.group)) is not None
+        if one.outcome is Outcome.OK
     ]
     since = {log.shard: -FOREVER for log in history.logs if log.first == 1}
     for one, shard, there in mine:
@@ -115,14 +117,6 @@ def look_up(history: History) -> Iterator[tuple[Operation, int, bool]]:
     for one, shard, there in mine:
         if one.began_ns > since.get(shard, FOREVER):
             yield one, shard, there
-
-
-def _routing(history: History) -> Callable[[str], int | None]:
-    """Each group's shard; an earlier muster's history knows those that are in a log."""
-    shards = history.facts.get("shards")
-    if isinstance(shards, int):
-        return lambda group: shard_of(group, shards)
-    return {line.key.group: line.shard for line in history.logged}.get
 
 
 def superseded(history: History) -> Iterator[tuple[Operation, bool]]:

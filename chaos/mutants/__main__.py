@@ -8,7 +8,6 @@ name is no broken build.
 """
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from musterd.chaos import build
-from musterd.chaos.child import end_with_pool
 from musterd.chaos.mutants.hunt import (
     HUNTED_SEEDS,
     HUNTS,
@@ -27,23 +25,20 @@ from musterd.chaos.mutants.hunt import (
     by_promise,
     due,
 )
+from musterd.chaos.mutants.unit import LAYER as UNIT
+from musterd.chaos.run.hunt import LAYER as PROCESS
+from musterd.chaos.sim.hunt.sim_layer import LAYER as SIM
+from musterd.chaos.sim.run import begin_process
 
-
-def layers() -> dict[str, Layer]:
-    """All ways to hunt broken builds, by name."""
-    from musterd.chaos.mutants.unit import LAYER as UNIT  # noqa: PLC0415 - its builds load all of muster
-    from musterd.chaos.run.hunt import LAYER as PROCESS  # noqa: PLC0415 - grpc is slow to import
-    from musterd.chaos.sim.hunt.sim_layer import LAYER as SIM  # noqa: PLC0415 - the simulator loads all of muster
-
-    return {layer.name: layer for layer in (SIM, UNIT, PROCESS)}
+LAYERS: dict[str, Layer] = {layer.name: layer for layer in (SIM, UNIT, PROCESS)}
+"""All ways to hunt broken builds, by name."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, hunt, print; returns the exit code."""
-    known = layers()
     parser = argparse.ArgumentParser(prog="python -m musterd.chaos.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
-    parser.add_argument("--layer", choices=sorted(known), help="only this layer")
+    parser.add_argument("--layer", choices=sorted(LAYERS), help="only this layer")
     parser.add_argument("--seeds", type=int, default=HUNTED_SEEDS, help="at most, of each")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
@@ -59,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all as JSON, too")
     chosen = parser.parse_args(arguments)
-    wanted = [layer for layer in known.values() if chosen.layer in (None, layer.name)]
+    wanted = [layer for layer in LAYERS.values() if chosen.layer in (None, layer.name)]
     names = {name for layer in wanted for name in layer.sought}
     strange = sorted(set(chosen.names) - names)
     if strange:
@@ -101,9 +96,7 @@ def _hunted(
 ) -> Iterator[Caught]:
     """All hunts, those that share the processors first; each when it has ended."""
     shared = [(layer, name) for layer, name in jobs if not layer.alone]
-    with ProcessPoolExecutor(
-        processes, initializer=_begin_process, initargs=(os.getpid(),)
-    ) as pool:
+    with ProcessPoolExecutor(processes, initializer=begin_process, initargs=(os.getpid(),)) as pool:
         futures = [pool.submit(_hunt, layer.name, name, seeds, cold=cold) for layer, name in shared]
         for future in as_completed(futures):
             yield future.result()
@@ -113,14 +106,14 @@ def _hunted(
 
 
 def _hunt(layer: str, name: str, seeds: int, *, cold: bool) -> Caught:
-    return layers()[layer].hunt(name, seeds, cold=cold)
+    return LAYERS[layer].hunt(name, seeds, cold=cold)
 
 
 def _counted(jobs: list[tuple[Layer, str]]) -> str:
     """How many hunts there were, of how many builds: one may be hunted in each layer."""
     words = [
         f"{count} {layer.done}"
-        for layer in layers().values()
+        for layer in LAYERS.values()
         if (count := sum(one.name == layer.name for one, _ in jobs))
     ]
     hunts, builds = len(jobs), len({name for _, name in jobs})
@@ -128,11 +121,6 @@ def _counted(jobs: list[tuple[Layer, str]]) -> str:
         f"{hunts} hunt{'s' if hunts != 1 else ''} of {builds} build{'s' if builds != 1 else ''}: "
         f"{', '.join(words) or 'none'}"
     )
-
-
-def _begin_process(parent_pid: int) -> None:
-    end_with_pool(parent_pid)
-    logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)  # broken builds make it shout
 
 
 def say(line: str) -> None:

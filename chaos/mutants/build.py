@@ -1,7 +1,7 @@
 """One broken build: which rule it lacks, and what takes the place of what."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,13 +30,21 @@ class Build:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Nodes that start inside run this build."""
-        before = [(owner, name, getattr(owner, name)) for owner, name, _ in self.patches]
-        self.install()
-        try:
+        with ExitStack() as patched:
+            for patch in self.patches:
+                patched.enter_context(replaced(*patch))
             yield
-        finally:
-            for owner, name, value in before:
-                setattr(owner, name, value)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Inside, an attribute has another value."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 class Builds(dict[str, Build]):
@@ -58,8 +66,8 @@ class Builds(dict[str, Build]):
         """
 
         def enter(instead: _T) -> _T:
-            replaced = attribute or instead.__base__.__name__  # type: ignore[attr-defined]
-            self.add(name, instead.__doc__ or "", (owner, replaced, instead))
+            name_there = attribute or instead.__base__.__name__  # type: ignore[attr-defined]
+            self.add(name, instead.__doc__ or "", (owner, name_there, instead))
             return instead
 
         return enter

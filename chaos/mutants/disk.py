@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from typing import Any
 
-from musterd.chaos.mutants.build import Builds, gives
+from musterd.chaos.mutants.build import Builds, gives, replaced
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.node import node, process_end
 from musterd.coordinator.node.node import READY_POLL_S, Node
@@ -136,12 +136,8 @@ class TakingWithoutRoom(Replica):
     """Takes entries of its leader though its disk has no room for them."""
 
     def _keep_matching(self, message: Message) -> None:
-        rooms = self._host.rooms
-        room, rooms.own = rooms.own, Room.ENOUGH
-        try:
+        with replaced(self._host.rooms, "own", Room.ENOUGH):
             super()._keep_matching(message)
-        finally:
-            rooms.own = room
 
 
 @contextlib.contextmanager
@@ -158,14 +154,18 @@ async def _ready_whatever_hangs(node: Node) -> None:
         await asyncio.sleep(READY_POLL_S)
 
 
-class _PageCache:
-    """A database that is asked to sync and only hands over."""
+class _Database:
+    """Another one, but for what a subclass does itself."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+class _PageCache(_Database):
+    """Asked to sync it only hands over."""
 
     def flush_wal(self, _sync: bool) -> None:
         self._inner.flush_wal(False)
@@ -176,14 +176,8 @@ def _open_unsynced(store: RocksStore, create: bool) -> None:
     store._db = _PageCache(store._db)  # type: ignore[assignment]
 
 
-class _Heedless:
-    """A database whose errors nobody hears; that it asks to wait is none."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+class _Heedless(_Database):
+    """Nobody hears its errors; that it asks to wait is none."""
 
     def write(self, *what: Any) -> None:
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from musterd.chaos.mutants.build import Builds, gives
+from musterd.chaos.mutants.build import Builds, gives, replaced
 from musterd.coordinator.integrity import verify
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.verify import Verifier
@@ -37,11 +37,8 @@ class SendingAnyState(Replica):
     """Sends its state to followers also when it knows that it is wrong."""
 
     def _start_snapshot(self, peer: PeerNode) -> None:
-        rebuilding, self._rebuilding = self._rebuilding, False
-        try:
+        with replaced(self, "_rebuilding", False):
             super()._start_snapshot(peer)
-        finally:
-            self._rebuilding = rebuilding
 
 
 @BUILDS.replaces("copy_forgotten", driver)

@@ -41,23 +41,15 @@ def report(
             show_default=False,
         ),
     ] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            "--with",
-            metavar="DIR",
-            help="Also what is here of sim.json, mutants.json, soak.jsonl; says what is not.",
-            show_default=False,
-        ),
-    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Write what runs found out as one page and one JSON file.
 
     To have seeds, mutants and a soak in it: `muster chaos sim --report DIR/sim.json`,
     `python -m musterd.chaos.mutants --report DIR/mutants.json`, `muster chaos soak --samples
-    DIR/soak.jsonl`, then `muster chaos report RUN --with DIR`. In a clone `make sim`, `make
-    mutants` and `make soak` write to .chaos, and `make chaos` reads it.
+    DIR/soak.jsonl`, then `muster chaos report RUN DIR`. In a clone `make sim`, `make
+    mutants` and `make soak` write to .chaos, and `make chaos` reads what is there. The page says
+    what is not.
 
     Ends with 5 where something did not pass; the files are written all the same.
     """
@@ -68,7 +60,7 @@ def report(
             next_step="name the page; the JSON goes beside it",
             exit_code=ExitCode.USAGE,
         )
-    made, beside = _make([*inputs, *_also(results)], page)
+    made, beside = _make(inputs, page)
     show(to_result(made, page, beside), output)
     for reason in made.reasons[:REASONS_SHOWN]:
         note(line(reason))
@@ -78,21 +70,6 @@ def report(
             next_step=f"read {page}",
             exit_code=ExitCode.UNHEALTHY,
         )
-
-
-def _also(folder: Path | None) -> list[Path]:
-    """What is there, each with its age; what is not is said."""
-    if folder is None:
-        return []
-    from musterd.chaos.report.inputs import beside  # noqa: PLC0415  # slow to import
-
-    there, missing = beside(folder)
-    for path in there:
-        written = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-        note(f"with {path}, written {written}")
-    for kind in missing:
-        note(f"{folder} has nothing of {kind}: the report says so, too")
-    return there
 
 
 def _beside(first: Path) -> Path:

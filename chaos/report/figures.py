@@ -3,14 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from musterd.chaos.mutants.hunt import Caught, Hunts, Skipped, published_cold
 from musterd.chaos.report.bugs import Bug
 from musterd.chaos.report.inputs import Inputs, Soaked
 from musterd.chaos.report.invariants import INVARIANTS, Invariant
 from musterd.chaos.report.parts import Part, headline, parts_of
-from musterd.chaos.run.result import FaultRun, Judgement, RunResult, Spread
+from musterd.chaos.run.result import (
+    FaultClass,
+    Judgement,
+    RunResult,
+    Spread,
+    fault_classes,
+    known,
+    most,
+)
 from musterd.chaos.sim.summary import Summary
 
 SCHEMA = "muster.chaos.report/v1"
@@ -46,30 +53,6 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class FaultRow:
-    """All faults of one kind, over all runs. Spreads in ms."""
-
-    kind: str
-    injected: int
-    hit_ms: Spread
-    other_ms: Spread
-    first_commit_ms: Spread
-    owned_ms: Spread
-    """Of those after which all was owned again."""
-    unowned: int
-    """Those after which something had no owner until the next one."""
-    unowned_ms: float | None
-    """The longest time for which that was looked at."""
-    p99_before_ms: float | None
-    p99_during_ms: float | None
-    quorum: bool
-    verified: bool
-    """False: that one of them broke something said a command of the user's alone."""
-    unseen: int
-    """So many of them had no visible effect."""
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """A fault that was planned and not injected, or a kind that cannot be had here."""
 
@@ -89,7 +72,7 @@ class Report:
     """Why it did not pass, a line each."""
     figures: list[Figure]
     invariants: list[Held]
-    faults: list[FaultRow]
+    faults: list[FaultClass]
     simulated_faults: dict[str, int]
     not_injected: list[Failure]
     skipped: list[Failure]
@@ -128,7 +111,7 @@ def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
         reasons=reasons,
         figures=list(_figures(inputs)),
         invariants=invariants,
-        faults=_rows(fault for _, fault in faults if fault.injected),
+        faults=fault_classes(fault for _, fault in faults),
         simulated_faults=dict(sorted(simulated.items())),
         not_injected=[Failure(f.kind, f.error, run) for run, f in faults if not f.injected],
         skipped=[Failure(s.kind, s.reason, name) for name, run in runs for s in run.skipped],
@@ -191,40 +174,6 @@ def _held(promise: Invariant, verdicts: list[Judgement]) -> Held:
     )
 
 
-def _rows(faults: Iterable[FaultRun]) -> list[FaultRow]:
-    kinds: dict[str, list[FaultRun]] = {}
-    for fault in faults:
-        kinds.setdefault(fault.kind, []).append(fault)
-    return [_row(kind, kinds[kind]) for kind in sorted(kinds)]
-
-
-def _row(kind: str, faults: list[FaultRun]) -> FaultRow:
-    return FaultRow(
-        kind=kind,
-        injected=len(faults),
-        hit_ms=Spread.of(_known(faults, "hit_ms")),
-        other_ms=Spread.of(_known(faults, "other_ms")),
-        first_commit_ms=Spread.of(_known(faults, "first_commit_ms")),
-        owned_ms=Spread.of(_known(faults, "owned_ms")),
-        unowned=sum(fault.unowned > 0 for fault in faults),
-        unowned_ms=_most(faults, "unowned_ms"),
-        p99_before_ms=_most(faults, "latency_before.p99"),
-        p99_during_ms=_most(faults, "latency_during.p99"),
-        quorum=all(fault.quorum for fault in faults),
-        verified=all(fault.verified for fault in faults),
-        unseen=sum(bool(fault.unreal) for fault in faults),
-    )
-
-
-def _known(of: Iterable[object], path: str) -> list[float]:
-    return [value for value in map(attrgetter(path), of) if value is not None]
-
-
-def _most(of: Iterable[object], path: str) -> float | None:
-    """The highest; of times the worst: percentiles of several runs cannot be added."""
-    return max(_known(of, path), default=None)
-
-
 def _total(values: Iterable[float | None]) -> float | None:
     """The sum; None where one is not known, and where there is none."""
     found = list(values)
@@ -252,7 +201,7 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     ):
         yield Figure(key, label, _total(map(total, runs)))
     yield from _survived(runs)
-    yield Figure("gap_calm_ms_max", _CALM, _most(runs, "calm_ms"), "ms")
+    yield Figure("gap_calm_ms_max", _CALM, most(runs, "calm_ms"), "ms")
     yield from _rebalancing(runs)
     yield from _load(runs)
     yield from _soaked(inputs.soaks)
@@ -281,7 +230,7 @@ def _survived(runs: list[RunResult]) -> Iterable[Figure]:
         ("kill_first_commit", "to the first commit", kills, "first_commit_ms"),
         ("kill_owned", "to all partitions owned", kills, "owned_ms"),
     ):
-        spread = Spread.of(_known(among, of))
+        spread = Spread.of(known(among, of))
         for rank in ("p50", "p95", "max"):
             yield Figure(f"{key}_ms_{rank}", f"{label}, {RANKS[rank]}", getattr(spread, rank), "ms")
     looked = [fault for fault in kills if fault.owned_ms is not None or fault.unowned]
@@ -307,7 +256,7 @@ def _rebalancing(runs: list[RunResult]) -> Iterable[Figure]:
         ("leave_to_reassigned_ms", "leave to reassigned"),
     ):
         for rank in ("p50", "p99"):
-            worst = _most(runs, f"rebalancing.{key}.{rank}")
+            worst = most(runs, f"rebalancing.{key}.{rank}")
             yield Figure(f"{key}_{rank}", f"{label}, {RANKS[rank]}", worst, "ms")
     looked = [run.rebalancing for run in runs if run.rebalancing.rebalances]
     rounds, moved = _total(one.rebalances for one in looked), _total(one.moved for one in looked)
@@ -322,17 +271,17 @@ def _load(runs: list[RunResult]) -> Iterable[Figure]:
     yield Figure("commits_per_s", "commits acknowledged, through all faults", rate, "1/s")
     for rank in ("p50", "p99"):
         label = f"latency of a commit, {RANKS[rank]}"
-        yield Figure(f"commit_ms_{rank}", label, _most(runs, f"commit_ms.{rank}"), "ms")
+        yield Figure(f"commit_ms_{rank}", label, most(runs, f"commit_ms.{rank}"), "ms")
     for what in ("members", "groups", "partitions"):
-        most = max((run.largest[what] for run in runs if what in run.largest), default=None)
-        yield Figure(f"largest_{what}", f"most {what} at a time", most)
+        largest = max((run.largest[what] for run in runs if what in run.largest), default=None)
+        yield Figure(f"largest_{what}", f"most {what} at a time", largest)
 
 
 def _soaked(soaks: list[Soaked]) -> Iterable[Figure]:
-    yield Figure("soak_minutes", "soak", _most(soaks, "minutes"), "min")
+    yield Figure("soak_minutes", "soak", most(soaks, "minutes"), "min")
     for kind, label in (("node", "nodes"), ("worker", "SDK processes")):
         mine = [line for soak in soaks for line in soak.lines if line.kind == kind]
         last = max((line.points[-1][1] for line in mine if line.points), default=None)
-        slope = _most(mine, "slope")
+        slope = most(mine, "slope")
         yield Figure(f"rss_{kind}_mib", f"memory after the soak, {label}, most", last, "MiB")
         yield Figure(f"rss_{kind}_slope", f"rise of it, {label}, steepest", slope, "MiB/h")

@@ -76,13 +76,6 @@ class Inputs:
         return list(known.values())
 
 
-def beside(folder: Path) -> tuple[list[Path], list[str]]:
-    """What other commands have left in a folder, and the kinds of results that it lacks."""
-    there = [folder / name for name in BESIDE if (folder / name).is_file()]
-    kinds = {path.name.removeprefix("muster-").partition(".")[0] for path in there}
-    return there, [kind for kind in ("sim", "mutants", "soak") if kind not in kinds]
-
-
 def read(paths: Iterable[Path]) -> Inputs:
     """Read every file and folder.
 
@@ -101,7 +94,7 @@ def read(paths: Iterable[Path]) -> Inputs:
 
 
 def _read_folder(folder: Path, inputs: Inputs) -> None:
-    others, _ = beside(folder)
+    others = [folder / name for name in BESIDE if (folder / name).is_file()]
     if (folder / result.FILE).exists():
         try:
             inputs.runs.append((folder.resolve().name, result.read(folder)))

@@ -190,11 +190,10 @@ def _document(result: "RunResult") -> dict[str, object]:
 
 
 def _faults(result: "RunResult") -> Table:
-    doubtful = {one.kind for one in result.faults if not one.verified}
     rows: list[list[Value]] = [
         [
             one.kind,
-            _times(one, verified=one.kind not in doubtful),
+            _times(one),
             *_two(one.hit_ms),
             *_two(one.other_ms),
         ]
@@ -206,8 +205,8 @@ def _faults(result: "RunResult") -> Table:
     return Table(columns, rows)
 
 
-def _times(kind: "FaultClass", *, verified: bool) -> Value:
-    if not verified:
+def _times(kind: "FaultClass") -> Value:
+    if not kind.verified:
         return f"{kind.count}, not verified"
     if kind.unseen:
         return f"{kind.count}, {kind.unseen} without visible effect"

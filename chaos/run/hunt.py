@@ -7,7 +7,7 @@ breaks them as in any run, and the checkers judge what the clients saw.
 """
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -48,11 +48,9 @@ class ProcessLayer(Layer):
     def attempt(self, name: str, seed: int) -> Try:
         """Play its schedule. Raises KeyboardInterrupt."""
         drill = DRILLS[name]
-        shipped = play_shipped(drill, seed)
-        if shipped.broke:
-            return Try(shipped=shipped.broke)
-        if shipped.missing:  # a machine that stood still, say: this seed shows nothing
-            return Try(seen=f"the shipped build's run of it is of no use: {shipped.missing}")
+        shipped = try_shipped(drill, seed)
+        if shipped.shipped or shipped.seen:
+            return shipped
         try:
             result = play(drill, seed, name)
         except ClusterError as error:  # a build that cannot even start has broken no promise
@@ -70,23 +68,17 @@ class ProcessLayer(Layer):
         return next(filter(None, reasons), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """A run of the shipped build; what is "" is as it should be."""
-
-    broke: str
-    """The promises that it broke: no hunt can go on."""
-    missing: str
-    """Why the run says nothing of another build's, though none was broken."""
-
-
 @cache
-def play_shipped(drill: Drill, seed: int) -> Shipped:
-    """Played once."""
+def try_shipped(drill: Drill, seed: int) -> Try:
+    """A run of the shipped build, played once.
+
+    `seen`: why it says nothing of another build's, though it broke nothing: a machine that stood
+    still, say.
+    """
     try:
         result = play(drill, seed)
     except ClusterError as error:
-        return Shipped("", _first_line(error))
+        return Try(seen=_first_line(error))
     looked = {one.invariant for one in result.verdicts if one.looked_at}
     wrong = []
     if result.ended != FINISHED:
@@ -98,7 +90,8 @@ def play_shipped(drill: Drill, seed: int) -> Shipped:
         wrong.append(f"{len(result.faults)} of {len(drill.steps)} faults were reached")
     if missing := sorted(drill.looks - looked):
         wrong.append(f"nothing was looked at for {', '.join(missing)}")
-    return Shipped(", ".join(broken(result)), "; ".join(wrong))
+    useless = f"the shipped build's run of it is of no use: {'; '.join(wrong)}" if wrong else ""
+    return Try(shipped=", ".join(broken(result)), seen=useless)
 
 
 def broken(result: RunResult) -> tuple[str, ...]:

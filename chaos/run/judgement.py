@@ -26,13 +26,13 @@ from musterd.chaos.run.probes import (
 from musterd.chaos.run.result import (
     VERSION,
     Broken,
-    FaultClass,
     FaultRun,
     Judgement,
     Machine,
     RunResult,
     SkippedFault,
     Spread,
+    fault_classes,
     this_machine,
 )
 from musterd.chaos.run.schedule import Schedule
@@ -125,7 +125,7 @@ def judge(
         machine=request.machine,
         workloads=workloads_of(plan, played, history, lines),
         faults=played.faults,
-        classes=classes(played.faults),
+        classes=fault_classes(played.faults),
         skipped=[SkippedFault(kind, why) for kind, why in {**request.skipped, **missing}.items()],
         verdicts=verdicts,
         counts=count(history.operations),
@@ -245,24 +245,6 @@ def _spans(played: Played, end_ns: int) -> Iterator[tuple[FaultRun, int]]:
         following = played.faults[number] if number < len(played.faults) else None
         if fault.injected:
             yield fault, following.began_ns if following else (fault.settled_ns or end_ns)
-
-
-def classes(faults: Sequence[FaultRun]) -> list[FaultClass]:
-    """By kind, in order of their names."""
-    by_kind: dict[str, list[FaultRun]] = defaultdict(list)
-    for one in faults:
-        if one.injected:
-            by_kind[one.kind].append(one)
-    return [
-        FaultClass(
-            kind,
-            len(some),
-            Spread.of([one.hit_ms for one in some if one.hit_ms is not None]),
-            Spread.of([one.other_ms for one in some if one.other_ms is not None]),
-            sum(bool(one.unreal) for one in some),
-        )
-        for kind, some in sorted(by_kind.items())
-    ]
 
 
 def _ms(at_ns: int, began_ns: int) -> float:

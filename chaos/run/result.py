@@ -7,8 +7,10 @@ absent, never 0.
 
 import os
 import platform
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -139,7 +141,7 @@ class FaultRun:
 
 @dataclass(slots=True)
 class FaultClass:
-    """All faults of one kind."""
+    """All faults of one kind. Spreads in ms."""
 
     kind: str
     count: int
@@ -147,6 +149,54 @@ class FaultClass:
     other_ms: Spread
     unseen: int = 0
     """So many of them had no visible effect."""
+    first_commit_ms: Spread = field(default_factory=Spread)
+    owned_ms: Spread = field(default_factory=Spread)
+    """Of those after which all was owned again."""
+    unowned: int = 0
+    """Those after which something had no owner until the next one."""
+    unowned_ms: float | None = None
+    """The longest time for which that was looked at."""
+    p99_before_ms: float | None = None
+    p99_during_ms: float | None = None
+    quorum: bool = True
+    verified: bool = True
+    """False: that one of them broke something said a command of the user's alone."""
+
+
+def fault_classes(faults: Iterable[FaultRun]) -> list[FaultClass]:
+    """Those that were injected, by kind, in order of their names."""
+    by_kind: dict[str, list[FaultRun]] = defaultdict(list)
+    for one in faults:
+        if one.injected:
+            by_kind[one.kind].append(one)
+    return [
+        FaultClass(
+            kind,
+            len(some),
+            hit_ms=Spread.of(known(some, "hit_ms")),
+            other_ms=Spread.of(known(some, "other_ms")),
+            unseen=sum(bool(one.unreal) for one in some),
+            first_commit_ms=Spread.of(known(some, "first_commit_ms")),
+            owned_ms=Spread.of(known(some, "owned_ms")),
+            unowned=sum(one.unowned > 0 for one in some),
+            unowned_ms=most(some, "unowned_ms"),
+            p99_before_ms=most(some, "latency_before.p99"),
+            p99_during_ms=most(some, "latency_during.p99"),
+            quorum=all(one.quorum for one in some),
+            verified=all(one.verified for one in some),
+        )
+        for kind, some in sorted(by_kind.items())
+    ]
+
+
+def known(of: Iterable[object], path: str) -> list[float]:
+    """The values of one field that are known."""
+    return [value for value in map(attrgetter(path), of) if value is not None]
+
+
+def most(of: Iterable[object], path: str) -> float | None:
+    """The highest; of times the worst: percentiles of several runs cannot be added."""
+    return max(known(of, path), default=None)
 
 
 @dataclass(slots=True)

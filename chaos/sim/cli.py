@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from musterd.chaos.sim.scenario import Scenario
 
 PROGRESS_S = 10.0
-"""So often a line says how far it is, where there is no terminal for a bar."""
+"""So often a line says how far it is."""
 
 COLUMNS = ("elections", "crashes", "commits", "acked", "reads", "generations", "beats")
 
@@ -50,7 +50,7 @@ def sim(
     processes: Annotated[int, typer.Option(min=1, max=256)] = 2,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the last line here, too, for `report --with`."),
+        typer.Option(metavar="FILE", help="Write the last line here, too, for `report`."),
     ] = None,
 ) -> None:
     """Simulate whole clusters under faults; the last line is one JSON object.
@@ -71,7 +71,6 @@ def sim(
     progress = _Progress()
     with Interrupts(note) as interrupts:
         totals = run.run_many(seeds, names, processes, minutes, progress.done)
-        progress.end()
         interrupted = interrupts.count > 0
     if interrupted:
         problems = [*run.broken(totals), "interrupted: it did not do all that was asked for"]
@@ -108,36 +107,23 @@ def _table(totals: "dict[str, Totals]") -> Result:
 
 
 class _Progress:
-    """A bar on a terminal, a line now and then elsewhere; failures are printed as they come."""
+    """A line now and then; failures are printed as they come."""
 
     def __init__(self) -> None:
         self._said = time.monotonic()
         self._violating = 0
-        self._terminal = sys.stderr.isatty()
 
     def done(self, result: "simulation.Result", finished: int, planned: int) -> None:
         from musterd.chaos.sim.run import describe  # noqa: PLC0415
 
-        if result.violations:
-            self._violating += 1
-            self.end()
-            for line in describe(result):
-                sys.stdout.write(line + "\n")
+        self._violating += bool(result.violations)
+        for line in describe(result) if result.violations else ():
+            sys.stdout.write(line + "\n")
             sys.stdout.flush()
         now = time.monotonic()
-        if self._terminal:
-            filled = 40 * finished // max(planned, 1)
-            bar = "#" * filled + "." * (40 - filled)
-            sys.stderr.write(f"\r[{bar}] {finished}/{planned} runs, {self._violating} violate ")
-            sys.stderr.flush()
-        elif now - self._said >= PROGRESS_S:
+        if now - self._said >= PROGRESS_S:
             self._said = now
             note(f"{finished} of {planned} runs, {self._violating} violate")
-
-    def end(self) -> None:
-        if self._terminal:
-            sys.stderr.write("\r" + " " * 79 + "\r")
-            sys.stderr.flush()
 
 
 # ---- one seed

@@ -125,9 +125,7 @@ def run_many(
     on. Called from the main thread.
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    with ProcessPoolExecutor(
-        processes, initializer=_begin_process, initargs=(os.getpid(),)
-    ) as pool:
+    with ProcessPoolExecutor(processes, initializer=begin_process, initargs=(os.getpid(),)) as pool:
         many = _Many(pool, done)
         try:
             try:
@@ -142,7 +140,8 @@ def run_many(
     return many.totals
 
 
-def _begin_process(parent_pid: int) -> None:
+def begin_process(parent_pid: int) -> None:
+    """Begin one of a pool's."""
     end_with_pool(parent_pid)
     be_quiet()
 

@@ -262,7 +262,7 @@ def test_faults_of_a_kind_share_a_row_over_all_runs():
     """Median, p95 and longest of the gaps of both runs."""
     later = made_up.run(faults=[made_up.fault("kill_leader", 5.0, 500.0)])
     row = next(r for r in report(made_up.run(), later).faults if r.kind == "kill_leader")
-    assert row.injected == 2
+    assert row.count == 2
     assert (row.hit_ms.p50, row.hit_ms.max) == (110.0, 500.0)
 
 

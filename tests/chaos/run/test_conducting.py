@@ -6,7 +6,7 @@ import pytest
 
 from musterd.chaos.run.cli import _faults
 from musterd.chaos.run.conductor import Conductor
-from musterd.chaos.run.judgement import classes
+from musterd.chaos.run.result import fault_classes
 from musterd.chaos.run.target_cluster import Healed
 from tests.chaos.check.made import expected
 from tests.chaos.report import made_up
@@ -70,5 +70,5 @@ def test_the_summary_counts_them(unreal, count):
     for fault, why in zip(faults, unreal, strict=True):
         fault.unreal = why
     run = made_up.run(faults=faults)
-    run.classes = classes(faults)
+    run.classes = fault_classes(faults)
     assert _faults(run).rows[0][:2] == ["slow_link", count]

@@ -10,7 +10,7 @@ import pytest
 
 from musterd.chaos.check import CHECKERS
 from musterd.chaos.faults.contract import create
-from musterd.chaos.mutants.__main__ import layers
+from musterd.chaos.mutants.__main__ import LAYERS
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.report.invariants import INVARIANTS
@@ -43,9 +43,9 @@ def plays(monkeypatch):
         return results[build]
 
     monkeypatch.setattr(hunt, "play", play)
-    hunt.play_shipped.cache_clear()
+    hunt.try_shipped.cache_clear()
     yield results, calls
-    hunt.play_shipped.cache_clear()
+    hunt.try_shipped.cache_clear()
 
 
 def test_a_build_that_breaks_a_promise_is_caught_by_its_invariant(plays) -> None:
@@ -280,7 +280,7 @@ def test_a_schedule_that_shows_nothing_with_the_shipped_build_is_drawn_again(
 
 def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
     """At least five; each says what it lacks; what needs a disk or a clock may be skipped."""
-    layer = layers()["process"]
+    layer = LAYERS["process"]
     assert set(layer.sought) == set(hunt.DRILLS) <= set(PROCESS_BUILDS)
     assert len(layer.sought) >= 5
     on_disks = {name for name in layer.sought if hunt.DRILLS[name].needs_disks}
@@ -306,7 +306,7 @@ def test_only_serve_is_launched_as_the_broken_build() -> None:
 @pytest.mark.faults
 def test_real_servers_that_count_no_majority_are_caught() -> None:
     """The shipped build passes the same schedule first."""
-    hunt.play_shipped.cache_clear()
+    hunt.try_shipped.cache_clear()
     caught = hunt.LAYER.hunt("majority", hunt.ATTEMPTS_MAX)
     assert caught.seed is not None, caught.what
     assert "I15" in caught.what

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from musterd.chaos.history import Generation, Key, Outcome, Round
-from musterd.chaos.run.judgement import classes
 from musterd.chaos.run.minima import (
     COMMITS_PER_MINUTE,
     FAULTS,
@@ -17,7 +16,7 @@ from musterd.chaos.run.minima import (
     too_little,
     unseen,
 )
-from musterd.chaos.run.result import Counts, WorkloadResult
+from musterd.chaos.run.result import Counts, WorkloadResult, fault_classes
 from musterd.chaos.workloads.catalog import Setting, plan
 from tests.chaos.check.made import commit, history
 from tests.chaos.check.test_places import write
@@ -147,7 +146,7 @@ def never_seen(*unreal, kind="slow_link"):
     for fault, why in zip(faults, unreal, strict=True):
         fault.unreal = why
     run = made_up.run(faults=[*faults, made_up.fault("kill_leader", 90.0, 5.0)])
-    run.classes = classes(run.faults)
+    run.classes = fault_classes(run.faults)
     assert sum(one.unseen for one in run.classes) == sum(map(bool, unreal))
     return list(unseen(run))
 

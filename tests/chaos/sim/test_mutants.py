@@ -12,7 +12,7 @@ import pytest
 from musterd.chaos import check
 from musterd.chaos.history import History
 from musterd.chaos.mutants import __main__ as mutants_main
-from musterd.chaos.mutants.__main__ import layers
+from musterd.chaos.mutants.__main__ import LAYERS
 from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.builds import BUILDS, PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import Caught, Sought, by_promise
@@ -159,11 +159,11 @@ def test_three_turns_in_a_row_hunt_every_build(monkeypatch: pytest.MonkeyPatch) 
         "_hunted",
         lambda mine, *_, **__: jobs.append([(layer.name, name) for layer, name in mine]) or [],
     )
-    for layer in layers().values():
+    for layer in LAYERS.values():
         monkeypatch.setattr(layer, "lacks", lambda _: "")
     for turn in (7, 8, 9):
         mutants_main.main(["--turn", str(turn)])
-    for name, layer in layers().items():
+    for name, layer in LAYERS.items():
         known = [(name, build) for build in layer.sought]
         mine = [[job for job in one if job[0] == name] for one in jobs]
         assert sorted(job for one in mine for job in one) == sorted(known)
@@ -172,7 +172,7 @@ def test_three_turns_in_a_row_hunt_every_build(monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_build_is_sought_and_says_what_it_lacks() -> None:
     """In one layer at least; each has a line of text and something it replaces."""
-    sought = {name: set(layer.sought) for name, layer in layers().items()}
+    sought = {name: set(layer.sought) for name, layer in LAYERS.items()}
     assert set().union(*sought.values()) == set(BUILDS) == set(PROCESS_BUILDS)
     assert set(SOUGHT) == sought["sim"]
     assert len(BUILDS) >= 130
