@@ -186,6 +186,7 @@ def _encode(command: Command) -> log_pb2.Command:
             end_offset=one.end_offset,
             expected_offset=one.expected_offset,
             start_offset=one.start_offset,
+            leader_epoch=one.leader_epoch,
         )
     return log_pb2.Command(offset_commit=message)
 
@@ -221,6 +222,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 one.end_offset if one.HasField("end_offset") else None,
                 one.expected_offset if one.HasField("expected_offset") else None,
                 one.start_offset if one.HasField("start_offset") else None,
+                one.leader_epoch if one.HasField("leader_epoch") else None,
             )
             for one in commit.partitions
         )

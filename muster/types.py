@@ -46,6 +46,8 @@ class OffsetAndMetadata:
     """Where the member saw the partition's end; lag is known only where this is reported."""
     start_offset: int | None = None
     """Where it saw the start; a group can be reset to the earliest only where this is reported."""
+    leader_epoch: int | None = None
+    """Of the record before, as its log numbers them, >= 0; kept and given back, nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class CommittedOffset:
     wall_ms: int
     """When, for people: milliseconds since 1970."""
     start_offset: int | None = None
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

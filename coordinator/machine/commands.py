@@ -57,7 +57,7 @@ class PartitionCommit(NamedTuple):
     """One partition of an OffsetCommit. `start_offset`, `end_offset`: where the member saw them.
 
     `expected_offset`: what must be stored now for this to be taken, -1 for nothing; None asks for
-    no check.
+    no check. `leader_epoch`: the epoch of the record before, kept for the caller alone.
     """
 
     topic: str
@@ -67,6 +67,7 @@ class PartitionCommit(NamedTuple):
     end_offset: int | None
     expected_offset: int | None = None
     start_offset: int | None = None
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

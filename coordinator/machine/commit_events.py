@@ -46,6 +46,7 @@ class CommitEvents(_Made[OffsetCommitted | BlobCommitted]):
         "end_offsets",
         "generation",
         "group_id",
+        "leader_epochs",
         "member_id",
         "metadata",
         "offsets",
@@ -63,9 +64,9 @@ class CommitEvents(_Made[OffsetCommitted | BlobCommitted]):
         blob: BlobCommitted | None,
     ) -> None:
         """`refs` are those of `command`, `writer` is the member, and its number of the commit."""
-        _, _, self.offsets, self.metadata, self.end_offsets, _, self.start_offsets = zip(
-            *command.partitions, strict=True
-        )
+        columns = zip(*command.partitions, strict=True)
+        _, _, self.offsets, self.metadata, self.end_offsets, _, *rest = columns
+        self.start_offsets, self.leader_epochs = rest
         self.group_id, self.generation = command.group_id, command.generation
         self.refs, self.wall_ms, self.blob = refs, wall_ms, blob
         self.member_id, self.commit_seq = writer
@@ -88,6 +89,7 @@ class CommitEvents(_Made[OffsetCommitted | BlobCommitted]):
             repeat(self.commit_seq),
             repeat(self.wall_ms),
             self.start_offsets,
+            self.leader_epochs,
         )
         return committed if self.blob is None else chain(committed, (self.blob,))
 

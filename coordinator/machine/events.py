@@ -240,6 +240,7 @@ class OffsetCommitted(NamedTuple):
     commit_seq: int
     wall_ms: int
     start_offset: int | None = None
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def evolve_offsets(
         repeat(commit.commit_seq),
         repeat(commit.wall_ms),
         commit.start_offsets,
+        commit.leader_epochs,
         digests,
         sizes,
     )
@@ -377,4 +378,5 @@ def _offset_committed(group: Group, event: OffsetCommitted) -> None:
         commit_seq=event.commit_seq,
         wall_ms=event.wall_ms,
         start_offset=event.start_offset,
+        leader_epoch=event.leader_epoch,
     )

@@ -225,6 +225,7 @@ class Offset:
     commit_seq: int
     wall_ms: int
     start_offset: int | None = None
+    leader_epoch: int | None = None
     digest: int | None = field(default=None, compare=False, metadata={"derived": True})
     size: int = field(default=0, compare=False, metadata={"derived": True})
     """Of its record's value, in bytes; known where `digest` is."""

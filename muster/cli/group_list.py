@@ -24,7 +24,7 @@ from muster.v1.admin_pb2 import (
 from muster.v1.errors_pb2 import ErrorCode, Status
 
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
-TYPES = ("classic", "simple")
+TYPES = ("classic",)
 COLUMNS = ("GROUP", "TYPE", "PROTOCOL", "STATE", "#MEMBERS", "GENERATION", "COORDINATOR (ID)")
 
 States = Annotated[

@@ -86,6 +86,7 @@ def commit_request(
             metadata=what.metadata,
             end_offset=what.end_offset,
             start_offset=what.start_offset,
+            leader_epoch=what.leader_epoch,
             expected_offset=_expected(terms, TopicPartition(topic, partition)),
         )
     return request
@@ -244,4 +245,5 @@ def _committed_offset(one: group_pb2.OffsetFetchResponse.Partition) -> Committed
         generation=one.generation,
         wall_ms=one.wall_ms,
         start_offset=one.start_offset if one.HasField("start_offset") else None,
+        leader_epoch=one.leader_epoch if one.HasField("leader_epoch") else None,
     )

@@ -582,6 +582,8 @@ class Cluster:
                     one.end_offset = value.end_offset
                 if value.start_offset is not None:
                     one.start_offset = value.start_offset
+                if value.leader_epoch is not None:
+                    one.leader_epoch = value.leader_epoch
         return response
 
     async def _on_delete_groups(

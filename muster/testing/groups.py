@@ -421,6 +421,7 @@ class Group:
             generation=request.generation,
             wall_ms=0,
             start_offset=one.start_offset if one.HasField("start_offset") else None,
+            leader_epoch=one.leader_epoch if one.HasField("leader_epoch") else None,
         )
         self.offsets[key] = Stored(value, request.member_id, request.commit_seq)
 

@@ -228,7 +228,7 @@ class ListGroupsRequest(google.protobuf.message.Message):
 
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """"classic", "simple": committed to without ever having had members"""
+        """"classic": what every group is, also one that has offsets alone"""
 
     @property
     def protocol_types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:

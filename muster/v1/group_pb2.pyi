@@ -589,10 +589,11 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         END_OFFSET_FIELD_NUMBER: builtins.int
         EXPECTED_OFFSET_FIELD_NUMBER: builtins.int
         START_OFFSET_FIELD_NUMBER: builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
-        """the next offset to read; >= 0"""
+        """the next offset to read; a negative one is INVALID_REQUEST, of this partition alone"""
         metadata: builtins.str
         end_offset: builtins.int
         """where the member saw the end; lag is known only where this is reported"""
@@ -600,6 +601,8 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         """Compare and set: INVALID_UPDATE_VERSION where another offset is stored. -1 = none may be stored."""
         start_offset: builtins.int
         """Where the member saw the start (what is older is gone): groups are reset to the earliest where this is reported."""
+        leader_epoch: builtins.int
+        """Of the record before `offset`, as its log numbers them; kept and given back. A negative one is none."""
         def __init__(
             self,
             *,
@@ -610,13 +613,16 @@ class OffsetCommitRequest(google.protobuf.message.Message):
             end_offset: builtins.int | None = ...,
             expected_offset: builtins.int | None = ...,
             start_offset: builtins.int | None = ...,
+            leader_epoch: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "leader_epoch", b"leader_epoch", "start_offset", b"start_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic"]) -> None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_expected_offset", b"_expected_offset"]) -> typing.Literal["expected_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_leader_epoch", b"_leader_epoch"]) -> typing.Literal["leader_epoch"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
@@ -822,6 +828,7 @@ class OffsetFetchResponse(google.protobuf.message.Message):
         END_OFFSET_FIELD_NUMBER: builtins.int
         GENERATION_FIELD_NUMBER: builtins.int
         START_OFFSET_FIELD_NUMBER: builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
@@ -833,6 +840,7 @@ class OffsetFetchResponse(google.protobuf.message.Message):
         generation: builtins.int
         """the generation it was committed under; -1 = outside group management"""
         start_offset: builtins.int
+        leader_epoch: builtins.int
         def __init__(
             self,
             *,
@@ -844,11 +852,14 @@ class OffsetFetchResponse(google.protobuf.message.Message):
             end_offset: builtins.int | None = ...,
             generation: builtins.int = ...,
             start_offset: builtins.int | None = ...,
+            leader_epoch: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "generation", b"generation", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "leader_epoch", b"leader_epoch", "start_offset", b"start_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "generation", b"generation", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_leader_epoch", b"_leader_epoch"]) -> typing.Literal["leader_epoch"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 

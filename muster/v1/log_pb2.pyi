@@ -488,6 +488,7 @@ class OffsetCommit(google.protobuf.message.Message):
         END_OFFSET_FIELD_NUMBER: builtins.int
         EXPECTED_OFFSET_FIELD_NUMBER: builtins.int
         START_OFFSET_FIELD_NUMBER: builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
@@ -496,6 +497,7 @@ class OffsetCommit(google.protobuf.message.Message):
         expected_offset: builtins.int
         """refused where another one is stored; -1 = none stored"""
         start_offset: builtins.int
+        leader_epoch: builtins.int
         def __init__(
             self,
             *,
@@ -506,13 +508,16 @@ class OffsetCommit(google.protobuf.message.Message):
             end_offset: builtins.int | None = ...,
             expected_offset: builtins.int | None = ...,
             start_offset: builtins.int | None = ...,
+            leader_epoch: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "leader_epoch", b"leader_epoch", "start_offset", b"start_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic"]) -> None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_expected_offset", b"_expected_offset"]) -> typing.Literal["expected_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_leader_epoch", b"_leader_epoch"]) -> typing.Literal["leader_epoch"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
@@ -1361,6 +1366,7 @@ class OffsetCommitted(google.protobuf.message.Message):
     COMMIT_SEQ_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     START_OFFSET_FIELD_NUMBER: builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     topic: builtins.str
     partition: builtins.int
@@ -1372,6 +1378,7 @@ class OffsetCommitted(google.protobuf.message.Message):
     commit_seq: builtins.int
     wall_ms: builtins.int
     start_offset: builtins.int
+    leader_epoch: builtins.int
     def __init__(
         self,
         *,
@@ -1386,11 +1393,14 @@ class OffsetCommitted(google.protobuf.message.Message):
         commit_seq: builtins.int = ...,
         wall_ms: builtins.int = ...,
         start_offset: builtins.int | None = ...,
+        leader_epoch: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "commit_seq", b"commit_seq", "end_offset", b"end_offset", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "leader_epoch", b"leader_epoch", "start_offset", b"start_offset"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_leader_epoch", b"_leader_epoch", "_start_offset", b"_start_offset", "commit_seq", b"commit_seq", "end_offset", b"end_offset", "generation", b"generation", "group_id", b"group_id", "leader_epoch", b"leader_epoch", "member_id", b"member_id", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_leader_epoch", b"_leader_epoch"]) -> typing.Literal["leader_epoch"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 

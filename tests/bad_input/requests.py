@@ -251,12 +251,12 @@ def beside_nothing(world: World, *bad: Partition) -> Seen:
 
 @case("negative_partition")
 def negative_partition(world: World):
-    return beside_nothing(world, Partition(topic=TOPIC, partition=-1, offset=1))
+    return beside_a_good_one(world, Partition(topic=TOPIC, partition=-1, offset=1))
 
 
 @case("negative_offset")
 def negative_offset(world: World):
-    return beside_nothing(world, Partition(topic=TOPIC, partition=0, offset=-1))
+    return beside_a_good_one(world, Partition(topic=TOPIC, partition=1, offset=-1))
 
 
 @case("unnamed_topic")

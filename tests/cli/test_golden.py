@@ -101,7 +101,7 @@ def _audit(cluster) -> Described.Group:
 
 
 def _type(group) -> str:
-    return "classic" if group.protocol_type else "simple"
+    return "classic"
 
 
 def _where(node) -> Coordinator:

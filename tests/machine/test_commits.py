@@ -36,11 +36,12 @@ PARTITIONS = st.builds(
     PartitionCommit,
     st.sampled_from(TOPICS),
     st.integers(0, 3),
-    st.integers(0, 3),
+    st.sampled_from((0, 1, 2, 3, 0, 1, 2, 3, -1)),
     st.sampled_from((*([""] * 12), "m", "é" * 4, "é" * 5)),
     st.sampled_from((None, 0, 9)),
     st.sampled_from((*([None] * 15), -1, 0, 1)),
     st.sampled_from((None, None, 0, 1)),
+    st.sampled_from((None, None, 0, 7)),
 )
 COMMITS = st.builds(
     OffsetCommit,

@@ -457,7 +457,7 @@ MORE = {
     "sync, fenced":                 [UNKNOWN, UNKNOWN] + [FENCED] * 4 + [CNA],
     "sync, nobody's instance":      [UNKNOWN] * 6 + [CNA],
     "sync, pending id":             [UNKNOWN] * 6 + [CNA],
-    "sync, other name":             [UNKNOWN, UNKNOWN] + [OTHER] * 4 + [CNA],
+    "sync, other name":             [UNKNOWN, UNKNOWN, REBALANCING] + [OTHER] * 3 + [CNA],
     "commit, static":               [MISSING, UNKNOWN, STORED, STORED, REBALANCING, STORED, CNA],
     "commit, fenced":               [MISSING, UNKNOWN] + [FENCED] * 4 + [CNA],
     "commit, pending id":           [MISSING] + [UNKNOWN] * 5 + [CNA],

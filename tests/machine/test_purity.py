@@ -56,7 +56,13 @@ USES = {
         "max(value, low)": "ints",
         "min(max(value, low), high)": "ints",
     },
-    "decide/commit": {"{expected}": "an int", "{commit_seq}": "an int"},
+    "decide/commit": {
+        "{expected}": "an int",
+        "{commit_seq}": "an int",
+        "min(partitions)": "ints",
+        "min(offsets)": "ints",
+        "min(partition, offset, start_offset or 0)": "ints",
+    },
     "decide/delete": {
         "sorted(group.pending)": "ids, by code points",
         "max(stored.wall_ms, self._group.emptied_wall_ms)": "ints",
@@ -109,8 +115,10 @@ USES = {
         "max(sizes)": "ints",
         "{sum(sizes)}": "an int",
         "{weight}": "an int",
-        "{partition}": "an int",
+        "{wanted.partition}": "an int",
         "{at}": "an int",
+        "min(wanted.partition, wanted.offset, start)": "ints",
+        "min(wanted.partition, wanted.offset)": "ints",
     },
     "decide/rebalance_rounds": {
         "sorted([*present, put], key=lambda member: member.join_seq)": "no number twice",

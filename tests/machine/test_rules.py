@@ -138,16 +138,6 @@ def test_only_what_may_pass_by_itself_is_retriable():
             Error.INVALID_REQUEST,
             "topic",
         ),
-        (
-            OffsetCommit("g", "a", 1, 0, (PartitionCommit("t", 0, -1, "", None),)),
-            Error.INVALID_REQUEST,
-            "below 0",
-        ),
-        (
-            OffsetCommit("g", "a", 1, 0, (PartitionCommit("t", -1, 0, "", None),)),
-            Error.INVALID_REQUEST,
-            "below 0",
-        ),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_whatever_the_state(command, error, word):

@@ -173,6 +173,7 @@ def put_group(group: Group) -> Iterator[str]:
             + (f"{offset.start_offset}.." if offset.start_offset is not None else "")
             + f"{offset.offset}"
             + (f"@{offset.end_offset}" if offset.end_offset is not None else "")
+            + (f"^{offset.leader_epoch}" if offset.leader_epoch is not None else "")
             + (f":{offset.metadata}" if offset.metadata else "")
             + f" by {offset.member_id or '-'} generation={offset.generation}"
             + f" seq={offset.commit_seq}"

@@ -16,7 +16,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     expire MEMBER [gen=N] [round=N]           as armed now, unless told otherwise
     fire                                      move to the armed deadline and fire it
     close ROUND TIMER DEADLINE                fire what is named
-    commit MEMBER TOPIC/PARTITION=[START..]OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
+    commit MEMBER TOPIC/PARTITION=[START..]OFFSET[@END][^EPOCH][:METADATA] ... [gen=N] [seq=N]
                                               [instance=]; member `-`: a simple commit
               also: [expect=N,M,...] one expected offset per partition, `-` for no check;
                     [atomic=1] [forward=1] [generation=N: expected of the group] [blob=TEXT]
@@ -483,6 +483,7 @@ def _partition(text: str) -> PartitionCommit:
     place, _, value = text.partition("=")
     topic, _, partition = place.rpartition("/")
     value, _, metadata = value.partition(":")
+    value, _, epoch = value.partition("^")
     offset, _, end = value.partition("@")
     start, _, offset = offset.rpartition("..")
     return PartitionCommit(
@@ -492,4 +493,5 @@ def _partition(text: str) -> PartitionCommit:
         metadata,
         int(end) if end else None,
         start_offset=int(start) if start else None,
+        leader_epoch=int(epoch) if epoch else None,
     )

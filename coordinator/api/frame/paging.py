@@ -123,13 +123,15 @@ def _add_offset(answer: OffsetsAnswer, key: Key, stored: Offset | None) -> int:
             one.end_offset = stored.end_offset
         if stored.start_offset is not None:
             one.start_offset = stored.start_offset
+        if stored.leader_epoch is not None:
+            one.leader_epoch = stored.leader_epoch
     return one.ByteSize()
 
 
 # ---- groups
 
 CLASSIC: Final = "classic"
-SIMPLE: Final = "simple"
+"""The type of every group, as a broker lists it: also of one that has offsets alone."""
 
 
 class GroupsPage:
@@ -163,7 +165,7 @@ class GroupsPage:
                 protocol_type=group.protocol_type,
                 members=len(group.members),
                 generation=group.generation,
-                type=type_of(group),
+                type=CLASSIC,
             )
             self._size += one.ByteSize()
             await self._slices.did(1)
@@ -198,14 +200,9 @@ class GroupsPage:
         """Any of each list, all of the lists (gp-2.13)."""
         return (
             (not self._states or group.phase.value.lower() in self._states)
-            and (not self._types or type_of(group) in self._types)
+            and (not self._types or CLASSIC in self._types)
             and (not self._protocol_types or group.protocol_type.lower() in self._protocol_types)
         )
-
-
-def type_of(group: Group) -> str:
-    """A group that nobody ever joined, or is about to, has offsets alone, or settings."""
-    return CLASSIC if group.protocol_type or group.pending else SIMPLE
 
 
 def _names(given: Collection[str]) -> frozenset[str]:

@@ -25,6 +25,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import IdGiven, Joined, PartitionResult, Refused, Synced
 from musterd.coordinator.runtime.answers import Answer, ParkOver
+from musterd.coordinator.runtime.waiters import FENCED, REMOVED
 
 _NONCE: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -131,6 +132,7 @@ def _partition(asked: pb.OffsetCommitRequest.Partition) -> PartitionCommit:
         asked.end_offset if has("end_offset") else None,
         asked.expected_offset if has("expected_offset") else None,
         asked.start_offset if has("start_offset") else None,
+        asked.leader_epoch if has("leader_epoch") and asked.leader_epoch >= 0 else None,
     )
 
 
@@ -160,21 +162,26 @@ def join_failed(
 ) -> pb.JoinGroupResponse:
     """A Join without success, with the id that the caller may go on with.
 
-    That is its own, the one that it is given, or that under which it waits.
+    That is its own, the one that it is given, or that under which it waits or waited.
     """
     member_id = about.member_id
     if isinstance(answer, IdGiven):
         member_id = answer.member_id
-    elif isinstance(answer, ParkOver) and isinstance(about, JoinGroup):
+    elif isinstance(about, JoinGroup) and (isinstance(answer, ParkOver) or answer is FENCED):
         member_id = joining_id(about)
-    elif isinstance(answer, Refused) and answer.error is Error.GROUP_MAX_SIZE_REACHED:
-        member_id = ""  # gp-J6: it has no seat any more
+    elif answer is REMOVED or _has_no_seat(answer):
+        member_id = ""
     return pb.JoinGroupResponse(
         status=status,
         generation=-1,
         member_id=member_id,
         park_again=isinstance(answer, ParkOver),
     )
+
+
+def _has_no_seat(answer: Answer) -> bool:
+    """True where the group is full of others (gp-J6)."""
+    return isinstance(answer, Refused) and answer.error is Error.GROUP_MAX_SIZE_REACHED
 
 
 def sync_failed(_about: object, answer: Answer, status: Status) -> pb.SyncGroupResponse:

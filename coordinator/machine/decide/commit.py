@@ -1,6 +1,6 @@
 """OffsetCommit (gp-2.7): how far the members have read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.commit_events import CommitEvents, StoredResults
@@ -11,6 +11,7 @@ from musterd.coordinator.machine.decide.decision import (
     unavailable,
 )
 from musterd.coordinator.machine.decide.identity import refuse_identity
+from musterd.coordinator.machine.decide.requests import below_0
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -50,9 +51,11 @@ def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Dec
     Then the partitions are looked at one by one (`_each`): the outcome of that is the rule, and
     where this decides it is the same.
     """
-    topics, partitions, offsets, metadata, _, expected, _ = zip(*command.partitions, strict=True)
+    topics, partitions, offsets, metadata, _, expected, starts, _ = zip(
+        *command.partitions, strict=True
+    )
     refs = tuple(zip(topics, partitions, strict=True))
-    if len(dict.fromkeys(refs)) < len(refs):
+    if len(dict.fromkeys(refs)) < len(refs) or _any_below_0(partitions, offsets, starts):
         return None
     most = env.limits.offset_metadata_max_bytes
     if any(metadata) and any(len(text.encode()) > most for text in metadata):
@@ -78,6 +81,14 @@ def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Dec
     return Decision(events, Committed(StoredResults(refs)))
 
 
+def _any_below_0(
+    partitions: Sequence[int], offsets: Sequence[int], starts: Sequence[int | None]
+) -> bool:
+    """Refused as a whole before rules 4 (requests.py)."""
+    below = min(partitions) < 0 or min(offsets) < 0
+    return below or any(start is not None and start < 0 for start in starts)
+
+
 def _room(stored: Mapping[tuple[str, int], Offset], env: Envelope) -> int:
     """How many partitions more the group may have offsets of. Rules 1 had no such limit."""
     if env.rules_version < 2:  # noqa: PLR2004 - the version in which this came
@@ -100,11 +111,12 @@ def _each(
     events: list[_Stored] = []
     results: list[PartitionResult] = []
     for wanted in command.partitions:
-        topic, partition, offset, metadata, end_offset, expected, start_offset = wanted
+        topic, partition, offset, metadata, end_offset, expected, start_offset, epoch = wanted
         key = (topic, partition)
         kept = written.get(key) or stored.get(key)
         late = commit_seq and kept is not None and commit_seq <= kept.commit_seq
-        if metadata or late or expected is not None or command.forward_only:
+        below = min(partition, offset, start_offset or 0) < 0
+        if metadata or late or below or expected is not None or command.forward_only:
             exception = _exception(command, wanted, kept, env)
             if exception is not None:
                 event, result = exception
@@ -130,6 +142,7 @@ def _each(
             commit_seq,
             wall_ms,
             start_offset,
+            epoch,
         )
         events.append(committed)
         results.append(PartitionResult(topic, partition, Error.NONE, "", False))
@@ -220,6 +233,9 @@ def _exception(
 
     None where it is stored (gp-O7 to gp-O9).
     """
+    low = below_0(wanted)
+    if low is not None:
+        return None, _result(wanted, Error.INVALID_REQUEST, low)
     most = env.limits.offset_metadata_max_bytes
     if len(wanted.metadata.encode()) > most:
         message = f"An offset's metadata is at most {most} bytes."

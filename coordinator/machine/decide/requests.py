@@ -15,6 +15,7 @@ from musterd.coordinator.machine.commands import (
     LeaveGroup,
     OffsetCommit,
     OffsetDelete,
+    PartitionCommit,
     SyncGroup,
 )
 from musterd.coordinator.machine.envelope import RULES_VERSION
@@ -52,7 +53,7 @@ def refuse_request(
         case SyncGroup():
             return _refuse_sync(command, limits)
         case OffsetCommit():
-            return _refuse_commit(command, limits)
+            return _refuse_commit(command, limits, rules_version)
         case LeaveGroup():
             return refuse_leaving(len(command.members), limits)
         case OffsetDelete():
@@ -161,7 +162,7 @@ def _refuse_sync(command: SyncGroup, limits: Limits) -> Refused | None:
     return None
 
 
-def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
+def _refuse_commit(command: OffsetCommit, limits: Limits, rules_version: int) -> Refused | None:
     refused = refuse_commits(len(command.partitions), limits)
     if refused is not None:
         return refused
@@ -175,13 +176,19 @@ def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
     if command.atomic and len({(p.topic, p.partition): p for p in partitions}) != len(partitions):
         return _invalid("An atomic commit names each partition once.")
     refused = _refuse_ids({p.topic: p for p in partitions}, limits)
-    if refused is not None:
-        return refused
-    for topic, partition, offset, _, _, _, start_offset in partitions:
-        if partition < 0 or offset < 0 or (start_offset is not None and start_offset < 0):
-            at = offset if partition < 0 or offset < 0 else start_offset
-            return _invalid(f"Partition {partition} of {quoted(topic)} at offset {at}: below 0.")
-    return None
+    if refused is not None or rules_version >= 4:  # noqa: PLR2004 - the version in which it changed
+        return refused  # what is below 0 is refused where the partition is decided
+    low = next(filter(None, map(below_0, partitions)), None)
+    return None if low is None else _invalid(low)
+
+
+def below_0(wanted: PartitionCommit) -> str | None:
+    """What is wrong with a partition of a commit that names a negative number; None: nothing is."""
+    start = wanted.start_offset or 0
+    if min(wanted.partition, wanted.offset, start) >= 0:
+        return None
+    at = wanted.offset if min(wanted.partition, wanted.offset) < 0 else start
+    return f"Partition {wanted.partition} of {quoted(wanted.topic)} at offset {at}: below 0."
 
 
 def _refuse_blob(command: OffsetCommit, blob: bytes, limits: Limits) -> Refused | None:

@@ -24,7 +24,7 @@ with no others. What static members and pending ids added has records of its own
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
 fields in declared order, without what the key says. A member that says when it joined has one field
 and one version more, and so has an offset that says where its partition starts, and a static member
-that took a fencing token of its own.
+that took a fencing token of its own. An offset with a leader epoch has both, and a version above.
 """
 
 from collections.abc import Callable, Iterator
@@ -227,8 +227,8 @@ def offset_records(commit: CommitEvents) -> OffsetRecords:
     begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
     key_ends = list(map(put_int, partitions))
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
-    columns = (commit.offsets, commit.metadata, commit.end_offsets, commit.start_offsets)
-    values = put_committed(*columns, writer)
+    ends = (commit.end_offsets, commit.start_offsets, commit.leader_epochs)
+    values = put_committed(commit.offsets, commit.metadata, *ends, writer)
     keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
     digests = end_records(map(begun.__getitem__, topics), key_ends, values)
     return OffsetRecords(keys, values, digests)

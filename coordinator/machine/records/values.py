@@ -29,6 +29,9 @@ _LONGER = bytes((_LONGER_VERSION,))
 _ASKING_VERSION = RECORD_VERSION + 2
 """Of a member that asked for its assignment by its Join: as the longer one, under any rules."""
 _ASKING = bytes((_ASKING_VERSION,))
+_EPOCH_VERSION = RECORD_VERSION + 2
+"""Of an offset with a leader epoch: where its partition starts, if known, and the epoch."""
+_EPOCH = bytes((_EPOCH_VERSION,))
 _THREE_INTS = Struct(">qqq")
 _OFFSET = Struct(">BqIB")
 _OFFSET_AND_END = Struct(">BqIBq")
@@ -152,13 +155,15 @@ def put_committed(
     metadata: Iterable[str],
     end_offsets: Iterable[int | None],
     start_offsets: Iterable[int | None],
+    leader_epochs: Iterable[int | None],
     writer: bytes,
 ) -> list[bytes]:
     """Stored offsets that one commit wrote (`put_writer`), each as `put_offset` puts it."""
     values = []
-    for offset, text, end, start in zip(offsets, metadata, end_offsets, start_offsets, strict=True):
-        if text or start is not None:
-            values.append(_put_offset(offset, text, end, start, writer))
+    columns = (offsets, metadata, end_offsets, start_offsets, leader_epochs)
+    for offset, text, end, start, epoch in zip(*columns, strict=True):
+        if text or start is not None or epoch is not None:
+            values.append(_put_offset(offset, text, end, writer, start, epoch))
         elif end is None:  # the same bytes, and nearly all that is put
             values.append(_OFFSET.pack(RECORD_VERSION, offset, 0, 0) + writer)
         else:
@@ -167,9 +172,19 @@ def put_committed(
 
 
 def _put_offset(
-    offset: int, metadata: str, end_offset: int | None, start_offset: int | None, writer: bytes
+    offset: int,
+    metadata: str,
+    end_offset: int | None,
+    writer: bytes,
+    start_offset: int | None,
+    leader_epoch: int | None,
 ) -> bytes:
-    version, start = (_VERSION, b"") if start_offset is None else (_LONGER, put_int(start_offset))
+    if leader_epoch is not None:
+        version, start = _EPOCH, put_optional(start_offset) + put_int(leader_epoch)
+    elif start_offset is not None:
+        version, start = _LONGER, put_int(start_offset)
+    else:
+        version, start = _VERSION, b""
     parts = (version, put_int(offset), put_text(metadata), put_optional(end_offset), writer, start)
     return b"".join(parts)
 
@@ -180,14 +195,15 @@ def put_offset(offset: Offset) -> bytes:
         offset.offset,
         offset.metadata,
         offset.end_offset,
-        offset.start_offset,
         put_writer(offset.member_id, offset.generation, offset.commit_seq, offset.wall_ms),
+        offset.start_offset,
+        offset.leader_epoch,
     )
 
 
 def take_offset(reader: Reader) -> Offset:
     """Back from `put_offset`."""
-    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
+    version = reader.version(_EPOCH_VERSION)
     offset = Offset(
         offset=reader.integer(),
         metadata=reader.text(),
@@ -196,8 +212,10 @@ def take_offset(reader: Reader) -> Offset:
         generation=reader.integer(),
         commit_seq=reader.integer(),
         wall_ms=reader.integer(),
-        start_offset=reader.integer() if longer else None,
+        start_offset=reader.integer() if version == _LONGER_VERSION else None,
     )
+    if version == _EPOCH_VERSION:
+        offset.start_offset, offset.leader_epoch = reader.optional(), reader.integer()
     reader.end()
     return offset
 

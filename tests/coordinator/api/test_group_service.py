@@ -127,6 +127,7 @@ async def test_a_group_from_join_to_commit_and_fetch():
         await node.groups.OffsetCommit(told)
         everything = await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="g", all=True))
         assert [(p.start_offset, p.end_offset) for p in everything.partitions] == [(40, 50)]
+        assert not any(p.HasField("leader_epoch") for p in everything.partitions)
         left = await node.groups.LeaveGroup(
             pb.LeaveGroupRequest(
                 group_id="g",
@@ -298,6 +299,65 @@ async def test_a_join_says_so_though_the_next_round_has_opened_before_it_is_answ
         third = joining("a", member_id=first.member_id, protocols=[_protocol(9)])
         third, joined = await asyncio.gather(node.groups.JoinGroup(third), newcomer)
         assert {(one.generation, one.previous_generation) for one in (third, joined)} == {(3, 2)}
+
+
+@run
+async def test_the_leader_epoch_of_an_offset_is_given_back():
+    """gp-O8: as it was committed, 0 too; a negative one is none, as in Kafka."""
+    async with local_node() as node:
+        await with_topic(node)
+        told = pb.OffsetCommitRequest(group_id="g", generation=-1)
+        for partition, epoch in enumerate((0, 7, -1)):
+            told.partitions.add(topic="orders", partition=partition, offset=1, leader_epoch=epoch)
+        await node.groups.OffsetCommit(told)
+        stored = await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="g", all=True))
+        assert [(p.HasField("leader_epoch"), p.leader_epoch) for p in stored.partitions] == [
+            (True, 0),
+            (True, 7),
+            (False, 0),
+        ]
+
+
+@run
+async def test_a_negative_offset_fails_its_own_partition():
+    """gp-O7: the others of the same commit are stored."""
+    async with local_node() as node:
+        await with_topic(node)
+        told = pb.OffsetCommitRequest(group_id="g", generation=-1)
+        for partition, offset in ((0, 5), (1, -1), (-1, 5), (2, 6)):
+            told.partitions.add(topic="orders", partition=partition, offset=offset)
+        answer = await node.groups.OffsetCommit(told)
+        codes = [p.status.code for p in answer.partitions]
+        refused = ErrorCode.INVALID_REQUEST
+        assert codes == [ErrorCode.NONE, refused, refused, ErrorCode.NONE]
+        stored = await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="g", all=True))
+        assert [(p.partition, p.offset) for p in stored.partitions] == [(0, 5), (2, 6)]
+
+
+@run
+async def test_a_parked_join_of_a_member_that_goes_echoes_what_kafka_echoes():
+    """gp-P7, gp-P3: no id to one that was removed; its own to one that was fenced."""
+    async with local_node() as node:
+        groups = node.core.shard_for("g").state.groups
+        parked = asyncio.create_task(_await(node.groups.JoinGroup(joining("a"))))
+        await until(lambda: "g" in groups and groups["g"].members)
+        (member_id,) = groups["g"].members
+        leave = pb.LeaveGroupRequest(group_id="g")
+        leave.members.add(member_id=member_id)
+        await node.groups.LeaveGroup(leave)
+        answer = await parked
+        assert (answer.status.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+
+        static = {"group_instance_id": "i", "group": "h"}
+        parked = asyncio.create_task(_await(node.groups.JoinGroup(joining("a", **static))))
+        others = node.core.shard_for("h").state.groups
+        await until(lambda: "h" in others and others["h"].members)
+        (member_id,) = others["h"].members
+        other = joining("a", join_nonce=nonce("again"), **static)
+        replacing = asyncio.create_task(_await(node.groups.JoinGroup(other)))
+        answer = await parked
+        assert (answer.status.code, answer.member_id) == (ErrorCode.FENCED_INSTANCE_ID, member_id)
+        assert (await replacing).status.code == ErrorCode.NONE
 
 
 def _protocol(number):
