@@ -6,6 +6,7 @@ export PYTHONHASHSEED := 0
 SEEDS ?= 200
 ifndef CHAOS
 CHAOS := muster-chaos-$(shell date -u +%Y%m%d-%H%M%S)
+SOAK := $(CHAOS:muster-chaos-%=muster-soak-%)
 endif
 # What make sim, mutants and soak found out, for the report of make chaos.
 CHAOS_RESULTS ?= .chaos
@@ -126,8 +127,8 @@ mutants-machine: venv ## wrong edits of the machine: golden files, tables and co
 .PHONY: soak
 soak: venv ## MINUTES (120) of moderate load; exits 0 only if no handle, thread, task or, with 40 minutes or more, memory is left behind
 	mkdir -p $(CHAOS_RESULTS)
-	$(BIN)/muster chaos soak --minutes $(or $(MINUTES),120) \
-	  --samples $(CHAOS_RESULTS)/soak.jsonl --summary $(CHAOS_RESULTS)/soak.json
+	code=0; $(BIN)/muster chaos soak --minutes $(or $(MINUTES),120) --to $(SOAK) || code=$$?; \
+	  cp $(SOAK)/soak.jsonl $(CHAOS_RESULTS) && exit $$code
 
 .PHONY: demo
 demo: venv ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most

@@ -14,7 +14,7 @@ from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 from musterd.chaos.child import Child, Message, close_all
-from musterd.chaos.soak.sampling import memory_kib
+from musterd.chaos.world.process_state import rss_kib
 from musterd.chaos.world.world import World
 
 GROUPS = 24
@@ -67,11 +67,11 @@ def _run(
     _offer(load, options.seconds)  # what comes once has come
     latencies_s: dict[bool, list[float]] = {False: [], True: []}
     factors, rises_mib = [], []
-    before_kib = memory_kib(node.pid)[0]
+    before_kib = rss_kib(node.pid)
     for _ in range(options.rounds):
         p99_s = {}
         for deaf in (False, True):
-            start_kib, highest_kib = memory_kib(node.pid)[0], 0
+            start_kib, highest_kib = rss_kib(node.pid), 0
             client = None
             if deaf:
                 config = {"endpoint": node.endpoint, "calls": CALLS, "waits": True}
@@ -83,7 +83,7 @@ def _run(
                 client.send("ask")
             end_s = time.monotonic() + options.seconds
             while time.monotonic() < end_s:
-                highest_kib = max(highest_kib, memory_kib(node.pid)[0])
+                highest_kib = max(highest_kib, rss_kib(node.pid))
                 time.sleep(SAMPLE_S)
             got = load.read(options.seconds + 30)
             if client is not None:
@@ -99,11 +99,11 @@ def _run(
         factors.append(p99_s[True] / p99_s[False])
         report.say(f"p99 {p99_s[False] * 1e3:.1f} ms without, {p99_s[True] * 1e3:.1f} ms with it")
     back_s = time.monotonic() + BACK_S
-    while memory_kib(node.pid)[0] - before_kib > RISE_MAX_MIB * 1024 // 2:
+    while rss_kib(node.pid) - before_kib > RISE_MAX_MIB * 1024 // 2:
         if time.monotonic() > back_s:
             break
         time.sleep(SAMPLE_S)
-    kept_mib = (memory_kib(node.pid)[0] - before_kib) / 1024
+    kept_mib = (rss_kib(node.pid) - before_kib) / 1024
     for deaf, name in ((False, "others_p99_ms_without"), (True, "others_p99_ms_with")):
         report.add(name, [quantile(latencies_s[deaf], 0.99) * 1e3], "ms")
     report.add("others_p99_factor", factors, "times")

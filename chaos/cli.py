@@ -5,7 +5,6 @@ import typer
 from musterd.chaos.report.cli import register as register_report
 from musterd.chaos.run.cli import register as register_run
 from musterd.chaos.sim.cli import register as register_sim
-from musterd.chaos.soak.cli import register as register_soak
 
 chaos = typer.Typer(
     name="chaos",
@@ -14,7 +13,6 @@ chaos = typer.Typer(
 )
 register_run(chaos)
 register_sim(chaos)
-register_soak(chaos)
 register_report(chaos)
 
 

@@ -46,10 +46,9 @@ def report(
     """Write what runs found out as one page and one JSON file.
 
     To have seeds, mutants and a soak in it: `muster chaos sim --report DIR/sim.json`,
-    `python -m musterd.chaos.mutants --report DIR/mutants.json`, `muster chaos soak --samples
-    DIR/soak.jsonl`, then `muster chaos report RUN DIR`. In a clone `make sim`, `make
-    mutants` and `make soak` write to .chaos, and `make chaos` reads what is there. The page says
-    what is not.
+    `python -m musterd.chaos.mutants --report DIR/mutants.json`, soak.jsonl of a soak's folder, then
+    `muster chaos report RUN DIR`. In a clone `make sim`, `make mutants` and `make soak` write to
+    .chaos, and `make chaos` reads what is there. The page says what is not.
 
     Ends with 5 where something did not pass; the files are written all the same.
     """

@@ -11,15 +11,14 @@ from pathlib import Path
 from musterd.chaos.build import Build
 from musterd.chaos.mutants import hunt
 from musterd.chaos.mutants.hunt import Caught, Hunts
-from musterd.chaos.run import result
+from musterd.chaos.run import growth, result, sampling
+from musterd.chaos.run.growth import Row
 from musterd.chaos.sim import summary
 from musterd.chaos.sim.summary import Summary
-from musterd.chaos.soak import judge, records
-from musterd.chaos.soak.judge import Row
 from musterd.chaos.verdict import Verdict
 
 KIB_PER_MIB = 1024
-BESIDE = ("sim.json", "mutants.json", "soak.jsonl", "muster-soak.jsonl")
+BESIDE = ("sim.json", "mutants.json", sampling.FILE)
 """What may lie in a run's folder beside its result."""
 
 
@@ -130,22 +129,21 @@ def _read_file(path: Path, inputs: Inputs) -> None:
 
 def _soaked(path: Path) -> Soaked:
     try:
-        read_back = records.read(path)
-    except (OSError, records.RecordsError) as error:
+        found = sampling.read(path)
+    except (OSError, sampling.SamplesError) as error:
         raise InputError(f"{path} holds no samples of a soak: {error}") from error
-    table = judge.rows(read_back)
+    table = growth.rows(found)
     slopes = {row.name: row.growth_mib_per_h for row in table}
     points: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for one in read_back.samples:
-        if one.kind != "churned":
-            at = one.at_s / 60, one.rss_kib / KIB_PER_MIB
-            points.setdefault((one.name, one.kind), []).append(at)
-    verdicts = judge.judge(read_back)
+    for one in found.samples:
+        at = one.at_s / 60, one.rss_kib / KIB_PER_MIB
+        points.setdefault((one.name, one.kind), []).append(at)
+    verdicts = growth.judge(found)
     broken = [one for one in verdicts if one.applies and not one.passed]
     return Soaked(
         name=path.name,
-        minutes=max((one.at_s / 60 for one in read_back.samples), default=0.0),
-        warmup_minutes=read_back.timetable.warm_up_s / 60,
+        minutes=max((one.at_s / 60 for one in found.samples), default=0.0),
+        warmup_minutes=found.timetable.warm_up_s / 60,
         lines=[
             SoakLine(name, kind, tuple(line), slopes.get(name))
             for (name, kind), line in sorted(points.items())
@@ -153,7 +151,7 @@ def _soaked(path: Path) -> Soaked:
         rows=table,
         verdicts=verdicts,
         problems=[f"{one.invariant} {one.title}: {_said(one)}" for one in broken],
-        build=read_back.build,
+        build=found.build,
     )
 
 

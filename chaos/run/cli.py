@@ -1,8 +1,9 @@
-"""`muster chaos run`: options, the folder, the table at the end, the exit code."""
+"""`muster chaos run` and `soak`: options, the folder, the table at the end, the exit code."""
 
 import json
 import random
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,17 +15,24 @@ from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from musterd.chaos.run.result import FaultClass, RunResult, Spread
+    from musterd.chaos.run.schedule import Schedule
+    from musterd.chaos.run.soak import Soak
     from musterd.chaos.run.target_cluster import TargetCluster
+    from musterd.chaos.workloads.catalog import Plan, Setting
 
 SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
+SOAK_MINUTES_MAX = 8 * 60.0
 NODES = 3
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     app.command("run")(run)
+    app.command("soak")(soak)
 
 
 def run(
@@ -72,35 +80,91 @@ def run(
     output: Output = Format.TABLE,
 ) -> None:
     """Break a cluster under load, and check what it promised; exits 0 only if all of it held."""
-    from musterd.chaos.run.schedule import Schedule, ScheduleError, read  # noqa: PLC0415  # grpc is slow
-    from musterd.chaos.run.whole import run_whole  # noqa: PLC0415
-    from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
+    from musterd.chaos.run.schedule import ScheduleError, read  # noqa: PLC0415  # grpc is slow
+    from musterd.chaos.run.whole import schedule_for  # noqa: PLC0415
+    from musterd.chaos.workloads.catalog import plan_of  # noqa: PLC0415
 
     _check(nodes, fault or [], workload or [], on_fault, bootstrap)
     try:
-        given: Schedule | None = None if schedule is None else read(schedule)
-        if given is not None:
-            nodes, minutes = given.nodes, given.minutes
-            seed = given.seed if seed is None else seed
-        seed = random.SystemRandom().getrandbits(32) if seed is None else seed
-        cluster = _target_cluster(nodes or NODES, seed, fault or [], bootstrap, on_fault)
-        started = datetime.now(UTC)
-        folder = to or Path(f"muster-chaos-{started:%Y%m%d-%H%M%S}")
-        result = run_whole(
-            cluster,
-            folder.resolve(),
-            started=started,
-            command=["muster", *sys.argv[1:]],
-            seed=seed,
-            minutes=minutes,
-            given=given,
-            workloads=workload or [],
-            many=many,
-        )
+        given = None if schedule is None else read(schedule)
+    except ScheduleError as error:
+        raise _refused(error) from error
+    if given is not None:
+        nodes, minutes = given.nodes, given.minutes
+        seed = given.seed if seed is None else seed
+    drawn = random.SystemRandom().getrandbits(32) if seed is None else seed
+    _play(
+        _target_cluster(nodes or NODES, drawn, fault or [], bootstrap, on_fault),
+        to or _new_folder("chaos"),
+        drawn,
+        lambda cluster: schedule_for(cluster, given, drawn, minutes),
+        lambda setting: plan_of(workload or [], replace(setting, many_groups=many)),
+        output,
+    )
+
+
+def soak(
+    minutes: Annotated[
+        float, typer.Option(min=2, max=SOAK_MINUTES_MAX, help="How long the load lasts.")
+    ] = 120,
+    seed: Annotated[int, typer.Option(help="What the load draws from.")] = 1,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the run; must be new [muster-soak-TIME]."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Hours of moderate load on three nodes: does memory, a handle, a task or a thread stay behind?
+
+    A run with gentle faults, whose processes are looked at all the time. What grows is judged after
+    the first 20 minutes, or after a sixth of a shorter run; memory only where that is 30 minutes or
+    more. Its samples are in DIR/soak.jsonl: `muster chaos report` judges them also before its end.
+    """
+    from musterd.chaos.run.soak import PAUSE, TRANSFER, Soak  # noqa: PLC0415  # grpc is slow
+    from musterd.chaos.run.target_cluster import OwnWorld  # noqa: PLC0415
+    from musterd.chaos.workloads.catalog import soak_plan  # noqa: PLC0415
+    from musterd.chaos.world.networks.network import Network  # noqa: PLC0415
+
+    cluster = OwnWorld(NODES, Network(), [TRANSFER, PAUSE], seed)
+    one = Soak(cluster.world, minutes)
+    folder = to or _new_folder("soak")
+    _play(cluster, folder, seed, lambda _: one.schedule(seed), soak_plan, output, one)
+
+
+def _play(
+    cluster: "TargetCluster",
+    folder: Path,
+    seed: int,
+    schedule: "Callable[[TargetCluster], Schedule]",
+    work: "Callable[[Setting], Plan]",
+    output: Format,
+    soak: "Soak | None" = None,
+) -> None:
+    """Raises CommandError where it cannot begin, and where it does not pass."""
+    from musterd.chaos.interrupts import Interrupts  # noqa: PLC0415  # grpc is slow
+    from musterd.chaos.run.schedule import ScheduleError  # noqa: PLC0415
+    from musterd.chaos.run.view import make_view  # noqa: PLC0415
+    from musterd.chaos.run.whole import run_whole  # noqa: PLC0415
+    from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
+
+    command, view = ["muster", *sys.argv[1:]], make_view()
+    try:
+        with Interrupts(view.say) as interrupts:
+            result = run_whole(
+                cluster,
+                folder.resolve(),
+                seed,
+                command,
+                schedule,
+                work,
+                view,
+                interrupts,
+                soak=soak,
+            )
     except (ClusterError, ScheduleError, FileExistsError) as error:
-        raise CommandError(
-            str(error), next_step="`muster chaos run --help`", exit_code=ExitCode.ERROR
-        ) from error
+        raise _refused(error) from error
+    finally:
+        view.close()
     show(_shown(result, folder), output)
     if not result.passed:
         raise CommandError(
@@ -108,6 +172,14 @@ def run(
             next_step=f"`muster chaos report {folder}` shows the run; its histories are in there",
             exit_code=ExitCode.ERROR,
         )
+
+
+def _refused(error: Exception) -> CommandError:
+    return CommandError(str(error), next_step="`muster chaos run --help`", exit_code=ExitCode.ERROR)
+
+
+def _new_folder(what: str) -> Path:
+    return Path(f"muster-{what}-{datetime.now(UTC):%Y%m%d-%H%M%S}")
 
 
 def _check(

@@ -6,8 +6,10 @@ off, or was interrupted, is judged by what there is.
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from musterd.chaos.history import FaultSpan, Side
 from musterd.chaos.recording import SUFFIX, Recorder
 from musterd.chaos.run.result import FaultRun
 from musterd.chaos.run.schedule import Schedule, Step
+from musterd.chaos.run.soak import Soak
 from musterd.chaos.run.states import states_of
 from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import View
@@ -81,6 +84,7 @@ class Conductor:
         seed: int,
         view: View,
         pace: Pace | None = None,
+        soak: Soak | None = None,
     ) -> None:
         """`folder`: exists, with `history`, `tracks` and `logs` in it; `cluster`: is open."""
         cluster.probed = frozenset(shard_of(group, cluster.shards) for group in plan.probes)
@@ -94,6 +98,7 @@ class Conductor:
         self.played = Played(time.monotonic_ns())
         self._now = "starting"
         self._total_s = 1.0
+        self._soak = soak
         self._broken = False
 
     def play(self) -> Played:
@@ -141,6 +146,8 @@ class Conductor:
         self._settle(WARM_S_MAX)
         self.played.began_ns = time.monotonic_ns()
         self.workers.disturbing = True
+        if self._soak is not None:
+            self._soak.begin(self.plan, self.folder)
         steps = self.schedule.steps
         last = steps[-1] if steps else None
         end_s = self.schedule.minutes * 60 if last is None else last.at_s + last.hold_s
@@ -154,10 +161,19 @@ class Conductor:
 
     def _break_things(self) -> None:
         began_s = self.played.began_ns / 1e9
-        for number, step in enumerate(self.schedule.steps, 1):
-            self._now = f"calm before {step.kind}"
-            self._wait(began_s + step.at_s)
-            self._one_fault(number, step)
+        acts: list[tuple[float, str, Callable[[], None]]] = [
+            (step.at_s, step.kind, partial(self._one_fault, number, step))
+            for number, step in enumerate(self.schedule.steps, 1)
+        ]
+        if self._soak is not None:
+            acts += [
+                (at_s, "a quiet window", partial(self._soak.rest, number, self.workers, self._wait))
+                for number, at_s in enumerate(self._soak.timetable.rests())
+            ]
+        for at_s, what, act in sorted(acts, key=itemgetter(0)):
+            self._now = f"calm before {what}"
+            self._wait(began_s + at_s)
+            act()
         self._now = "calm"
         self._wait(began_s + self.schedule.minutes * 60)
 
@@ -243,6 +259,8 @@ class Conductor:
     # ---- the end
 
     def _heal_for_good(self) -> None:
+        if self._soak is not None:
+            self._soak.end()
         self._now = "healing"
         self.cluster.heal()
         if not self._broken:
@@ -312,6 +330,8 @@ class Conductor:
     def _wait(self, until_s: float) -> None:
         while (left_s := until_s - time.monotonic()) > 0:
             self.workers.tick()
+            if self._soak is not None:
+                self._soak.tick(self.workers)
             self.view.update(self._done(), self._now)
             time.sleep(min(TICK_S, left_s))
 

@@ -8,7 +8,6 @@ breaks them as in any run, and the checkers judge what the clients saw.
 
 import tempfile
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -16,13 +15,12 @@ from musterd.chaos.interrupts import Interrupts
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import Layer, Try
 from musterd.chaos.mutants.installed import BrokenBuild
-from musterd.chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
+from musterd.chaos.run.conductor import FINISHED, Pace
 from musterd.chaos.run.drills import DRILLS, SOUGHT, Drill
-from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import RunResult
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.run.view import View
-from musterd.chaos.workloads.catalog import Setting
+from musterd.chaos.run.whole import run_whole
 from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
@@ -30,6 +28,7 @@ from musterd.chaos.world.networks.netns import Netns
 from musterd.chaos.world.networks.network import Network
 from musterd.coordinator.node.loopback import ClusterError
 
+PREFIX = "muster-hunt"
 ATTEMPTS_MAX = 5
 """A build that so many runs of its schedule do not catch has survived."""
 PACE = Pace(warm_s=1.0, quiet_s=0.0, replay=False)
@@ -116,27 +115,26 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
     kinds = sorted({kind for kind, _ in drill.steps})
     network = Netns(seed=seed) if drill.needs_links else Network()
     cluster = OwnWorld(drill.nodes, network, kinds, seed, kits)
-    schedule, view = drill.schedule(seed), View()
+    command = ["python", "-m", "musterd.chaos.mutants", build]
+    pace, view = replace(BROKEN_PACE if build else PACE, quiet_s=drill.quiet_s), View()
     with (
-        Interrupts(view.say),
-        tempfile.TemporaryDirectory(prefix="muster-hunt-") as name,
+        Interrupts(view.say) as interrupts,
+        tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as name,
     ):
-        folder = Path(name)
-        prepare(folder)
-        try:
-            cluster.open()
-            made = drill.work(
-                Setting("muster-hunt", "muster-hunt", drill.nodes, cluster.shards, folder)
-            )
-            command = ["python", "-m", "musterd.chaos.mutants", build]
-            request = RunRequest.of(cluster, datetime.now(UTC), seed, command)
-            pace = replace(BROKEN_PACE if build else PACE, quiet_s=drill.quiet_s)
-            played = Conductor(cluster, made, schedule, folder, seed, view, pace).play()
-        finally:
-            cluster.close()
-        if played.ended == INTERRUPTED:
+        result = run_whole(
+            cluster,
+            Path(name),
+            seed,
+            command,
+            lambda _: drill.schedule(seed),
+            lambda setting: drill.work(replace(setting, prefix=PREFIX, topics=PREFIX)),
+            view,
+            interrupts,
+            pace,
+        )
+        if interrupts.count:
             raise KeyboardInterrupt
-        return judge(request, made, schedule, played, folder)
+    return result
 
 
 LAYER = ProcessLayer(SOUGHT, PROCESS_BUILDS)

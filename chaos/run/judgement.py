@@ -3,14 +3,16 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from musterd.chaos import build
 from musterd.chaos.build import Build
 from musterd.chaos.check import check_all
 from musterd.chaos.history import History, Outcome
 from musterd.chaos.merging import read_folder
+from musterd.chaos.run import growth, sampling
 from musterd.chaos.run.conductor import FINISHED, Played
 from musterd.chaos.run.minima import expired, notes_of, too_little, unseen
 from musterd.chaos.run.observable_invariants import not_observable
@@ -70,15 +72,21 @@ class RunRequest:
     """Whether the cluster was started for the run."""
     skipped: Mapping[str, str]
     build: Build | None = None
-    notes: Sequence[str] = ()
-    """What is known to be missing before it begins."""
 
     @classmethod
-    def of(cls, cluster: TargetCluster, started: datetime, seed: int, command: list[str]) -> Self:
-        """On this cluster, which is open."""
-        machine = this_machine(cluster.network, cluster.disk)
-        nodes, own, skipped = len(cluster.nodes), cluster.own, cluster.skipped()
-        return cls(started, seed, command, nodes, cluster.shards, machine, own, skipped)
+    def of(cls, cluster: TargetCluster, seed: int, command: list[str]) -> Self:
+        """Now, on this cluster, which is open."""
+        return cls(
+            datetime.now(UTC),
+            seed,
+            command,
+            len(cluster.nodes),
+            cluster.shards,
+            this_machine(cluster.network, cluster.disk),
+            cluster.own,
+            cluster.skipped(),
+            build.here(),
+        )
 
 
 def judge(
@@ -87,11 +95,13 @@ def judge(
     """Read what the run's processes wrote, run every checker, and sum up.
 
     Raises:
-        RecordingError, TrackError: what they wrote is damaged.
+        RecordingError, TrackError, SamplesError: what they wrote is damaged.
     """
     history = read_folder(folder / "history")
     lines = list(read_tracks(folder / "tracks"))
     found = check_all(history)
+    if (folder / sampling.FILE).exists():
+        found += growth.judge(sampling.read(folder / sampling.FILE))
     probes = probes_of(lines)
     shards = {group: shard_of(group, request.shards) for group in probes}
     kinds = {step.kind for step in schedule.steps}
@@ -149,7 +159,7 @@ def judge(
         passed=False,
         reasons=[],
         limits=[*LIMITS, *(() if request.own else OWN_LIMITS)],
-        notes=[*request.notes, *notes_of(played.faults)],
+        notes=[*plan.notes, *notes_of(played.faults)],
         build=request.build,
     )
     result.reasons = reasons(result, schedule, played, lines)

@@ -24,6 +24,7 @@ PURPOSE = {
     "W4": ("pause",),
     "W5": ("restart",),
     "W6": ("slow_revocations",),
+    "soak": ("bounce", "kill", "visits"),
     "W8": ("reset", "delete", "set", "grow", "kick", "deleted_groups"),
 }
 """By workload: figures of it, or operations that were done."""

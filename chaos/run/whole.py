@@ -2,22 +2,20 @@
 
 import secrets
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable
 from pathlib import Path
 
-from musterd.chaos import build
 from musterd.chaos.interrupts import Interrupts
 from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
-from musterd.chaos.run.conductor import Conductor, prepare
+from musterd.chaos.run.conductor import Conductor, Pace, prepare
 from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import RunResult
 from musterd.chaos.run.schedule import Schedule, ScheduleError
+from musterd.chaos.run.soak import Soak
 from musterd.chaos.run.target_cluster import TargetCluster
-from musterd.chaos.run.view import make_view
-from musterd.chaos.workloads.catalog import DUPLICATED, NO_COPIES, Setting, names, plan
+from musterd.chaos.run.view import View
+from musterd.chaos.workloads.catalog import Plan, Setting
 
 PREFIX = "muster-chaos"
 
@@ -25,73 +23,60 @@ PREFIX = "muster-chaos"
 def run_whole(
     cluster: TargetCluster,
     folder: Path,
-    *,
-    started: datetime,
-    command: list[str],
     seed: int,
-    minutes: float,
-    given: Schedule | None,
-    workloads: Sequence[str],
-    many: int,
+    command: list[str],
+    schedule: Callable[[TargetCluster], Schedule],
+    work: Callable[[Setting], Plan],
+    view: View,
+    interrupts: Interrupts,
+    pace: Pace | None = None,
+    soak: Soak | None = None,
 ) -> RunResult:
     """Play the run, judge it, write `run.json` and `schedule.json` into its folder.
 
+    `command`: as it was called. `schedule` and `work` are asked for faults and workloads when the
+    cluster is open.
+
     Raises:
         ClusterError: the cluster could not be started, or found.
-        ScheduleError: no fault is possible, or `given` has one that is not.
+        ScheduleError: no fault is possible, or one of the schedule is not.
         FileExistsError: the folder has a run in it already.
         KeyboardInterrupt: it was interrupted before it began, or twice; there is no result.
     """
     prepare(folder)
-    built = build.here()
-    view = make_view()
     # Sockets have short paths, and the folder's may be long.
-    with (
-        Interrupts(view.say) as interrupts,
-        tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as short,
-    ):
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as short:
         try:
             view.say(f"starting, seed {seed}, folder {folder}")
             cluster.open()
-            steps = _schedule(cluster, given, seed, minutes)
+            request = RunRequest.of(cluster, seed, command)
+            steps = schedule(cluster)
             schedules.write(steps, folder / schedules.FILE)
-            wanted, notes = at_work(workloads, copies=bool(cluster.duplicating))
             setting = Setting(
                 prefix=PREFIX if cluster.own else f"{PREFIX}-{secrets.token_hex(4)}",
                 topics=PREFIX,
                 nodes=len(cluster.nodes),
                 shards=cluster.shards,
                 folder=Path(short),
-                many_groups=many,
+                copies=bool(cluster.duplicating),
             )
-            made = plan(wanted, setting)
-            request = replace(
-                RunRequest.of(cluster, started, seed, command), build=built, notes=notes
-            )
-            played = Conductor(cluster, made, steps, folder, seed, view).play()
+            made = work(setting)
+            played = Conductor(cluster, made, steps, folder, seed, view, pace, soak).play()
             interrupts.finishing()
         finally:
-            view.close()
             cluster.close()
         result = judge(request, made, steps, played, folder)
         results.write(result, folder)
     return result
 
 
-def at_work(workloads: Sequence[str], *, copies: bool) -> tuple[list[str], list[str]]:
-    """Those that are named, else all that there can be; a note for the one that is left out.
-
-    `copies`: whether something sends requests twice.
-    """
-    if workloads or copies:
-        return list(workloads) or names(), []
-    rest = [one for one in names() if one != DUPLICATED]
-    return rest, [f"{DUPLICATED} is left out: {NO_COPIES}"]
-
-
-def _schedule(
+def schedule_for(
     cluster: TargetCluster, given: Schedule | None, seed: int, minutes: float
 ) -> Schedule:
+    """The one that was given, else one that is drawn of the faults that the cluster can have.
+
+    Raises ScheduleError where there are none, or `given` has one that the cluster cannot have.
+    """
     possible = {kind.name: kind for kind in cluster.kinds()}
     if given is not None:
         impossible = sorted({step.kind for step in given.steps} - possible.keys())

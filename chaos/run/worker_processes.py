@@ -3,16 +3,18 @@
 Everything here is called from the thread that started the run: a child dies with that thread.
 """
 
+import contextlib
 import os
 import random
 import signal
 import time
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from musterd.chaos.child import Child, ChildError
+from musterd.chaos.child import Child, ChildError, Message
 from musterd.chaos.hash_seeds import hash_seed
 from musterd.chaos.recording import SUFFIX as HISTORY
 from musterd.chaos.recording import Recorder
@@ -31,6 +33,8 @@ END_S = 45.0
 RESTART_S = 20.0
 VISIT_S = 30.0
 """Single attempts at one time: each has a deadline of its own, which is shorter."""
+SAMPLE_S = 60.0
+REST_POLL_S = 0.5
 LOG_TAIL = 2_000
 
 
@@ -72,7 +76,7 @@ class WorkerProcesses:
         self._numbers = 1
         self.disturbing = False
         """Whether `tick` disturbs; what is away comes back also where it does not."""
-        self.done: dict[str, int] = {}
+        self.done: Counter[str] = Counter()
         """How often each disturbance was carried out, by job and kind."""
 
     # ---- start and end
@@ -91,10 +95,8 @@ class WorkerProcesses:
                 self._start(one)
             deadline = time.monotonic() + ready_s
             for one in batch:
-                try:
+                with self._telling(one):
                     _child(one).ready(max(0.1, deadline - time.monotonic()))
-                except ChildError as error:
-                    raise WorkerProcessesError(f"{error}\n{self._tail(one)}") from error
 
     def end(self, keep: Collection[str] = ()) -> list[str]:
         """Tell all to end, those that serve others last; a line for each that did not in time.
@@ -153,16 +155,35 @@ class WorkerProcesses:
                 return False
             self.tick()
             time.sleep(0.05)
-        up = [one for one in self._all if one.child is not None]  # all, unless interrupted
+        up = self._up()
         for one in up:
             _child(one).send("calm")
         for one in up:
-            try:
+            with self._telling(one):
                 while not _child(one).read(max(0.1, deadline - time.monotonic())).get("calm"):
                     pass
-            except ChildError as error:
-                raise WorkerProcessesError(f"{error}\n{self._tail(one)}") from error
         return True
+
+    def rest(self, timeout_s: float) -> None:
+        """Disturb no more, until all are up and all members stand in their groups.
+
+        Raises WorkerProcessesError where that takes longer.
+        """
+        self.disturbing = False
+        deadline = time.monotonic() + timeout_s
+        while len(self._up()) < len(self._all) or not all(
+            told["settled"] for _, _, told in self.samples()
+        ):
+            if time.monotonic() > deadline:
+                raise WorkerProcessesError(f"not every member was in its group in {timeout_s} s")
+            self.tick()
+            time.sleep(REST_POLL_S)
+
+    def samples(self) -> Iterator[tuple[Job, int, Message]]:
+        """Of each process that is up: its job, its process id, what it says of itself."""
+        for one in self._up():
+            with self._telling(one):
+                yield one.job, _child(one).pid, _child(one).ask("sample", SAMPLE_S)
 
     def visit(self, kind: str, nodes: Collection[int]) -> int:
         """Let the workers of a kind call these nodes, and wait until they have; how many calls.
@@ -172,22 +193,26 @@ class WorkerProcesses:
         calls = 0
         for one in self._all:
             if one.job.kind == kind and one.child is not None:
-                try:
-                    answer = one.child.ask("visit", VISIT_S, nodes=list(nodes))
-                except ChildError as error:
-                    raise WorkerProcessesError(f"{error}\n{self._tail(one)}") from error
-                calls += int(answer["visited"])
+                with self._telling(one):
+                    calls += int(one.child.ask("visit", VISIT_S, nodes=list(nodes))["visited"])
         return calls
 
-    def processes(self) -> dict[str, int]:
+    def processes(self) -> Mapping[str, int]:
         """How many processes each workload has, by the workload's name."""
-        counts: dict[str, int] = {}
-        for one in self._all:
-            name = one.job.name.partition("-")[0]
-            counts[name] = counts.get(name, 0) + 1
-        return counts
+        return Counter(one.job.name.partition("-")[0] for one in self._all)
 
     # ---- inside
+
+    def _up(self) -> list[_WorkerProcess]:
+        return [one for one in self._all if one.child is not None and one.state == "up"]
+
+    @contextlib.contextmanager
+    def _telling(self, one: _WorkerProcess) -> Iterator[None]:
+        """What a child has not answered inside is an error with the end of its log."""
+        try:
+            yield
+        except ChildError as error:
+            raise WorkerProcessesError(f"{error}\n{self._tail(one)}") from error
 
     @staticmethod
     def _host(job: Job, number: int) -> int:
@@ -238,8 +263,7 @@ class WorkerProcesses:
         if not self.disturbing:
             one.due_s = None
             return
-        label = f"{one.job.name} {how.how}"
-        self.done[label] = self.done.get(label, 0) + 1
+        self.done[f"{one.job.name} {how.how}"] += 1
         one.due_s = now + self._rng.uniform(*how.for_s)
         match how.how:
             case "kill":
@@ -254,6 +278,9 @@ class WorkerProcesses:
             case "restart":
                 child.send("end")
                 one.state, one.until_s = "ending", now + RESTART_S
+            case "bounce":
+                child.send("bounce")
+                one.due_s = None
 
     def _look_at_ending(self, one: _WorkerProcess, now: float) -> None:
         child = _child(one)

@@ -83,6 +83,13 @@ class Worker(ABC, Generic[_S_co]):
         """Call these nodes now, whatever they answer; how many calls were made. Bounded."""
         return 0
 
+    async def bounce(self) -> None:
+        """Give a membership up and take it again, where it has one."""
+
+    def settled(self) -> bool:
+        """Whether each of its members stands in its group now."""
+        return True
+
     async def stop(self) -> None:
         """End in good order; bounded. By default its tasks are cancelled."""
         await self.cancel()

@@ -4,7 +4,7 @@ The sizes are for a cluster of three nodes and its clients on two cores: about 3
 second in all, of which the probe has 60.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,15 @@ class Disturbance:
 
     how: str
     """`kill` (kill -9, started again), `restart` (it is told to end, then started again), `pause`
-    (SIGSTOP)."""
+    (SIGSTOP), `bounce` (one of its members leaves and comes back)."""
     every_s: tuple[float, float]
     for_s: tuple[float, float]
     """How long it is away."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether the process is another one afterwards."""
+        return self.how in ("kill", "restart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class Plan:
     """(group, topic) whose settings and partitions an operator changes: read at the end."""
     titles: dict[str, str] = field(default_factory=dict)
     probes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is left out, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,8 @@ class Setting:
     nodes: int
     shards: int
     folder: Path
+    copies: bool = True
+    """Whether something sends requests twice."""
     many_groups: int = 1_000
 
 
@@ -115,13 +124,26 @@ def title(name: str) -> str:
     return _WORKLOADS[name][0]
 
 
+def plan_of(named: Sequence[str], setting: Setting) -> Plan:
+    """The plan for the workloads that are named, else for all that there can be."""
+    if named or setting.copies:
+        return plan(named or names(), setting)
+    made = plan([one for one in names() if one != DUPLICATED], setting)
+    made.notes.append(f"{DUPLICATED} is left out: {NO_COPIES}")
+    return made
+
+
 def plan(wanted: Iterable[str], setting: Setting) -> Plan:
     """The plan for these workloads, with probe, pulse and watcher. Raises KeyError."""
     made = Plan()
     for name in sorted(set(wanted), key=lambda one: int(one[1:])):
         made.titles[name], build = _WORKLOADS[name]
         build(made, setting)
-    _probe(made, setting)
+    return _with_others(made, setting)
+
+
+def _with_others(made: Plan, setting: Setting, probe_every_s: float = 0.1) -> Plan:
+    _probe(made, setting, probe_every_s)
     _pulse(made, setting)
     watched = {"groups": tuple(made.watched)}
     made.jobs.append(Job("watcher", "watcher", watched, beside=True, last=True))
@@ -162,7 +184,7 @@ def _member_group(
     return {**settings, **timeouts, "assignor": assignor}
 
 
-def _probe(made: Plan, setting: Setting) -> None:
+def _probe(made: Plan, setting: Setting, every_s: float) -> None:
     """Groups in shards that different nodes lead when all is well."""
     topic = f"{setting.topics}-probe"
     made.topics[topic] = 1
@@ -170,7 +192,7 @@ def _probe(made: Plan, setting: Setting) -> None:
     made.probes += _groups_in(f"{setting.prefix}-probe", shards, setting.shards)
     for group in made.probes:
         made.keys[group] = (topic, 1)
-    settings = {"groups": made.probes, "topic": topic}
+    settings = {"groups": made.probes, "topic": topic, "every_s": every_s}
     made.jobs.append(Job("probe", "probe", settings))
 
 
@@ -314,3 +336,42 @@ def _w11(made: Plan, setting: Setting) -> None:
 def _w12(made: Plan, setting: Setting) -> None:
     settings = _member_group(made, setting, "w12", 4)
     made.jobs.append(Job("W12-members", "members", {**settings, "members": 2}, duplicated=True))
+
+
+# ---- hours of moderate load
+
+LEAVES = Disturbance("bounce", (4.0, 10.0), (0.0, 0.0))
+VISITS = Disturbance("bounce", (8.0, 12.0), (0.0, 0.0))
+DIES = Disturbance("kill", (30.0, 90.0), (0.5, 8.0))
+
+
+def soak_plan(setting: Setting) -> Plan:
+    """Members of every kind that leave and come back; with the probe some 50 commits a second."""
+    made = Plan(titles={"soak": "members of every kind that leave and come back"})
+    for name, assignor, instance in (
+        ("range", "range", ""),
+        ("cooperative", "cooperative-sticky", ""),
+        ("static", "range", "worker"),
+    ):
+        settings = {
+            **_member_group(made, setting, f"soak-{name}", 12, assignor=assignor),
+            "every_s": 0.3,
+        }
+        made.jobs += [
+            Job(
+                f"soak-{name}-{n}",
+                "members",
+                {**settings, "members": 2, "instance": instance and f"{instance}-{n}"},
+                LEAVES,
+            )
+            for n in range(2)
+        ]
+        if not instance:
+            made.jobs.append(Job(f"soak-{name}-killed", "members", settings, DIES))
+    topic = f"{setting.topics}-soak"
+    made.topics[topic] = 12
+    others = {"group": f"{setting.prefix}-soak", "topic": topic, "session_ms": SESSION_MS}
+    kinds = {**others, "kinds": ("partitions", "sync", "election", "tasks")}
+    made.jobs += [Job(f"soak-kinds-{n}", "memberships", kinds, LEAVES) for n in range(2)]
+    made.jobs.append(Job("soak-visitor", "memberships", {**others, "kinds": ("visit",)}, VISITS))
+    return _with_others(made, setting, probe_every_s=0.5)

@@ -112,6 +112,16 @@ class Member(RebalanceListener):
         if self.settings.stay_s is not None:
             await self.stop()
 
+    def settled(self) -> bool:
+        """Whether it stands in its group now."""
+        return not self._going and self.group is not None and self.group.state == "Stable"
+
+    async def bounce(self) -> None:
+        """Leave, and come back."""
+        if self.group is not None:
+            self._going = True
+            await self.group.close()
+
     async def stop(self) -> None:
         """Leave for good; `run` returns."""
         self._leaving = True
@@ -296,6 +306,12 @@ class Members(Worker[MemberSettings]):
 
     async def calm(self) -> None:
         await asyncio.gather(*(member.calm() for member in self._members))
+
+    def settled(self) -> bool:
+        return all(member.settled() for member in self._members)
+
+    async def bounce(self) -> None:
+        await self.rng.choice(self._members).bounce()
 
     async def stop(self) -> None:
         await asyncio.gather(*(member.stop() for member in self._members))

@@ -1,11 +1,13 @@
 """A worker as a process: `python -m musterd.chaos.workloads.run_worker BRIEF`, commands on stdin.
 
 It answers `{"ready": true}` when it works, `{"calm": true}` to `calm`, `{"visited": CALLS}` to
-`visit` (of `nodes`), and `{"ended": true}` to `end`, after it has stopped.
+`visit` (of `nodes`), how many tasks it has and whether its members are `settled` to `sample`,
+nothing to `bounce`, and `{"ended": true}` to `end`, after it has stopped.
 When stdin is closed it stops, too. What a task of it raises ends it with `{"error": ...}`, code 1.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -15,6 +17,7 @@ from musterd.chaos.workloads.admin import Admin, Recreated
 from musterd.chaos.workloads.base import Brief, Settings, Worker
 from musterd.chaos.workloads.final import Cleaner, Final
 from musterd.chaos.workloads.member import Many, Members
+from musterd.chaos.workloads.memberships import Memberships
 from musterd.chaos.workloads.offsets import Probe, Reads, Simple
 from musterd.chaos.workloads.pulse import Pulse
 from musterd.chaos.workloads.replay import Replay
@@ -27,6 +30,7 @@ KINDS: dict[str, type[Worker[Settings]]] = {
     "final": Final,
     "many": Many,
     "members": Members,
+    "memberships": Memberships,
     "probe": Probe,
     "pulse": Pulse,
     "reads": Reads,
@@ -39,6 +43,11 @@ KINDS: dict[str, type[Worker[Settings]]] = {
 """Every kind of worker, by its name in a brief."""
 
 
+def live_tasks() -> int:
+    """Tasks that have not ended, of every loop of this process."""
+    return sum(isinstance(one, asyncio.Task) and not one.done() for one in gc.get_objects())
+
+
 async def serve(worker: Worker[Settings]) -> None:
     """Until `end`, or the end of stdin."""
     async for message in child.commands():
@@ -48,6 +57,10 @@ async def serve(worker: Worker[Settings]) -> None:
                 child.answer(calm=True)
             case "visit":
                 child.answer(visited=await worker.visit(message["nodes"]))
+            case "bounce":
+                worker.spawn(worker.bounce())
+            case "sample":
+                child.answer(tasks=live_tasks(), settled=worker.settled())
             case "end":
                 await worker.stop()
                 child.answer(ended=True)

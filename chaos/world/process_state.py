@@ -1,4 +1,4 @@
-"""What the kernel says of a running process: who waits for a disk, how long it has run."""
+"""What the kernel says of a running process: who waits for a disk, its CPU time and memory."""
 
 import contextlib
 import os
@@ -47,3 +47,9 @@ def ran_s(pid: int, proc: Path = Path("/proc")) -> float:
     """For how many seconds of CPU time a process has run. Raises OSError where it has ended."""
     fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_kib(pid: int, proc: Path = Path("/proc")) -> int:
+    """Resident memory of a process. Raises OSError where it has ended."""
+    lines = (proc / str(pid) / "smaps_rollup").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))

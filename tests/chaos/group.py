@@ -1,15 +1,15 @@
 """A command in a process group of its own, as a terminal starts it, and what it leaves behind."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from pathlib import Path
-
-from musterd.chaos.soak.sampling import wait_gone
 
 END_S_MAX = 200.0
 GONE_S = 20.0
@@ -54,17 +54,19 @@ class Started:
         """To all of the group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def ended(self) -> tuple[int, list[str]]:
+    def ended(self, within_s: float = END_S_MAX) -> tuple[int, list[str]]:
         """Its exit code, and the lines of its stdout."""
         # Reads both to their ends; what is small enough for a pipe does not block the other.
-        out, rest = self.process.communicate(timeout=END_S_MAX)
+        out, rest = self.process.communicate(timeout=within_s)
         self.said += rest.splitlines(keepends=True)
         return self.process.returncode, out.splitlines()
 
     def left(self) -> list[object]:
         """Processes, temporary files, disks."""
-        gone = wait_gone(self.marker, GONE_S)
-        return [*gone.items(), *(self.folder / "tmp").iterdir(), *(_loops() - self._loops)]
+        deadline = time.monotonic() + GONE_S
+        while (running := _marked(self.marker.encode())) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return [*running, *(self.folder / "tmp").iterdir(), *(_loops() - self._loops)]
 
     def close(self) -> None:
         """End it, whatever it does; remove its folders."""
@@ -73,6 +75,16 @@ class Started:
         self.process.stdout.close()
         self.process.stderr.close()
         shutil.rmtree(self.folder)
+
+
+def _marked(marker: bytes) -> list[str]:
+    """Processes whose environment has it: process ids and command lines."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is somebody else's
+            if marker in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(f"{folder.name} {(folder / 'cmdline').read_bytes()[:200]!r}")
+    return found
 
 
 def _loops() -> set[str]:

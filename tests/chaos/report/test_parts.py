@@ -13,9 +13,9 @@ from musterd.chaos.report import page
 from musterd.chaos.report.figures import build
 from musterd.chaos.report.inputs import Inputs, Soaked, read
 from musterd.chaos.run import result
+from musterd.chaos.run.sampling import SCHEMA, Writer
 from musterd.chaos.sim import run as sim_run
 from musterd.chaos.sim.summary import Summary
-from musterd.chaos.soak.records import SCHEMA, Writer
 from tests.chaos.report import made_up
 from tests.chaos.report.test_report import NOW, words
 
@@ -43,7 +43,7 @@ def test_every_result_carries_its_build_and_is_read_back_with_it(tmp_path, monke
     stamp = builds.stamp()
     made_up.write(tmp_path / "mutants.json", made_up.caught(build=MINE))
     made_up.write(tmp_path / "sim.json", Summary(3, 0, build=MINE))
-    Writer(tmp_path / "soak.jsonl", 60.0).close()  # a cut one says it as well
+    Writer(tmp_path / "soak.jsonl", 60.0, ()).close()  # a cut one says it as well
     result.write(made_up.run(build=MINE), tmp_path)
     inputs = read([tmp_path])
     assert [run.build for _, run in inputs.runs] == [MINE]
@@ -97,7 +97,7 @@ def test_a_part_of_another_build_is_said_to_be(tmp_path):
 
 def test_files_of_an_earlier_muster_are_read_and_their_build_is_not_known(tmp_path):
     """Nothing is guessed: they are not said to be of another build, nor of the same."""
-    start = {"record": "start", "schema": SCHEMA, "total_s": 60.0}
+    start = {"schema": SCHEMA, "total_s": 60.0, "processes": []}
     (tmp_path / "soak.jsonl").write_text(json.dumps(start) + "\n")
     result.write(made_up.run(build=MINE), tmp_path)
     run = json.loads((tmp_path / "run.json").read_text())

@@ -11,10 +11,9 @@ from musterd.chaos.report import bugs, page
 from musterd.chaos.report.figures import ABSENT, EMPTY, HELD, VIOLATED, WAITS, build
 from musterd.chaos.report.inputs import InputError, Inputs, read
 from musterd.chaos.run import result
+from musterd.chaos.run.sampling import Sample, Writer
 from musterd.chaos.sim.run import Totals, summary
 from musterd.chaos.sim.summary import Summary
-from musterd.chaos.soak.records import Writer
-from musterd.chaos.soak.sampling import Sample
 from tests.chaos.report import made_up
 
 NOW = "2026-11-22T03:04:05+00:00"
@@ -52,20 +51,19 @@ def state(of, invariant):
     return next(one.state for one in of.invariants if one.id == invariant)
 
 
-def sample(at_s, name, kind, rss_mib, window):
+def sample(at_s, name, kind, rss_mib):
     """One look at a process of a soak."""
     open_ = {"socket": 4, "database": 9, "deleted": 0, "other": 3}
-    kib = int(rss_mib * 1024)
-    return Sample(at_s, name, kind, 7, kib, kib, kib, open_, 5, at_s / 10, 20, window)
+    return Sample(at_s, name, kind, 7, int(rss_mib * 1024), open_, 5, 0, at_s / 10, 20)
 
 
 def soak(path, *, minutes=120, growth=0.0):
     """A samples file of a node and a worker; `growth` of the node in MiB/h."""
-    writer = Writer(path, minutes * 60)
+    writer = Writer(path, minutes * 60, ("node-0", "worker-1"))
     for at_s in range(0, minutes * 60, 60):
-        writer.samples([sample(at_s, "node-0", "node", 80 + growth * at_s / 3600, None)])
-        writer.samples([sample(at_s, "worker-1", "worker", 40, None)])
-    writer.end({}, {})
+        writer.write(sample(at_s, "node-0", "node", 80 + growth * at_s / 3600))
+        writer.write(sample(at_s, "worker-1", "worker", 40))
+    writer.close()
     return path
 
 
@@ -431,9 +429,8 @@ def test_a_mutant_counts_once_and_a_survivor_stays_one():
         ("x.json", "[1]", "is neither a run"),
         ("x.json", '{"schema": "muster.chaos.sim/v1", "seeds": "many"}', "valid integer"),
         ("x.json", '{"schema": "muster.chaos.mutants/v1", "build": null}', "mutants"),
-        ("x.json", '{"warm_up_s": 3}', "nor the samples of a soak (.jsonl)"),
         ("x.json", '{"colour": "blue"}', "is neither a run"),
-        ("x.jsonl", '{"record": "else"}\n', "holds no samples of a soak"),
+        ("x.jsonl", '{"schema": "else"}\n', "holds no samples of a soak"),
         ("run.json", '{"version": 1}', "run.json"),
     ],
 )

@@ -1,6 +1,7 @@
 """What is said of a fault: from made-up histories and tracks, times in whole seconds."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,10 +59,10 @@ def judged(tmp_path, monkeypatch):
             made_up.run().machine,
             own=True,
             skipped={},
-            notes=notes,
         )
         played = Played(0, (END + 10) * S, "finished", faults, exported=exported)
-        return judge(request, PLAN, Schedule(1, 3, 1.0, ()), played, tmp_path)
+        plan = replace(PLAN, notes=list(notes))
+        return judge(request, plan, Schedule(1, 3, 1.0, ()), played, tmp_path)
 
     return of
 

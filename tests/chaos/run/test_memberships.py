@@ -2,9 +2,9 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
-from musterd.chaos.soak.plan import Membership
-from musterd.chaos.soak.soak_members import Member, Tally
+from musterd.chaos.workloads.memberships import Membership
 
 PATIENCE_S = 10.0
 
@@ -18,20 +18,20 @@ async def _bounce(monkeypatch):
     began = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def poll(_: Member, stopped: threading.Event) -> None:
+    def poll(_: Membership, stopped: threading.Event) -> None:
         loop.call_soon_threadsafe(began.set)
         stopped.wait()
 
-    monkeypatch.setattr(Member, "_poll", poll)
+    monkeypatch.setattr(Membership, "_poll", poll)
     before = set(threading.enumerate())
-    member = Member(None, "", Membership("soak-sync-0", "sync", ""), Tally())
-    member.start()
-    for _ in range(5):
+    worker = SimpleNamespace(settings=None, spawn=asyncio.create_task)
+    member = Membership(worker, "sync", None)
+    for _ in range(6):
+        member.take()
         await began.wait()
         began.clear()
-        await member.bounce()
-    await began.wait()
-    await member.stop()
+        await member.give_up()
+        assert not member.settled()
     for thread in set(threading.enumerate()) - before:
         thread.join(PATIENCE_S)
     assert not set(threading.enumerate()) - before

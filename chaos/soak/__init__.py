@@ -1,1 +1,0 @@
-"""Hours of moderate load, and whether anything grows meanwhile."""
