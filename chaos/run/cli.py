@@ -143,11 +143,11 @@ def _play(
     """Raises CommandError where it cannot begin, and where it does not pass."""
     from musterd.chaos.interrupts import Interrupts  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.schedule import ScheduleError  # noqa: PLC0415
-    from musterd.chaos.run.view import make_view  # noqa: PLC0415
+    from musterd.chaos.run.view import Lines  # noqa: PLC0415
     from musterd.chaos.run.whole import run_whole  # noqa: PLC0415
     from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
 
-    command, view = ["muster", *sys.argv[1:]], make_view()
+    command, view = ["muster", *sys.argv[1:]], Lines()
     try:
         with Interrupts(view.say) as interrupts:
             result = run_whole(
@@ -163,8 +163,6 @@ def _play(
             )
     except (ClusterError, ScheduleError, FileExistsError) as error:
         raise _refused(error) from error
-    finally:
-        view.close()
     show(_shown(result, folder), output)
     if not result.passed:
         raise CommandError(

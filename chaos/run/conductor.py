@@ -21,7 +21,7 @@ from musterd.chaos.run.soak import Soak
 from musterd.chaos.run.states import states_of
 from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import View
-from musterd.chaos.run.worker_processes import WorkerProcesses, WorkerProcessesError
+from musterd.chaos.run.worker_processes import READY_S, WorkerProcesses, WorkerProcessesError
 from musterd.chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
 from musterd.coordinator.node.loopback import ClusterError
 from musterd.coordinator.runtime.routing import shard_of
@@ -181,16 +181,7 @@ class Conductor:
         where = f"fault {number} of {len(self.schedule.steps)}: {step.kind}"
         self._now = where
         self.view.update(self._done(), where)
-        fault = FaultRun(
-            kind=step.kind,
-            planned_s=step.at_s,
-            injected=False,
-            targets=[],
-            quorum=True,
-            began_ns=time.monotonic_ns(),
-            healed_ns=None,
-            settled_ns=None,
-        )
+        fault = FaultRun(step.kind, step.at_s, began_ns=time.monotonic_ns())
         self.played.faults.append(fault)
         minority: tuple[int, ...] = ()
         facts: Mapping[str, Any] = {}
@@ -271,8 +262,9 @@ class Conductor:
     def _be_quiet(self) -> None:
         """Nothing is broken, killed or started any more: all must be owned within inv-I8's time."""
         quiet_ns = time.monotonic_ns()
-        if self.played.ended == FINISHED and self.pace.quiet_s > 0:
+        if self.pace.quiet_s > 0:
             self._recorder.fact("quiet_from_ns", quiet_ns)
+        if self.played.ended == FINISHED and self.pace.quiet_s > 0:
             self._now = "quiet: every partition has to be owned"
             self._wait(time.monotonic() + self.pace.quiet_s)
         self._recorder.fact("ended_ns", time.monotonic_ns())
@@ -285,7 +277,6 @@ class Conductor:
             return
         self.played.trouble += self.workers.end(keep=("watcher",))
         self.played.copies = self.cluster.copies()
-        self._show("every key is read")
         keys = [
             (group, topic, partition)
             for group, (topic, partitions) in self.plan.keys.items()
@@ -293,23 +284,23 @@ class Conductor:
         ]
         rounds = [*self.plan.watched, *self.plan.told]
         settings = {"keys": keys, "rounds": rounds, "operated": self.plan.operated}
-        self.workers.start([Job("final", "final", settings, last=True)])
-        self.played.trouble += self.workers.end()
+        self._last("every key is read", Job("final", "final", settings, last=True))
         folded = self.pace.replay and self.played.ended == FINISHED
         data_dirs = self.cluster.data_dirs() if folded else []
         if data_dirs:
-            self._show("the nodes' logs are replayed")
             self.played.exported = True
             where = {"data_dirs": list(map(str, data_dirs)), "to": str(self.folder / "replay")}
-            self.workers.start(
-                [Job("replay", "replay", where, beside=True, last=True)], REPLAY_S_MAX
-            )
-            self.played.trouble += self.workers.end()
+            job = Job("replay", "replay", where, beside=True, last=True)
+            self._last("the nodes' logs are replayed", job, REPLAY_S_MAX)
         if not self.cluster.own:
-            self._show("the run's groups are deleted")
             groups = {"groups": tuple(self.plan.keys)}
-            self.workers.start([Job("cleaner", "cleaner", groups, last=True)])
-            self.played.trouble += self.workers.end()
+            job = Job("cleaner", "cleaner", groups, last=True)
+            self._last("the run's groups are deleted", job)
+
+    def _last(self, now: str, job: Job, ready_s: float = READY_S) -> None:
+        self._show(now)
+        self.workers.start([job], ready_s)
+        self.played.trouble += self.workers.end()
 
     def _give_up(self, error: Exception) -> None:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__

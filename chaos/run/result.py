@@ -99,16 +99,16 @@ class FaultRun:
     kind: str
     planned_s: float
     """After the run's start."""
-    injected: bool
-    """Whether it really was: False fails the run, with `error`."""
-    targets: list[str]
-    """`node-1`, `node-0>node-2`, ..."""
-    quorum: bool
-    """Whether a majority was up and connected throughout."""
     began_ns: int
     """Just before it was injected."""
-    healed_ns: int | None
-    settled_ns: int | None
+    injected: bool = False
+    """Whether it really was: False fails the run, with `error`."""
+    targets: list[str] = field(default_factory=list)
+    """`node-1`, `node-0>node-2`, ..."""
+    quorum: bool = True
+    """Whether a majority was up and connected throughout."""
+    healed_ns: int | None = None
+    settled_ns: int | None = None
     """When every shard was led and every node had caught up; None: not before the next fault."""
     detail: str = ""
     error: str = ""

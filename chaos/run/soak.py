@@ -72,7 +72,7 @@ class Soak:
                 self._write(job.name, "worker", pid, told["tasks"])
 
     def rest(self, window: int, workers: WorkerProcesses, wait: Callable[[float], None]) -> None:
-        """Let a quiet window be: nobody comes or goes, all stand where they belong.
+        """Let a quiet window be: nobody works, comes or goes, all stand where they belong.
 
         `wait` until a time of the monotonic clock. Raises ClusterError, WorkerProcessesError where
         they are not at rest in time.
@@ -82,7 +82,7 @@ class Soak:
         self._window = window
         wait(time.monotonic() + self.timetable.rest_s)
         self._window = None
-        workers.disturbing = True
+        workers.work()
 
     def end(self) -> None:
         """No more samples are taken."""

@@ -155,17 +155,15 @@ class WorkerProcesses:
                 return False
             self.tick()
             time.sleep(0.05)
-        up = self._up()
-        for one in up:
-            _child(one).send("calm")
-        for one in up:
+        self._tell("calm")
+        for one in self._up():
             with self._telling(one):
                 while not _child(one).read(max(0.1, deadline - time.monotonic())).get("calm"):
                     pass
         return True
 
     def rest(self, timeout_s: float) -> None:
-        """Disturb no more, until all are up and all members stand in their groups.
+        """Disturb no more; when all are up and all members stand in their groups, let them be.
 
         Raises WorkerProcessesError where that takes longer.
         """
@@ -178,6 +176,12 @@ class WorkerProcesses:
                 raise WorkerProcessesError(f"not every member was in its group in {timeout_s} s")
             self.tick()
             time.sleep(REST_POLL_S)
+        self._tell("rest")
+
+    def work(self) -> None:
+        """They work again, and are disturbed."""
+        self._tell("work")
+        self.disturbing = True
 
     def samples(self) -> Iterator[tuple[Job, int, Message]]:
         """Of each process that is up: its job, its process id, what it says of itself."""
@@ -202,6 +206,11 @@ class WorkerProcesses:
         return Counter(one.job.name.partition("-")[0] for one in self._all)
 
     # ---- inside
+
+    def _tell(self, verb: str) -> None:
+        for one in self._up():
+            with self._telling(one):
+                _child(one).send(verb)
 
     def _up(self) -> list[_WorkerProcess]:
         return [one for one in self._all if one.child is not None and one.state == "up"]

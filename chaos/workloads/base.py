@@ -70,6 +70,9 @@ class Worker(ABC, Generic[_S_co]):
         self.track = Track(brief.track)
         self.tls = tls() if brief.secure else None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.at_work = asyncio.Event()
+        """Not set: it keeps its memberships, and begins no call that it need not make."""
+        self.at_work.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod

@@ -226,6 +226,7 @@ class Member(RebalanceListener):
     async def _work(self, client: Client) -> None:
         while True:
             await self._worker.pause(self.settings.every_s)
+            await self._worker.at_work.wait()
             async with self._working:
                 await self.work_once(client)
 

@@ -144,6 +144,7 @@ class Probe(Worker[ProbeSettings]):
                 due = loop.time() + self.settings.every_s
                 await self._once(client, key, values.next(key))
                 await asyncio.sleep(max(0.0, due - loop.time()))
+                await self.at_work.wait()
 
     async def _once(self, client: Client, key: Key, value: int) -> None:
         sent_ns = time.monotonic_ns()

@@ -2,7 +2,7 @@
 
 It answers `{"ready": true}` when it works, `{"calm": true}` to `calm`, `{"visited": CALLS}` to
 `visit` (of `nodes`), how many tasks it has and whether its members are `settled` to `sample`,
-nothing to `bounce`, and `{"ended": true}` to `end`, after it has stopped.
+nothing to `bounce`, `rest` and `work`, and `{"ended": true}` to `end`, after it has stopped.
 When stdin is closed it stops, too. What a task of it raises ends it with `{"error": ...}`, code 1.
 """
 
@@ -57,6 +57,10 @@ async def serve(worker: Worker[Settings]) -> None:
                 child.answer(calm=True)
             case "visit":
                 child.answer(visited=await worker.visit(message["nodes"]))
+            case "rest":
+                worker.at_work.clear()
+            case "work":
+                worker.at_work.set()
             case "bounce":
                 worker.spawn(worker.bounce())
             case "sample":

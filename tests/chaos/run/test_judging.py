@@ -24,8 +24,8 @@ CALM = next(group for group, (topic, _) in PLAN.keys.items() if topic.endswith("
 
 def fault(began: int, kind: str = "kill_leader", target: str = "node-1") -> FaultRun:
     """Of 2 s, settled 2 s later."""
-    at = [began * S, (began + 2) * S, (began + 4) * S]
-    return FaultRun(kind, float(began), True, [target], True, *at)
+    healed, settled = (began + 2) * S, (began + 4) * S
+    return FaultRun(kind, float(began), began * S, True, [target], True, healed, settled)
 
 
 def led(at: float, nodes: dict[int, int]) -> dict[str, object]:

@@ -65,7 +65,7 @@ def test_a_group_that_never_got_an_acknowledgement_was_unavailable_for_the_whole
 
 def test_the_calm_gap_is_that_of_spans_without_a_fault():
     """The fault's own outage is not in it, a stall before it is; nor is the time after the end."""
-    fault = FaultRun("kill_leader", 0.0, True, ["node-1"], True, 150 * MS, 500 * MS, 880 * MS)
+    fault = FaultRun("kill_leader", 0.0, 150 * MS, True, ["node-1"], True, 500 * MS, 880 * MS)
     assert calm_of([fault], 0, 5_000 * MS, [probe("g", *BROKEN)]) == 100.0
     assert calm_of([], 0, 5_000 * MS, [probe("g", *BROKEN)]) == 795.0
     assert calm_of([], 0, 5_000 * MS, [probe("g", (0, None))]) is None
@@ -78,7 +78,7 @@ def test_the_first_commit_is_one_that_was_sent_after_the_fault():
 
 def test_groups_of_the_hit_node_are_told_from_the_others():
     """By who led when the fault began."""
-    fault = FaultRun("kill_leader", 0.0, True, ["node-1"], True, 150 * MS, 500 * MS, 900 * MS)
+    fault = FaultRun("kill_leader", 0.0, 150 * MS, True, ["node-1"], True, 500 * MS, 900 * MS)
     leaders = Leaders([0, 160 * MS], [{3: 1, 4: 0}, {3: 2, 4: 0}])
     probes = {"hit": probe("hit", *BROKEN), "other": probe("other", *STEADY)}
     judge_fault(fault, 930 * MS, probes, {"hit": 3, "other": 4}, leaders)
@@ -91,7 +91,7 @@ def test_groups_of_the_hit_node_are_told_from_the_others():
 
 def test_a_fault_that_hits_all_nodes_has_no_other_groups():
     """So their figure is not there."""
-    fault = FaultRun("restart_all", 0.0, True, ["node-0", "node-1"], False, 150 * MS, None, None)
+    fault = FaultRun("restart_all", 0.0, 150 * MS, True, ["node-0", "node-1"], False)
     probes = {"hit": probe("hit", *BROKEN)}
     judge_fault(fault, 930 * MS, probes, {"hit": 3}, Leaders([0], [{3: 1}]))
     assert (fault.hit_ms, fault.other_ms) == (750.0, None)
