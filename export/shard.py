@@ -12,7 +12,6 @@ from pathlib import Path
 
 from musterd.coordinator import codec
 from musterd.coordinator.machine.envelope import FORMAT
-from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.machine.records.digest import digest_bytes
 from musterd.coordinator.machine.shard_state import Entry, ShardState, load_state, shard_records
 from musterd.export.entries import EntryWriter
@@ -22,6 +21,7 @@ from musterd.export.layout import NOOP, CheckpointMark, Gap, Manifest, Row, shar
 from musterd.export.segments import SegmentWriter, write_base
 from musterd.export.settings import ExportSettings
 from musterd.export.source import LogRecord, ShardSource
+from musterd.invariant import InvariantError
 
 BEGINNING = "the node's log no longer held these entries when the export began"
 TRIMMED = "the node's log no longer held these entries: it was trimmed, or a snapshot was installed"

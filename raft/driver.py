@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from muster.v1 import peer_pb2 as pb
+from musterd.invariant import invariant
 from musterd.raft import codec, hello, pysyncobj_pin, store_introduction
 from musterd.raft.codec import CodecError, Message
 from musterd.raft.contract import NodeId, Room, ShardId, StateMachine
@@ -25,7 +26,6 @@ from musterd.raft.progress import PeerBudget
 from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import SECOND_MS, RaftSettings
 from musterd.raft.sync_watch import SyncWatch
-from musterd.storage.invariant import invariant
 from musterd.storage.store import Store
 
 __all__ = ["Driver", "DriverStats", "Link", "Participant"]

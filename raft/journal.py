@@ -14,6 +14,7 @@ from typing import Any
 
 from pysyncobj.journal import Journal as PySyncObjJournal
 
+from musterd.invariant import invariant
 from musterd.raft.log_format import (
     Entry,
     decode_entry,
@@ -24,7 +25,6 @@ from musterd.raft.log_format import (
 )
 from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
-from musterd.storage.invariant import invariant
 from musterd.storage.store import CorruptStoreError, Family, Store
 
 _ENTRY_OVERHEAD_BYTES = 64

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from musterd.invariant import invariant
 from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, Outcome, Unknown
 from musterd.raft.settings import RaftSettings
-from musterd.storage.invariant import invariant
 
 
 class Proposals:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from musterd.invariant import InvariantError, invariant
 from musterd.raft.codec import Message, decode_pairs, encode_pairs
 from musterd.raft.contract import Examination, NodeId, ShardId
 from musterd.raft.journal import Journal
@@ -22,7 +23,6 @@ from musterd.raft.log_format import Entry, encode_number, read_number
 from musterd.raft.replica.pysyncobj_adapter import Host
 from musterd.raft.settings import SECOND_MS
 from musterd.storage import keys
-from musterd.storage.invariant import BrokenInvariantError, invariant
 from musterd.storage.store import Family, Store
 
 DONE = 0xFFFFFFFF
@@ -360,7 +360,7 @@ class Snapshots:
         """The complete snapshot that `loadDumpFile` is called for."""
         arrived, self._arrived = self._arrived, None
         if arrived is None:
-            raise BrokenInvariantError("no snapshot has arrived")
+            raise InvariantError("no snapshot has arrived")
         return arrived
 
     def flip(self, arrived: Arriving) -> None:
@@ -407,7 +407,7 @@ def _number_of(store: Store, key: bytes) -> int:
     """A number in META that is always there."""
     number = read_number(store, key)
     if number is None:
-        raise BrokenInvariantError(f"the store lacks {key!r}")
+        raise InvariantError(f"the store lacks {key!r}")
     return number
 
 

@@ -7,8 +7,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from musterd.invariant import invariant
 from musterd.storage import keys
-from musterd.storage.invariant import invariant
 from musterd.storage.life import Life, Start
 from musterd.storage.store import Batch, Family, StoreError
 

@@ -31,9 +31,9 @@ from rocksdict import (
     WriteOptions,
 )
 
+from musterd.invariant import invariant
 from musterd.storage import keys, manifest
 from musterd.storage.cells import read_until
-from musterd.storage.invariant import invariant
 from musterd.storage.life import Life, Start
 from musterd.storage.store import Batch, CorruptStoreError, Family, StoreError
 

@@ -38,8 +38,8 @@ from musterd.coordinator.machine.evolve_history import (
     note_removal,
     note_start,
 )
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.state import LEGAL_PREDECESSORS, Blob, Group, Member, Offset, Phase
+from musterd.invariant import invariant
 
 
 def evolve(group: Group | None, event: GroupEvent) -> Group | None:

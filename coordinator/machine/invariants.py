@@ -1,4 +1,4 @@
-"""What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
+"""What must hold of a group whatever happens (gp-1.4)."""
 
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.history import (
@@ -10,16 +10,7 @@ from musterd.coordinator.machine.history import (
 )
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.state import Group, Phase, holders, recount
-
-
-class InvariantError(Exception):
-    """State is not what the rules allow. Never retriable."""
-
-
-def invariant(condition: bool, message: str) -> None:
-    """Stop where `condition` does not hold. Unlike `assert` it stays under -O."""
-    if not condition:
-        raise InvariantError(message)
+from musterd.invariant import invariant
 
 
 def check(group: Group, *, at_rest: bool = True) -> None:

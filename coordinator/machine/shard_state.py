@@ -33,7 +33,6 @@ from musterd.coordinator.machine.events import (
     TopicCreated,
 )
 from musterd.coordinator.machine.evolve import evolve, evolve_offsets
-from musterd.coordinator.machine.invariants import InvariantError, invariant
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.group_records import (
@@ -62,6 +61,7 @@ from musterd.coordinator.machine.records.sizes import RECORD_BYTES, record_size
 from musterd.coordinator.machine.records.values import put_header, put_name, put_number, put_offset
 from musterd.coordinator.machine.replies import Parked, Reply
 from musterd.coordinator.machine.state import Group
+from musterd.invariant import InvariantError, invariant
 
 __all__ = [
     "CommandResult",

@@ -29,7 +29,6 @@ from musterd.coordinator.machine.events import (
     PendingRemoved,
     RebalanceStarted,
 )
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import PARKED, Committed
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
@@ -54,6 +53,7 @@ from musterd.coordinator.runtime.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FOR
 from musterd.coordinator.runtime.topic_change_notifier import TopicChangeNotifier
 from musterd.coordinator.runtime.turn import Turn
 from musterd.coordinator.runtime.waiters import Barrier, Waiters
+from musterd.invariant import invariant
 from musterd.raft.contract import NotLeader, Outcome, Overloaded, ReplicatedLog, Room, ShardId
 
 _MOVES = (GenerationFormed, MemberRemoved, MemberReplaced, RebalanceStarted)

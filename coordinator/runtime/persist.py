@@ -12,7 +12,6 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import Checkpoint
 from musterd.coordinator.machine.events import CheckpointTaken
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.records.checkpoint_keys import (
     CHECKPOINT_PREFIX,
     checkpoint_index,
@@ -29,6 +28,7 @@ from musterd.coordinator.machine.shard_state import (
     load_state,
     time_record,
 )
+from musterd.invariant import invariant
 from musterd.raft.contract import Examination, StateBatch, StateView
 
 CHECKPOINTS_MAX: Final = 100

@@ -32,12 +32,12 @@ from musterd.coordinator.machine.commands import (
     TopicsChanged,
 )
 from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import Entry
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.large_commits import LARGE, Share
+from musterd.invariant import invariant
 from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, Outcome, Overloaded
 
 ENTRIES_IN_FLIGHT_MAX: Final = 8

@@ -13,7 +13,6 @@ from musterd.coordinator.machine import heartbeat
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.answers import Loading, NotHere, Respond
@@ -26,6 +25,7 @@ from musterd.coordinator.runtime.persist import Persist
 from musterd.coordinator.runtime.proposer import Propose, QueueMeter
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.turn import Turn
+from musterd.invariant import invariant
 from musterd.raft.contract import (
     Examination,
     NotLeader,

@@ -6,6 +6,7 @@ Sources: thesis sections 3.5 and 5.1; raft-5, raft-8 and raft-10.
 
 from collections.abc import Collection, Iterator, Mapping
 
+from musterd.invariant import InvariantError, invariant
 from musterd.raft.contract import NodeId, Role, SetAsideState, ShardId, StateMachine
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry
@@ -14,7 +15,6 @@ from musterd.raft.proposals import Proposals
 from musterd.raft.replica.pysyncobj_adapter import LEADER, Host, PeerNode
 from musterd.raft.replica.replication import Replication
 from musterd.raft.state import ShardBatch, ShardView
-from musterd.storage.invariant import BrokenInvariantError, invariant
 
 _APPLY_READ = 64
 """Entries that one read of the journal hands to the apply loop."""
@@ -103,14 +103,14 @@ class Applying(Replication):
         """By kind. What a machine raises stops the process: better than diverging."""
         entry = self._applying
         if entry is None:
-            raise BrokenInvariantError("commands are applied by applyLogEntries only")
+            raise InvariantError("commands are applied by applyLogEntries only")
         kind = command[0]
         if kind == KIND_COMMAND:
             return self._machine.apply(entry[1], entry[2], command[1:], self._batch)
         if kind == KIND_ADMITTED:
             self._admit(decode_admission(command[1:]))
         elif kind != KIND_NOOP:
-            raise BrokenInvariantError(
+            raise InvariantError(
                 f"shard {self._shard}: entry {entry[1]} is of kind {kind}, "
                 "which this version does not know: install the version that wrote it"
             )

@@ -18,6 +18,7 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 from pysyncobj.transport import Transport
 
+from musterd.invariant import invariant
 from musterd.raft import pysyncobj_pin
 from musterd.raft.codec import Message
 from musterd.raft.contract import ENTRY_BYTES_MAX, ShardId
@@ -27,7 +28,6 @@ from musterd.raft.journal import Journal
 from musterd.raft.peers import PeerBook
 from musterd.raft.progress import PeerBudget
 from musterd.raft.settings import SECOND_MS, RaftSettings
-from musterd.storage.invariant import invariant
 from musterd.storage.store import Store
 
 RUNNING = frozenset(

@@ -14,6 +14,7 @@ from typing import Any
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
+from musterd.invariant import invariant
 from musterd.raft.codec import Message, Reach
 from musterd.raft.contract import (
     NodeId,
@@ -34,7 +35,6 @@ from musterd.raft.replica.pysyncobj_adapter import (
     PeerNode,
 )
 from musterd.raft.replica.ticking import Ticking
-from musterd.storage.invariant import invariant
 
 _VOTING = frozenset({"request_vote", "response_vote", "pre_vote", "pre_vote_reply"})
 _COMMAND_PREFIX = bytes((KIND_COMMAND,))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
+from musterd.invariant import invariant
 from musterd.raft.codec import Message, message_bytes
 from musterd.raft.contract import Examination, Room, ShardId
 from musterd.raft.heartbeat_rounds import RoundTimes
@@ -22,7 +23,6 @@ from musterd.raft.reads import Reads
 from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, Host, PeerNode
 from musterd.raft.replica.voting import Voting
 from musterd.raft.snapshots import Snapshots
-from musterd.storage.invariant import invariant
 
 _ANNOUNCE_READ = 64
 """Entries that one read of the journal hands on."""

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from pysyncobj.syncobj import SyncObj
 
+from musterd.invariant import invariant
 from musterd.raft.admission import Admitting
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, ShardId, StateMachine
@@ -17,7 +18,6 @@ from musterd.raft.peers import Admission
 from musterd.raft.replica.applying import Applying
 from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, NEVER, Host, PeerNode
 from musterd.raft.transfer import Transfer
-from musterd.storage.invariant import invariant
 
 _APPENDING = frozenset({"append_entries", "next_node_idx"})
 

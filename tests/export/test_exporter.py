@@ -12,12 +12,12 @@ from musterd.coordinator.codec import decode_command, decode_events
 from musterd.coordinator.machine import evolve as evolve_function
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.envelope import RULES_VERSION
-from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.machine.shard_state import load_state
 from musterd.export.errors import DigestDiffersError, ExportError
 from musterd.export.history import read_records
 from musterd.export.layout import COLUMNS, Gap, manifest_path, read_manifest, sha256_of
 from musterd.export.settings import ExportSettings
+from musterd.invariant import InvariantError
 from musterd.storage import keys
 from musterd.storage.export_cursor import Cursor, CursorError, publish, read
 from musterd.storage.store import Family

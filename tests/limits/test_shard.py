@@ -16,7 +16,6 @@ from musterd.coordinator.machine.commands import (
     TopicPartition,
 )
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Committed, Joined, Refused
 from musterd.coordinator.machine.shard_state import recount
@@ -34,6 +33,7 @@ from musterd.coordinator.runtime.proposer import (
     TURN_PARTITIONS_MAX,
 )
 from musterd.coordinator.runtime.timeouts import UNTAKEN_ROOM_MS
+from musterd.invariant import InvariantError
 from musterd.raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import Rig, commit, id_of, join
 from tests.coordinator.runtime.test_heartbeats import Held

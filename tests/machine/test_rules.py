@@ -57,7 +57,7 @@ from musterd.coordinator.machine.events import (
     TopicCreated,
     Trigger,
 )
-from musterd.coordinator.machine.invariants import InvariantError, check, invariant
+from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import PARKED, Refused, RemovalResult
@@ -71,6 +71,7 @@ from musterd.coordinator.machine.shard_state import (
 )
 from musterd.coordinator.machine.state import Phase, naming_bytes
 from musterd.coordinator.machine.subscriptions import is_subscribed, named_topics
+from musterd.invariant import InvariantError, invariant
 from tests.machine.test_phase_table import join
 from tests.machine.world import World
 

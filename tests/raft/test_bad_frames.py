@@ -2,12 +2,12 @@
 
 import pytest
 
+from musterd.invariant import InvariantError
 from musterd.raft import codec
 from musterd.raft.codec import COUNT_END, COUNT_STEP, CodecError
 from musterd.raft.contract import Role
 from musterd.raft.log_format import NOOP
 from musterd.raft.peers import Replacement
-from musterd.storage.invariant import BrokenInvariantError
 from musterd.storage.store import Family
 from tests.raft.memory_cluster import MemoryCluster
 
@@ -209,7 +209,7 @@ def test_two_leaders_in_one_term_end_the_node():
     """No damage says so: somebody voted twice, and each of them would acknowledge."""
     cluster = settled()
     leader, other, _ = sides(cluster)
-    with pytest.raises(BrokenInvariantError, match="two leaders in term"):
+    with pytest.raises(InvariantError, match="two leaders in term"):
         cluster.nodes[leader].driver.receive(other, said(cluster, other, append(cluster, leader)))
 
 

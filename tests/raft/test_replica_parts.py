@@ -2,13 +2,13 @@
 
 import pytest
 
+from musterd.invariant import InvariantError
 from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, Unknown
 from musterd.raft.pre_vote import PreVote, Refused
 from musterd.raft.progress import PeerBudget, Progress
 from musterd.raft.proposals import Proposals
 from musterd.raft.settings import RaftSettings
 from musterd.raft.transfer import Transfer
-from musterd.storage.invariant import BrokenInvariantError
 
 SETTINGS = RaftSettings(waiting_entries=2, waiting_bytes=10, quorum_ms=400)
 NEVER = float("-inf")
@@ -48,7 +48,7 @@ def test_each_proposal_is_answered_once_and_what_it_held_is_free_again():
     assert told[1:] == [Unknown()]
     assert proposals.refusal(10) is None
     proposals.add(9, 1, 5, told.append)
-    with pytest.raises(BrokenInvariantError):  # another entry was committed in its place
+    with pytest.raises(InvariantError):  # another entry was committed in its place
         proposals.applied(9, 2, None)
 
 

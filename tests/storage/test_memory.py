@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from musterd.invariant import InvariantError
 from musterd.storage import keys
-from musterd.storage.invariant import BrokenInvariantError
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Family, StoreError
 
@@ -78,7 +78,7 @@ def test_an_empty_batch_cannot_be_hard():
     """Somebody would wait for an epoch that never comes."""
     store = MemoryStore()
     store.mark_hard()
-    with pytest.raises(BrokenInvariantError):
+    with pytest.raises(InvariantError):
         store.write()
 
 

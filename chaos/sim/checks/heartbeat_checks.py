@@ -24,9 +24,9 @@ from musterd.coordinator.machine.events import (
     RemovalCause,
     RoundExtended,
 )
-from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.machine.invariants import check as check_group
 from musterd.coordinator.runtime.shard import Shard
+from musterd.invariant import InvariantError
 
 TOLERANCE_S = 0.003
 """What looking at the clock costs in between."""

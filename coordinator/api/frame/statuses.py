@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from muster.v1.errors_pb2 import Coordinator, Status
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.machine.replies import IdGiven, Refused
 from musterd.coordinator.runtime.answers import (
     Answer,
@@ -15,6 +14,7 @@ from musterd.coordinator.runtime.answers import (
     Superseded,
 )
 from musterd.coordinator.runtime.routing import Directory
+from musterd.invariant import InvariantError
 from musterd.raft.contract import NodeId
 
 LOADING_RETRY_MS = 50

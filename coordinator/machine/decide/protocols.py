@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from musterd.coordinator.machine.commands import Protocol
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.state import Group, Member
+from musterd.invariant import invariant
 
 
 def supports(

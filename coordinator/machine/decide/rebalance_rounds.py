@@ -14,8 +14,8 @@ from musterd.coordinator.machine.events import (
     RebalanceStarted,
     Trigger,
 )
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.state import Group, Member, Phase
+from musterd.invariant import invariant
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from musterd.coordinator.machine.events import (
     ShardEvent,
     TopicCreated,
 )
-from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import digest_bytes
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Done, Refused, Reply
+from musterd.invariant import invariant
 
 
 class ShardDecision(NamedTuple):

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.leadership import Leadership
+from musterd.invariant import InvariantError
 from musterd.raft.contract import Role
 from tests.coordinator.fakes import Rig
 

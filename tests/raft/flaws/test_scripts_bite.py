@@ -110,4 +110,4 @@ def test_a_script_shows_its_flaw_where_the_fix_is_missing(
     monkeypatch.setattr(musterd.raft.driver, "Replica", build)
     with pytest.raises(Exception) as failure:  # noqa: PT011  an assertion or a broken invariant
         script(make)
-    assert failure.type.__name__ in {"AssertionError", "BrokenInvariantError"}
+    assert failure.type.__name__ in {"AssertionError", "InvariantError"}
