@@ -26,7 +26,7 @@ from muster.types import TopicPartition
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from muster.v1 import group_pb2 as pb
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
-from musterd.chaos.world.equipment.limits import MemoryLimit
+from musterd.chaos.world.equipment.limits import Limits
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.launcher import Equipment
 
@@ -91,14 +91,14 @@ def grow(
 
     For so many seconds, or until growth was refused `enough` times.
     """
-    memory = MemoryLimit(KeeperClient())
+    memory = Limits(KeeperClient())
     lacks = memory.lacks()
     if lacks:
         report.say(f"memory is watched, not limited: {lacks}")
     with World(3, SHARDS, equipment=(memory, Environment(_settings(limit_mib)))) as cluster:
         if not lacks:
             for node_id in cluster.nodes:
-                memory.limit(node_id, memory_mib * MIB)
+                memory.limit_memory(node_id, memory_mib * MIB)
         for number in range(TOPICS):
             cluster.create_topic(f"t{number}", PARTITIONS)
         cluster.wait_balanced()
@@ -118,7 +118,7 @@ def _settings(limit_mib: int | None) -> dict[str, str]:
 def _run(
     report: Report,
     cluster: World,
-    memory: MemoryLimit,
+    memory: Limits,
     path: str,
     seconds: float,
     memory_mib: int,
@@ -152,7 +152,7 @@ def _run(
     )
     report.add_count(f"{path}_rss_restarted_mib", loaded // MIB, "MiB")
     if not memory.lacks():
-        killed = sum(memory.killed(one) for one in cluster.nodes)
+        killed = sum(memory.memory_kills(one) for one in cluster.nodes)
         report.require(killed == 0, f"{path}: {memory_mib} MiB were enough for each node")
 
 

@@ -24,7 +24,7 @@ from musterd.chaos.faults.contract import (
 from musterd.chaos.faults.own_group import OwnGroup
 from musterd.chaos.world import damage, process_state
 from musterd.chaos.world.equipment.disk import LoopDisks
-from musterd.chaos.world.equipment.limits import WriteLimit
+from musterd.chaos.world.equipment.limits import Limits
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
 from musterd.raft.settings import RaftSettings
@@ -35,7 +35,6 @@ SETTLE_S = 1.0
 """A node that is about to end has ended by then."""
 UNSYNCED_S_MAX = 5.0
 POLL_S = 0.01
-HANG_S_MAX = 20.0
 STALL_BYTES_PER_S = 1
 """No sync ends before the limit is lifted."""
 ENDS_S = RaftSettings().sync_end_ms / 1000
@@ -152,13 +151,13 @@ class PowerLossAll(_PowerLoss):
 class TornWrite(_PowerLoss):
     kind = "torn_write"
     title = "power loss of one node amid a write: a part of what it had not synced is there"
-    needs = frozenset({"disk", "write_limit"})
+    needs = frozenset({"disk", "limits"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         node_id = one_of(world, world.running(), rng)
         data = world.nodes[node_id].data_dir
-        writes, disks = world.equipped(WriteLimit), world.equipped(LoopDisks)
-        writes.limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
+        disks = world.equipped(LoopDisks)
+        _limit_writes(world, node_id, bytes_per_s=STALL_BYTES_PER_S)
         synced = damage.written(data)  # what differs from now on waits, and is unsynced
         try:
             deadline = time.monotonic() + UNSYNCED_S_MAX
@@ -167,7 +166,7 @@ class TornWrite(_PowerLoss):
             self.hit = [node_id]
             _cut_power(world, [node_id])
         finally:
-            writes.lift(node_id)  # or it could not even be killed
+            world.equipped(Limits).lift(node_id)  # or it could not even be killed
         self.power_off(world, [node_id])
         disks.remount([node_id])
         torn = damage.half_written(data, before, rng)
@@ -334,11 +333,16 @@ def _stuck(world: World, nodes: list[int]) -> Sight:
     return count > 0, f"{count} threads hung in the kernel"
 
 
+def _limit_writes(world: World, node_id: int, *, per_s: int = 0, bytes_per_s: int = 0) -> None:
+    device = world.equipped(LoopDisks).place(node_id).device
+    world.equipped(Limits).limit_writes(node_id, device, per_s=per_s, bytes_per_s=bytes_per_s)
+
+
 class _Slow(DiskFault, Watched):
-    needs = frozenset({"disk", "write_limit"})
+    needs = frozenset({"disk", "limits"})
 
     def mend(self, world: World, node_id: int) -> None:
-        world.equipped(WriteLimit).lift(node_id)
+        world.equipped(Limits).lift(node_id)
 
     def look(self, world: World) -> Sight:
         return _stuck(world, self.hit)
@@ -357,7 +361,7 @@ class SlowDisk(_Slow):
         self.hit = [node_id]
         with contextlib.suppress(OSError):  # then it is looked whether a thread hangs
             self._before = _syncs(world, node_id)
-        world.equipped(WriteLimit).limit(node_id, per_s=self._per_s)
+        _limit_writes(world, node_id, per_s=self._per_s)
         return self.injected(f"{self._per_s} writes a second")
 
     def look(self, world: World) -> Sight:
@@ -392,7 +396,7 @@ class FsyncStall(_Slow):
         self.facts["terms"] = _by_name(world.terms())
         for node_id in world.followers():
             self.hit.append(node_id)
-            world.equipped(WriteLimit).limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
+            _limit_writes(world, node_id, bytes_per_s=STALL_BYTES_PER_S)
         return self.injected("no sync ends")
 
     def heal(self, world: World) -> None:
@@ -426,14 +430,14 @@ class LeaderFsyncHangs(_Slow):
         self.hit = [node_id]
         self.facts |= {"node": node_id, "exit_code": None, "at_ns": time.monotonic_ns()}
         self._since = time.monotonic()
-        world.equipped(WriteLimit).limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
+        _limit_writes(world, node_id, bytes_per_s=STALL_BYTES_PER_S)
         return self.injected("no sync ends")
 
     def mend(self, world: World, node_id: int) -> None:
         ends = time.monotonic() - self._since >= ENDS_S
         unsynced_s = self._unsynced_s(world, node_id)
         leads = [shard for shard, leader in world.leaders().items() if leader == node_id]
-        world.equipped(WriteLimit).lift(node_id)
+        world.equipped(Limits).lift(node_id)
         code = wait_end(world, node_id, NOTICE_S if ends else 0.0)
         self.facts |= {"unsynced_s": unsynced_s, "leads": sorted(leads), "exit_code": code}
         world.start_if_down(node_id)
@@ -453,9 +457,8 @@ class DiskHang(DiskFault, Watched):
     hold_s = (2.0, 5.0)
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Freeze the file system; it thaws by itself after `HANG_S_MAX`."""
         self.hit_one(world, rng)
-        world.equipped(LoopDisks).freeze(self.hit, HANG_S_MAX)
+        world.equipped(LoopDisks).freeze(self.hit)
         return self.injected("writes hang")
 
     def mend(self, world: World, node_id: int) -> None:

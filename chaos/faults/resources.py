@@ -14,7 +14,7 @@ from musterd.chaos.faults.disk import SETTLE_S, last_words, wait_end
 from musterd.chaos.faults.load import deleted
 from musterd.chaos.world import process_state
 from musterd.chaos.world.equipment import limits
-from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit
+from musterd.chaos.world.equipment.limits import Limits
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
 
@@ -69,21 +69,21 @@ class _ResourceFault(Watched):
 class CpuStarvation(_ResourceFault):
     kind = "cpu_starvation"
     title = "one node gets 3 to 20 % of one CPU"
-    needs = frozenset({"cpu_limit"})
+    needs = frozenset({"limits"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         node_id, share = self.hit_one(world, rng), round(rng.uniform(*CPU_SHARES), 3)
-        cpu = world.equipped(CpuLimit)
-        self._since["throttled"] = cpu.throttled(node_id)
-        cpu.limit(node_id, share)
+        limited = world.equipped(Limits)
+        self._since["throttled"] = limited.throttled(node_id)
+        limited.limit_cpu(node_id, share)
         return self.injected(f"{share:.1%} of a CPU")
 
     def mend(self, world: World, node_id: int) -> None:
-        world.equipped(CpuLimit).lift(node_id)
+        world.equipped(Limits).lift(node_id)
 
     def look(self, world: World) -> Sight:
         """Facts: `throttled`: in how many periods of 0.1 s it ran out."""
-        periods = self.risen("throttled", world.equipped(CpuLimit).throttled(self.hit[0]))
+        periods = self.risen("throttled", world.equipped(Limits).throttled(self.hit[0]))
         return periods > 0, f"its share ran out in {periods} periods of 0.1 s"
 
 
@@ -123,25 +123,26 @@ class BusyHost(_ResourceFault):
 class MemoryShort(_ResourceFault):
     kind = "memory_short"
     title = "one node may take no more memory: it makes do, or the kernel kills it"
-    needs = frozenset({"memory_limit"})
+    needs = frozenset({"limits"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the limit. Facts after heal: `limit_reached`, `oom_kills`, `exit_code`."""
         node_id = self.hit_one(world, rng)
-        memory = world.equipped(MemoryLimit)
-        self._since["oom_kills"] = memory.killed(node_id)
-        self._since["limit_reached"] = memory.reached(node_id)
-        limit_bytes = memory.limit(node_id, memory.resident(node_id) + SPARE_BYTES)
+        limited = world.equipped(Limits)
+        self._since["oom_kills"] = limited.memory_kills(node_id)
+        self._since["limit_reached"] = limited.memory_reached(node_id)
+        wanted = limited.memory_resident(node_id) + SPARE_BYTES
+        limit_bytes = limited.limit_memory(node_id, wanted)
         return self.injected(f"{limit_bytes} bytes at most")
 
     def mend(self, world: World, node_id: int) -> None:
-        world.equipped(MemoryLimit).lift(node_id)
+        world.equipped(Limits).lift(node_id)
         self.revive(world, node_id)
 
     def look(self, world: World) -> Sight:
-        memory, (node_id,) = world.equipped(MemoryLimit), self.hit
-        kills = self.risen("oom_kills", memory.killed(node_id))
-        reached = self.risen("limit_reached", memory.reached(node_id))
+        limited, (node_id,) = world.equipped(Limits), self.hit
+        kills = self.risen("oom_kills", limited.memory_kills(node_id))
+        reached = self.risen("limit_reached", limited.memory_reached(node_id))
         return reached + kills > 0, f"the limit was reached {reached} times, {kills} kills"
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
-from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit, WriteLimit
+from musterd.chaos.world.equipment.limits import Limits
 from musterd.coordinator.node.launcher import Equipment
 
 GROUP_BYTES_MAX: Final = 8 << 20
@@ -28,12 +28,9 @@ def all_equipment(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:
     Disks come as they are or not at all: a node without one lives in the run's folder.
     """
     keeping = KeeperClient()
-    disks = LoopDisks(keeping, size_mb)
     return (
-        disks,
+        LoopDisks(keeping, size_mb),
         NodeClocks(),
         LowerLimits(),
-        CpuLimit(keeping),
-        MemoryLimit(keeping),
-        WriteLimit(keeping, disks),
+        Limits(keeping),
     )

@@ -22,6 +22,10 @@ class Controller:
     def make(self, name: str) -> Path:
         """A new group, `PREFIX` + pid of this process + `name`. Raises OSError."""
         sweep(self.base)
+        if self.version == 2:  # noqa: PLR2004  # where a controller is handed on to children
+            switch = self.base / "cgroup.subtree_control"
+            if self.name not in switch.read_text().split():
+                switch.write_text(f"+{self.name}")
         path = self.base / f"{PREFIX}{os.getpid()}-{name}"
         path.mkdir(exist_ok=True)
         return path
@@ -51,14 +55,6 @@ def find(name: str, *, proc: Path = Path("/proc")) -> Controller | None:
         if called in known:
             return Controller(called, 2, v2)
     return None
-
-
-def enable(controller: Controller) -> None:
-    """Version 2: hand the controller on to children of the base. Raises OSError."""
-    if controller.version == 2:  # noqa: PLR2004
-        switch = controller.base / "cgroup.subtree_control"
-        if controller.name not in switch.read_text().split():
-            switch.write_text(f"+{controller.name}")
 
 
 def _mounted(name: str, proc: Path) -> tuple[Path | None, Path | None]:

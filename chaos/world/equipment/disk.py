@@ -120,9 +120,9 @@ class LoopDisks(Equipment):
         """Bring disks back with what is on them. Their nodes must have ended."""
         self._keeping.ask("remount", disks=self._points(nodes))
 
-    def freeze(self, nodes: Iterable[int], seconds: float) -> None:
-        """Make every write and sync on these disks wait for `seconds`, or until `thaw`."""
-        self._keeping.ask("freeze", disks=self._points(nodes), seconds=seconds)
+    def freeze(self, nodes: Iterable[int]) -> None:
+        """Make every write and sync on these disks wait until `thaw`."""
+        self._keeping.ask("freeze", disks=self._points(nodes))
 
     def thaw(self, nodes: Iterable[int]) -> None:
         """End a freeze; nothing where there is none."""

@@ -5,7 +5,7 @@ others reach them through `/proc/PID/root`. It ends when its stdin does, so also
 killed: then it thaws what is frozen, unmounts, and removes the control groups it was told of.
 
 Verbs, one JSON object per line: make (disk, size_mb), cut (disks), refuse (disks), remount (disks),
-freeze (disks, seconds), thaw (disks), adopt (cgroup, lift). A disk is called by the path that it is
+freeze (disks), thaw (disks), adopt (cgroup, lift). A disk is called by the path that it is
 mounted at. A verb that fails is answered with "error".
 """
 
@@ -19,7 +19,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -38,8 +37,6 @@ FITHAW = 0xC0045878
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = (1 << 14) | (1 << 18)
 
-FREEZE_S_MAX = 30.0
-"""A frozen disk is thawed by itself after so long, in seconds."""
 BUSY_S_MAX = 10.0
 """How long a disk or a control group may stay in use after its processes were killed."""
 COMMAND_S_MAX = 30.0
@@ -48,27 +45,23 @@ JOURNAL_COMMIT_S = 300
 """ext4 syncs its journal this seldom by itself: what nobody synced must not get there by luck."""
 
 
-class KeeperError(Exception):
-    """The kernel refused something; the message says what."""
-
-
 def private_mounts() -> None:
     """Give this process mounts of its own. Must be called before any thread is started."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) != 0:
-        raise KeeperError(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
+        raise OSError(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
     if libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None) != 0:
-        raise KeeperError(f"mounts cannot be private: {os.strerror(ctypes.get_errno())}")
+        raise OSError(f"mounts cannot be private: {os.strerror(ctypes.get_errno())}")
 
 
 def run(*argv: str) -> None:
-    """Run a command. Raises KeeperError with what it said."""
+    """Run a command. Raises OSError with what it said."""
     try:
         done = subprocess.run(argv, capture_output=True, check=False, timeout=COMMAND_S_MAX)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise KeeperError(f"{argv[0]}: {error}") from error
+        raise OSError(f"{argv[0]}: {error}") from error
     if done.returncode != 0:
-        raise KeeperError(f"{' '.join(argv)}: {done.stderr.decode(errors='replace').strip()}")
+        raise OSError(f"{' '.join(argv)}: {done.stderr.decode(errors='replace').strip()}")
 
 
 def while_busy(attempt: Callable[[], None]) -> None:
@@ -77,7 +70,7 @@ def while_busy(attempt: Callable[[], None]) -> None:
     while True:
         try:
             attempt()
-        except (KeeperError, OSError):
+        except OSError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(BUSY_POLL_S)
@@ -89,9 +82,8 @@ class Disk:
     """One ext4 file system in a file that has no name any more, on a loop device."""
 
     def __init__(self, point: Path, size_mb: int) -> None:
-        """Make and mount it at `point`, which is made, too. Raises KeeperError, OSError."""
+        """Make and mount it at `point`, which is made, too. Raises OSError."""
         self.point = point
-        self._thaw_timer: threading.Timer | None = None
         image = point.with_suffix(".img")
         try:
             with image.open("wb") as file:
@@ -125,22 +117,12 @@ class Disk:
         while_busy(lambda: run("umount", str(self.point)))
         run("mount", "-t", "ext4", "-o", self._options, self._block, str(self.point))
 
-    def freeze(self, seconds: float) -> None:
-        """Whoever writes or syncs waits, for so long or until `thaw`."""
-        self.thaw()
+    def freeze(self) -> None:
+        """Whoever writes or syncs waits until `thaw`."""
         self._ioctl(FIFREEZE, 0)
-        self._thaw_timer = threading.Timer(min(seconds, FREEZE_S_MAX), self._thaw)
-        self._thaw_timer.daemon = True
-        self._thaw_timer.start()
 
     def thaw(self) -> None:
         """Let them write again; nothing where it is not frozen."""
-        if self._thaw_timer is not None:
-            self._thaw_timer.cancel()
-            self._thaw_timer = None
-        self._thaw()
-
-    def _thaw(self) -> None:
         try:
             self._ioctl(FITHAW, 0)
         except OSError as error:
@@ -172,7 +154,7 @@ class Keeper:
         self._lift: list[tuple[Path, str]] = []
 
     def obey(self, message: dict[str, Any]) -> dict[str, object]:
-        """Do what one line says; returns the answer. Raises KeeperError, OSError, KeyError."""
+        """Do what one line says; returns the answer. Raises OSError, KeyError."""
         verb = message["verb"]
         if verb == "make":
             disk = Disk(Path(message["disk"]), message["size_mb"])
@@ -186,7 +168,7 @@ class Keeper:
             "cut": Disk.cut,
             "refuse": Disk.refuse,
             "remount": Disk.remount,
-            "freeze": lambda disk: disk.freeze(message["seconds"]),
+            "freeze": Disk.freeze,
             "thaw": Disk.thaw,
         }
         for disk in [self._disks[name] for name in message["disks"]]:
@@ -206,7 +188,7 @@ class Keeper:
         for step in steps:
             try:
                 step()
-            except (KeeperError, OSError) as error:
+            except OSError as error:
                 left.append(str(error))
         return left
 
@@ -223,7 +205,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # sent to all of the run: its end ends this process
     try:
         private_mounts()
-    except KeeperError as error:
+    except OSError as error:
         child.answer(error=str(error))
         sys.exit(1)
     keeper = Keeper()
@@ -231,7 +213,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = keeper.obey(json.loads(line))
-        except (KeeperError, OSError, KeyError) as error:
+        except (OSError, KeyError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         try:
             child.answer(**answer)

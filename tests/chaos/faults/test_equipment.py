@@ -13,7 +13,7 @@ from musterd.chaos.world.equipment import cgroups, limits
 from musterd.chaos.world.equipment.all_equipment import all_equipment
 from musterd.chaos.world.equipment.clock import HOUR_S, NodeClocks
 from musterd.chaos.world.equipment.keeper_client import KeeperClient
-from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit
+from musterd.chaos.world.equipment.limits import Limits
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
@@ -148,14 +148,14 @@ def keeping():
 
 def test_a_cpu_limit_holds_until_it_is_lifted(keeping) -> None:
     """A busy process runs out of its share in period after period, then never again."""
-    cpu = CpuLimit(keeping)
+    cpu = Limits(keeping)
     if reason := cpu.lacks():
         pytest.skip(reason)
     with subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE) as busy:
         busy.stdout.readline()
         try:
             cpu.started(0, busy.pid)
-            cpu.limit(0, 0.05)
+            cpu.limit_cpu(0, 0.05)
             deadline = time.monotonic() + 30.0
             while cpu.throttled(0) < 5:
                 assert time.monotonic() < deadline
@@ -175,23 +175,23 @@ def _cpu_ticks(pid):
 
 def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(keeping) -> None:
     """And the count of such deaths says so."""
-    memory = MemoryLimit(keeping)
+    memory = Limits(keeping)
     if reason := memory.lacks():
         pytest.skip(reason)
     with subprocess.Popen(
         [sys.executable, "-c", GROW], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as growing:
         memory.started(0, growing.pid)
-        memory.limit(0, memory.resident(0) + (16 << 20))
+        memory.limit_memory(0, memory.memory_resident(0) + (16 << 20))
         growing.communicate(b"\n", timeout=30)
     assert growing.returncode == -9
-    assert memory.killed(0) == 1
-    assert memory.reached(0) > 0
+    assert memory.memory_kills(0) == 1
+    assert memory.memory_reached(0) > 0
 
 
 def test_a_limit_below_what_is_used_is_reached_soon(keeping) -> None:
     """By a process that wants a few pages now and then; it is given no step of megabytes."""
-    memory = MemoryLimit(keeping)
+    memory = Limits(keeping)
     if reason := memory.lacks():
         pytest.skip(reason)
     with subprocess.Popen(
@@ -200,10 +200,10 @@ def test_a_limit_below_what_is_used_is_reached_soon(keeping) -> None:
         memory.started(0, nibbling.pid)
         nibbling.stdin.write(b"\n")
         nibbling.stdout.readline()  # it has memory that cannot be dropped
-        before = memory.reached(0)
-        memory.limit(0, 1)
+        before = memory.memory_reached(0)
+        memory.limit_memory(0, 1)
         deadline = time.monotonic() + 30.0
-        while memory.reached(0) == before and memory.killed(0) == 0:
+        while memory.memory_reached(0) == before and memory.memory_kills(0) == 0:
             assert time.monotonic() < deadline
             if nibbling.poll() is None:
                 with contextlib.suppress(BrokenPipeError):
@@ -266,7 +266,7 @@ def test_a_controller_of_version_2_is_found_by_its_own_name_and_handed_on(tmp_pa
     where = proc(tmp_path, f"cgroup2 {root} cgroup2 rw 0 0\n", "0::/user.slice/me\n")
     found = cgroups.find("blkio", proc=where)
     assert found == cgroups.Controller("io", 2, root)
-    cgroups.enable(found)
+    assert found.make("trial").parent == root
     assert (root / "cgroup.subtree_control").read_text() == "+io"
 
 
@@ -286,9 +286,7 @@ def test_the_outfit_provides_what_the_faults_need() -> None:
     provided = [name for kit in all_equipment() for name in sorted(kit.provides)]
     assert sorted(provided) == [
         "clock",
-        "cpu_limit",
         "disk",
-        "memory_limit",
+        "limits",
         "state_limit",
-        "write_limit",
     ]

@@ -20,7 +20,7 @@ from musterd.chaos.world import process_state
 from musterd.chaos.world.equipment.all_equipment import all_equipment
 from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import LoopDisks
-from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
+from musterd.chaos.world.equipment.limits import Limits, open_files
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
@@ -103,7 +103,7 @@ def disks_are(wanted):
 def syncs_are_slow(world, injected, load):
     """The kernel has the limit, and the node syncs on: how slowly is judged at heal."""
     node_id = target(injected)
-    group = world.equipped(WriteLimit)._group(node_id)
+    group = world.equipped(Limits)._group(node_id, "blkio")
     files = [*group.glob("blkio.throttle.write_iops_device"), *group.glob("io.max")]
     assert any(file.read_text().strip() for file in files)
     seen = []
@@ -228,15 +228,15 @@ def loss_is_noticed(world, injected, load):
 
 def starves(world, injected, load):
     """It runs out of its share."""
-    cpu, node_id = world.equipped(CpuLimit), target(injected)
-    before = cpu.throttled(node_id)
-    until(world, load, lambda: cpu.throttled(node_id) > before)
+    limits, node_id = world.equipped(Limits), target(injected)
+    before = limits.throttled(node_id)
+    until(world, load, lambda: limits.throttled(node_id) > before)
 
 
 def memory_runs_out(world, injected, load):
     """The kernel counts that it wanted more; it makes do or is killed, the others go on."""
-    memory, node_id = world.equipped(MemoryLimit), target(injected)
-    until(world, load, lambda: memory.reached(node_id) + memory.killed(node_id) > 0)
+    limits, node_id = world.equipped(Limits), target(injected)
+    until(world, load, lambda: limits.memory_reached(node_id) + limits.memory_kills(node_id) > 0)
     load.wait_progress()
 
 

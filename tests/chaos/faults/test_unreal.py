@@ -160,12 +160,12 @@ class Machine:
     def equipped(self, _kind):
         return self
 
-    def limit(self, _node_id, _how=None, **_more):
-        return 1
+    def place(self, _node_id):
+        return SimpleNamespace(device="7:0")
 
     def __getattr__(self, name):
-        if name in {"lift", "thaw", "freeze", "free", "start_if_down"}:
-            return lambda *_: None
+        if name in {"lift", "thaw", "freeze", "free", "start_if_down", "limit_writes"}:
+            return lambda *_, **__: None
         return lambda *_: self._count(name)
 
     def _count(self, name):
@@ -481,8 +481,9 @@ def test_what_a_loss_of_power_took_is_told_and_nothing_may_be_lost(lost, monkeyp
 
 def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     """There was nothing that was not synced."""
-    nothing = SimpleNamespace(limit=lambda *_, **__: None, lift=lambda _: None)
-    disks = SimpleNamespace(cut=lambda _: None, remount=lambda _: None)
+    nothing = SimpleNamespace(limit_writes=lambda *_, **__: None, lift=lambda _: None)
+    place = SimpleNamespace(device="7:0")
+    disks = SimpleNamespace(cut=lambda _: None, remount=lambda _: None, place=lambda _: place)
     world = SimpleNamespace(
         running=lambda: [0, 1, 2],
         probed=frozenset(),

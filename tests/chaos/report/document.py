@@ -16,12 +16,10 @@ ROOT = Path(__file__).parents[3]
 TARGET = ROOT / "docs" / "chaos.md"
 NEEDS = {
     "clock": "Linux, a C compiler",
-    "cpu_limit": "root, control groups",
     "disk": "root, loop devices",
+    "limits": "root, control groups",
     "links": "network namespaces",
-    "memory_limit": "root, control groups",
     "state_limit": "nodes of the run's own",
-    "write_limit": "root, control groups",
 }
 """What each capability takes, in words."""
 

@@ -2,13 +2,12 @@
 
 import errno
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from musterd.chaos.world.equipment.cgroups import Controller
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
-from musterd.chaos.world.equipment.limits import SPARE_BYTES, LimitError, MemoryLimit
+from musterd.chaos.world.equipment.limits import SPARE_BYTES, LimitError, Limits
 
 MIB = 1 << 20
 
@@ -22,7 +21,7 @@ class Group:
 
     def __truediv__(self, name):
         files = {"memory.usage_in_bytes": "read_text", "memory.limit_in_bytes": "write_text"}
-        return SimpleNamespace(**{files[name]: getattr(self, files[name])})
+        return Mock(**{files[name]: getattr(self, files[name])})
 
     def read_text(self):
         return f"{self.used}\n"
@@ -36,10 +35,10 @@ class Group:
 
 def limited(group, limit_bytes):
     """The limit that it got, by what it is told and by what the kernel has."""
-    memory = MemoryLimit(KeeperClient())
-    memory._controller = Controller("memory", 1, Path("unused"))
-    memory._groups[0] = group
-    told = memory.limit(0, limit_bytes)
+    limits = Limits(Mock())
+    limits._controllers["memory"] = Controller("memory", 1, Path("unused"))
+    limits._groups[0] = {"memory": group}
+    told = limits.limit_memory(0, limit_bytes)
     assert told == group.limit
     return told
 
