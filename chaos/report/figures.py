@@ -11,7 +11,6 @@ from musterd.chaos.report.invariants import INVARIANTS, Invariant
 from musterd.chaos.report.parts import Part, headline, parts_of
 from musterd.chaos.run.result import (
     FaultClass,
-    Judgement,
     RunResult,
     Spread,
     fault_classes,
@@ -19,6 +18,7 @@ from musterd.chaos.run.result import (
     most,
 )
 from musterd.chaos.sim.summary import Summary
+from musterd.chaos.verdict import Verdict
 
 SCHEMA = "muster.chaos.report/v1"
 MESSAGES_MAX = 100
@@ -149,7 +149,7 @@ def _reasons(inputs: Inputs, invariants: list[Held]) -> Iterable[str]:
         yield from (f"{soak.name}: {problem}" for problem in soak.problems)
 
 
-def _held(promise: Invariant, verdicts: list[Judgement]) -> Held:
+def _held(promise: Invariant, verdicts: list[Verdict]) -> Held:
     mine = [verdict for verdict in verdicts if verdict.invariant == promise.id]
     applying = [verdict for verdict in mine if verdict.applies]
     count = sum(verdict.violations_count for verdict in mine)

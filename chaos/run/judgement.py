@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -27,9 +27,7 @@ from musterd.chaos.run.probes import (
 )
 from musterd.chaos.run.result import (
     VERSION,
-    Broken,
     FaultRun,
-    Judgement,
     Machine,
     RunResult,
     SkippedFault,
@@ -45,7 +43,6 @@ from musterd.chaos.workloads.catalog import Plan
 from musterd.chaos.workloads.track import FULL, read_tracks
 from musterd.coordinator.runtime.routing import shard_of
 
-VIOLATIONS_KEPT = 100
 LIMITS = (
     "One machine: its nodes share a kernel, a disk and a clock, and its clients their processors.",
     "CLOCK_MONOTONIC of that machine orders what different processes saw.",
@@ -105,7 +102,7 @@ def judge(
     probes = probes_of(lines)
     shards = {group: shard_of(group, request.shards) for group in probes}
     kinds = {step.kind for step in schedule.steps}
-    verdicts = [_judgement(one, plan, kinds, played.began_ns, own=request.own) for one in found]
+    verdicts = [_applying(one, plan, kinds, own=request.own) for one in found]
     first = next(one for one in found if one.invariant == "I1")
     end_ns = _let_go_ns(history, played)
     leaders = leaders_of(lines)
@@ -211,26 +208,12 @@ def _left_undone(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 # ---- verdicts
 
 
-def _judgement(
-    verdict: Verdict, plan: Plan, kinds: Collection[str], began_ns: int, *, own: bool
-) -> Judgement:
-    applies, note = verdict.applies, verdict.note
-    if applies and verdict.looked_at == 0 and not verdict.violations:
+def _applying(verdict: Verdict, plan: Plan, kinds: Collection[str], *, own: bool) -> Verdict:
+    """One that looked at nothing does not apply where the run could show nothing."""
+    if verdict.applies and verdict.looked_at == 0 and not verdict.violations:
         why = not_observable(verdict.invariant, plan, kinds, own=own)
-        applies, note = not why, why or note
-    return Judgement(
-        invariant=verdict.invariant,
-        title=verdict.title,
-        applies=applies,
-        passed=verdict.passed,
-        looked_at=verdict.looked_at,
-        note=note,
-        violations=[
-            Broken(one.invariant, one.what, None if one.at_ns is None else _ms(one.at_ns, began_ns))
-            for one in verdict.violations[:VIOLATIONS_KEPT]
-        ],
-        violations_count=verdict.violations_count,
-    )
+        return replace(verdict, applies=not why, note=why or verdict.note)
+    return verdict
 
 
 def _compared(history: History) -> int:

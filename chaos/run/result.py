@@ -17,8 +17,9 @@ from typing import ClassVar
 import pydantic
 
 from musterd.chaos.build import Build, version
+from musterd.chaos.verdict import Verdict
 
-VERSION = 1
+VERSION = 2
 FILE = "run.json"
 
 
@@ -223,31 +224,6 @@ class ProbeTrack:
 
 
 @dataclass(slots=True)
-class Broken:
-    """One violation."""
-
-    invariant: str
-    what: str
-    at_ms: float | None
-    """After the run's start."""
-
-
-@dataclass(slots=True)
-class Judgement:
-    """One checker's verdict."""
-
-    invariant: str
-    title: str
-    applies: bool
-    passed: bool
-    looked_at: int
-    note: str
-    violations: list[Broken]
-    """At most 100 of them."""
-    violations_count: int
-
-
-@dataclass(slots=True)
 class Rebalancing:
     """What became of members that came and went."""
 
@@ -285,7 +261,7 @@ class RunResult:
     faults: list[FaultRun]
     classes: list[FaultClass]
     skipped: list[SkippedFault]
-    verdicts: list[Judgement]
+    verdicts: list[Verdict]
     counts: Counts
     """All operations of the history."""
     commits: Counts

@@ -6,11 +6,9 @@ from pydantic import TypeAdapter
 
 from musterd.chaos.mutants.hunt import Caught, Hunts
 from musterd.chaos.run.result import (
-    Broken,
     Counts,
     FaultClass,
     FaultRun,
-    Judgement,
     Machine,
     ProbeTrack,
     Rebalancing,
@@ -19,6 +17,7 @@ from musterd.chaos.run.result import (
     Spread,
     WorkloadResult,
 )
+from musterd.chaos.verdict import Verdict, Violation
 
 KINDS = {
     "asymmetric_cut": 800.0,
@@ -51,17 +50,9 @@ def spread(*figures):
 
 def verdict(invariant, *whats, looked_at=1_000, applies=True, note=""):
     """A checker's answer; `whats` are violations."""
-    broken = [Broken(invariant, what, 1_500.0) for what in whats]
-    return Judgement(
-        invariant=invariant,
-        title=f"title of {invariant}",
-        applies=applies,
-        passed=applies and not whats and looked_at > 0,
-        looked_at=looked_at,
-        note=note,
-        violations=broken,
-        violations_count=len(broken),
-    )
+    broken = tuple(Violation(invariant, what, 1_500_000_000) for what in whats)
+    title = f"title of {invariant}"
+    return Verdict(invariant, title, looked_at, broken, applies=applies, note=note)
 
 
 def fault(kind, at_s, gap_ms, node=0):
@@ -111,7 +102,7 @@ def run(*verdicts, **changes):
         for number, (kind, gap) in enumerate(KINDS.items())
     ]
     result = RunResult(
-        version=1,
+        version=2,
         seed=7,
         started_at="2026-11-22T01:02:03+00:00",
         began_ns=0,
