@@ -1,6 +1,5 @@
 """`muster chaos sim` and `muster chaos replay-seed`: the simulator as a tool."""
 
-import json
 import sys
 import time
 from contextlib import nullcontext, suppress
@@ -212,6 +211,7 @@ def document(result: "simulation.Result") -> dict[str, object]:
 def _shrink(result: "simulation.Result", broken: "Build | None", seconds: float) -> None:
     from dataclasses import replace  # noqa: PLC0415
 
+    from musterd.chaos.sim.faults.schedule import SCHEDULE  # noqa: PLC0415
     from musterd.chaos.sim.hunt.shrink import named_by, shrink_result  # noqa: PLC0415
 
     shrunk = shrink_result(result, broken, seconds)
@@ -225,7 +225,7 @@ def _shrink(result: "simulation.Result", broken: "Build | None", seconds: float)
         + ")"
     )
     named = replace(after, mutant=broken.name if broken else "")
-    _say(json.dumps(named.to_json(), indent=2))
+    _say(SCHEDULE.dump_json(named, indent=2).decode())
 
 
 def _parse(run_of: str, mutant: str) -> "Schedule":
@@ -242,11 +242,11 @@ def _parse(run_of: str, mutant: str) -> "Schedule":
 
 
 def _read_schedule(path: Path) -> "Schedule":
-    from musterd.chaos.sim.faults.schedule import ScheduleError, from_json  # noqa: PLC0415
+    from musterd.chaos.sim.faults.schedule import SCHEDULE  # noqa: PLC0415
 
     try:
-        return from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, ScheduleError) as error:
+        return SCHEDULE.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise CommandError(
             f"{path} cannot be run: {error}",
             next_step="give a file that `muster chaos replay-seed RUN --shrink` wrote",

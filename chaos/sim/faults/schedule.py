@@ -8,15 +8,11 @@ world is another one by then.) A run is repeated from its schedule alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
+
+from pydantic import TypeAdapter
 
 T = TypeVar("T")
-
-SCHEMA = "muster.chaos.schedule/v1"
-
-
-class ScheduleError(Exception):
-    """A file that is no schedule. The message says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +48,7 @@ class Schedule:
     faults: tuple[Planned, ...]
     triggered: tuple[int, ...] | None = None
     mutant: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "scenario": self.scenario,
-            "seed": self.seed,
-            "mutant": self.mutant,
-            "chaos_s": self.chaos_s,
-            "faults": [{"index": f.index, "kind": f.kind, "at_s": f.at_s} for f in self.faults],
-            "triggered": None if self.triggered is None else list(self.triggered),
-        }
+    schema: Literal["muster.chaos.schedule/v1"] = "muster.chaos.schedule/v1"
 
     def until(self, chaos_s: float) -> "Schedule":
         """The same, healed earlier."""
@@ -70,26 +56,8 @@ class Schedule:
         return replace(self, chaos_s=chaos_s, faults=faults)
 
 
-def from_json(document: object) -> Schedule:
-    """Read what `to_json` wrote. Raises ScheduleError."""
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ScheduleError(f"it is no object with the schema {SCHEMA!r}")
-    try:
-        listed = document["triggered"]
-        return Schedule(
-            scenario=str(document["scenario"]),
-            seed=int(document["seed"]),
-            chaos_s=float(document["chaos_s"]),
-            faults=tuple(
-                Planned(int(one["index"]), str(one["kind"]), float(one["at_s"]))
-                for one in document["faults"]
-            ),
-            triggered=None if listed is None else tuple(int(number) for number in listed),
-            mutant=str(document.get("mutant", "")),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ScheduleError(f"a field is missing or of the wrong type ({what})") from error
+SCHEDULE = TypeAdapter(Schedule)
+"""Reads and writes one as JSON."""
 
 
 def plan(

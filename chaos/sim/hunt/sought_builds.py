@@ -93,6 +93,3 @@ SOUGHT = {
     "mass_break": Sought("sdk-break-heartbeats", _EXPIRED),
 }
 """By build."""
-
-KNOWN_SEEDS = {name: one.seed for name, one in SOUGHT.items() if one.seed is not None}
-"""By build, the seed that is tried first; 0 for those that are not listed."""
