@@ -43,9 +43,6 @@ def html(report: Report) -> str:
             (kind, words, _drawn(picture))
             for kind, words, picture in pictures.panels([run for _, run in report.runs])
         ],
-        timelines=[
-            (name, run, _drawn(pictures.timeline(run))) for name, run in report.runs if run.faults
-        ],
         memories=[
             (soak, [_drawn(pictures.memory(soak, kind)) for kind in ("node", "worker")])
             for soak in report.soaks

@@ -1,6 +1,6 @@
-"""What is drawn: latency through each fault, the whole run, the memory of a soak."""
+"""What is drawn: latency through each kind of fault, the memory of a soak."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from musterd.chaos.report import svg
 from musterd.chaos.report.inputs import Soaked
@@ -20,12 +20,7 @@ SLOW_MS = 100.0
 """From here on a commit is drawn as long as it took, not as a dot alone."""
 PANEL = (380, 210)
 WIDE = 1120
-ROW = 16
-LEFT = 150
-LANE = 110
 BUCKETS = 560
-WAIT_MS = 250.0
-"""A longer time without an acknowledged commit is worth a colour in the timeline."""
 
 
 def panels(runs: Sequence[RunResult]) -> list[tuple[str, str, str]]:
@@ -110,69 +105,6 @@ def _rules(picture: Picture, x: Scale, y: Scale, name: Callable[[float], str]) -
 
 def _decade(value_ms: float) -> str:
     return f"{value_ms:g} ms" if value_ms < 1000 else f"{value_ms / 1000:g} s"  # noqa: PLR2004
-
-
-def timeline(run: RunResult) -> str:
-    """The whole run: a row per kind of fault, below it how long commits were waited for."""
-    kinds = sorted({fault.kind for fault in run.faults if fault.injected})
-    length_min = max((run.ended_ns - run.began_ns) / 60e9, 0.01)
-    top = 8
-    below = top + ROW * len(kinds) + 12
-    picture = Picture(WIDE, below + LANE + 26, "faults of the run, and waits for commits")
-    x = Scale(0, length_min, LEFT, WIDE - 12)
-    y = Scale(FLOOR_MS, ceiling([run]), below + LANE, below, decades=True)
-    for tick in x.ticks(10):
-        picture.rule((x(tick), top), (x(tick), y.start + 4), svg.GRID)
-        picture.text((x(tick), y.start + 17), f"{tick:g} min", svg.FAINT, "middle")
-    for number, kind in enumerate(kinds):
-        picture.text((LEFT - 8, top + ROW * number + 11), kind, anchor="end")
-    for fault in run.faults:
-        if fault.injected:
-            at = top + ROW * kinds.index(fault.kind) + 2
-            began = (fault.began_ns - run.began_ns) / 60e9
-            healed = ((fault.healed_ns or run.ended_ns) - run.began_ns) / 60e9
-            colour = svg.SERIES[0] if fault.quorum else svg.SERIES[4]
-            picture.rect(x(began), at, max(x(healed) - x(began), 3), ROW - 5, colour)
-    _rules(picture, x, y, _decade)
-    _waits(picture, x, y, run)
-    return picture.svg()
-
-
-def _waits(picture: Picture, x: Scale, y: Scale, run: RunResult) -> None:
-    """Of each short piece of time: the longest wait for a commit that ended or hung in it."""
-    length_ms = (run.ended_ns - run.began_ns) / NS_PER_MS
-    worst = [0.0] * BUCKETS
-    for probe in run.probes:
-        for since, until in gaps(probe, probed_until(run)):
-            first = min(int(since / length_ms * BUCKETS), BUCKETS - 1)
-            last = min(int(until / length_ms * BUCKETS), BUCKETS - 1)
-            for bucket in range(first, last + 1):
-                worst[bucket] = max(worst[bucket], until - since)
-    wide = (x.end - x.start) / BUCKETS
-    for bucket, wait in enumerate(worst):
-        if wait > FLOOR_MS:
-            colour = svg.HIT if wait > WAIT_MS else svg.OTHER
-            picture.rect(x.start + bucket * wide, y(wait), wide + 0.4, y.start - y(wait), colour)
-
-
-def gaps(probe: ProbeTrack, end_ms: float) -> Iterator[tuple[float, float]]:
-    """Times (ms) between acknowledged commits, from the first sent on to the end."""
-    calls = zip(probe.sent_ms, probe.latency_ms, strict=True)
-    before = min(probe.sent_ms, default=end_ms)
-    for acked in sorted(sent + took for sent, took in calls if took is not None):
-        yield before, min(acked, end_ms)
-        before = min(acked, end_ms)
-    yield before, end_ms
-
-
-def probed_until(run: RunResult) -> float:
-    """When the last probe's last call ended or, without an answer, began; ms after the start."""
-    ends = (
-        sent + (took or 0.0)
-        for probe in run.probes
-        for sent, took in zip(probe.sent_ms, probe.latency_ms, strict=True)
-    )
-    return max(ends, default=0.0)
 
 
 def memory(soak: Soaked, kind: str) -> str:
