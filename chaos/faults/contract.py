@@ -11,11 +11,13 @@ be called at any time, twice, and after an `inject` that failed half-way; it end
     world.wait_settled()
 """
 
+import contextlib
+import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from random import Random
 from typing import Any, ClassVar, TypeVar
 
@@ -44,6 +46,22 @@ class Group(StrEnum):
     RESOURCE = "resource"
     OPERATION = "operation"
     """What an operator does on purpose: a rolling restart, a transfer of leadership."""
+
+
+class Whom(Enum):
+    """Which of the running nodes a fault hits."""
+
+    ANY = auto()
+    SOME = auto()
+    """One or more of them."""
+    MAJORITY = auto()
+    """Of all nodes there are."""
+    ALL = auto()
+    LEADER = auto()
+    """The one that leads most shards."""
+    FOLLOWER = auto()
+    """Another one."""
+    FOLLOWERS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +135,19 @@ class Fault(ABC):
             self.mend(world, self.hit[-1])
             self.hit.pop()
 
-    def hit_one(self, world: World, rng: Random) -> int:
-        """Draw the one running node that is hit."""
-        node_id = one_of(world, world.running(), rng)
-        self.hit = [node_id]
-        return node_id
+    def ended(self, world: World, node_id: int, timeout_s: float) -> int | None:
+        """The exit code of a node that ends by itself within so many seconds, else None.
+
+        Facts: `exit_code`, `message`.
+        """
+        process = world.nodes[node_id].process
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout_s)
+        self.facts["exit_code"] = code = world.reap(node_id)
+        if code is not None:
+            self.facts["message"] = last_words(world, node_id)
+        return code
 
     def mend(self, world: World, node_id: int) -> None:
         """Undo what was done to one node; by default start it where it does not run."""
@@ -131,6 +157,25 @@ class Fault(ABC):
         """What `inject` returns of the nodes that it hit."""
         targets = tuple(map(node_place, self.hit))
         return Injected(targets, detail, tuple(minority), self.facts)
+
+
+class NodeFault(Fault):
+    """The same is done to each node that is hit. Facts: `nodes`, `node` (the first), `at_ns`."""
+
+    whom: ClassVar[Whom] = Whom.ANY
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        chosen = chosen_nodes(world, self.whom, rng)
+        self.facts |= {"nodes": chosen, "node": chosen[0], "at_ns": time.monotonic_ns()}
+        done = ""
+        for node_id in chosen:
+            self.hit.append(node_id)
+            done = self.harm(world, node_id, rng)
+        return self.injected(done)
+
+    @abstractmethod
+    def harm(self, world: World, node_id: int, rng: Random) -> str:
+        """Do it to one; returns what was done, for people. Raises FaultError or ClusterError."""
 
 
 Sight = tuple[bool, str]
@@ -177,14 +222,58 @@ class Watched(Fault):
         self.effect, self.unreal = (what, "") if real else ("", what)
 
 
-def until(holds: Callable[[], bool], timeout_s: float) -> bool:
+def until(holds: Callable[[], bool], timeout_s: float, poll_s: float = UNTIL_POLL_S) -> bool:
     """Poll a condition; False where it does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:
             return False
-        time.sleep(UNTIL_POLL_S)
+        time.sleep(poll_s)
     return True
+
+
+def last_words(world: World, node_id: int) -> str:
+    """The last line that a node logged which says something."""
+    lines = world.log_tail(node_id).splitlines()[1:]
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def metric(page: str, name: str) -> float:
+    """What a page of metrics says of one, labels added up. Raises OSError where it says nothing.
+
+    With labels in `name` it is a count of what may not have happened yet, which is 0.
+    """
+    found = [line for line in page.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+    if not found and "{" not in name:
+        raise OSError(f"the page of metrics does not say {name}")
+    return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+def counted(world: World, nodes: Iterable[int], name: str) -> int:
+    """What those of some nodes that run have counted together, see `metric`. Raises OSError."""
+    return sum(int(metric(world.metrics(one), name)) for one in nodes if one in world.running())
+
+
+def chosen_nodes(world: World, whom: Whom, rng: Random) -> list[int]:
+    """The running nodes that are hit."""
+    running = world.running()
+    match whom:
+        case Whom.LEADER:
+            chosen = [world.leader()]
+        case Whom.FOLLOWER:
+            chosen = [one_of(world, world.followers(), rng)]
+        case Whom.FOLLOWERS:
+            chosen = world.followers()
+        case Whom.ANY:
+            chosen = [one_of(world, running, rng)]
+        case Whom.SOME:
+            chosen = sorted(some_of(world, running, rng.randint(1, len(running)), rng))
+        case Whom.MAJORITY:
+            majority = len(world.nodes) // 2 + 1
+            chosen = some_of(world, running, min(len(running), majority), rng)
+        case Whom.ALL:
+            chosen = running
+    return chosen
 
 
 def one_of(world: World, nodes: Sequence[int], rng: Random) -> int:

@@ -7,22 +7,19 @@ serves wrong data. It is rebuilt as an operator would: new store, `muster cluste
 import shutil
 import time
 from abc import abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import ClassVar
 
 from musterd.chaos.faults.contract import (
-    Fault,
     FaultError,
     Group,
-    Injected,
+    NodeFault,
     Watched,
+    counted,
     fault,
-    one_of,
     until,
 )
-from musterd.chaos.faults.disk import last_words
 from musterd.chaos.world import damage, process_state
 from musterd.chaos.world.damage import DamageError, Part
 from musterd.chaos.world.world import World
@@ -88,38 +85,34 @@ def rebuild(world: World, node_id: int) -> None:
     world.start(node_id)
 
 
-class _Damaged(Fault):
+class _Damaged(NodeFault):
     """A stopped node's files are damaged, then it is started."""
 
     group = Group.DISK
 
-    def _start_on(self, world: World, node_id: int, done: object, how: str) -> Injected:
-        """Facts: `node`, `file`, `outcome` (refused, serves, silent), `exit_code`, `message`."""
+    def start_on(self, world: World, node_id: int, done: object, how: str) -> str:
+        """Facts: `file`, `outcome` (refused, serves, silent), `exit_code`, `message`."""
         world.start(node_id)
-        outcome, code = self._outcome(world, node_id)
+        outcome = self.outcome(world, node_id)
         self.facts |= {
-            "node": node_id,
             "file": str(done),
             "how": how,
             "outcome": outcome,
-            "exit_code": code,
-            "message": last_words(world, node_id) if code is not None else "",
             "at_ns": time.monotonic_ns(),
         }
-        return self.injected(f"{how}: {done}; {outcome}")
+        return f"{how}: {done}; {outcome}"
 
-    def _outcome(self, world: World, node_id: int) -> tuple[str, int | None]:
+    def outcome(self, world: World, node_id: int) -> str:
         deadline = time.monotonic() + OUTCOME_S_MAX
         while time.monotonic() < deadline:
-            if (code := world.reap(node_id)) is not None:
-                return "refused", code
+            if self.ended(world, node_id, POLL_S) is not None:
+                return "refused"
             view = world.describe(node_id)
             if view is not None and all(
                 state.role in {"Leader", "Follower"} for state in view.shard_states
             ):
-                return "serves", None
-            time.sleep(POLL_S)
-        return "silent", None
+                return "serves"
+        return "silent"
 
     def mend(self, world: World, node_id: int) -> None:
         """Rebuild the node: what was found damaged once is not trusted again."""
@@ -134,23 +127,21 @@ class TornTail(_Damaged):
     kind = "torn_tail"
     title = "the write-ahead log of one node is cut off: its last bytes, or below its mark"
 
-    def inject(self, world: World, rng: Random) -> Injected:
+    def harm(self, world: World, node_id: int, rng: Random) -> str:
         """Kill, truncate, start.
 
         Facts: `vouched`, whether the durable mark vouches for what is gone: a node must refuse to
         start without it. Half of the cuts go so deep, where the node writes anything at all. A cut
         of the last bytes looks as a crash leaves it: the node may drop the record.
         """
-        node_id = one_of(world, world.running(), rng)
         folder = world.nodes[node_id].data_dir
         vouched = _vouched(folder) if rng.random() < DEEP_SHARE else None
-        self.hit = [node_id]
         world.kill(node_id)
         deep = vouched is not None and vouched[0] == damage.log_size(folder)[0]
         self.facts["vouched"] = deep
         done = damage.tear(folder, rng, vouched[1] if vouched is not None and deep else None)
         how = "truncated below its durable mark" if deep else "truncated"
-        return self._start_on(world, node_id, done, how)
+        return self.start_on(world, node_id, done, how)
 
 
 @fault
@@ -158,8 +149,7 @@ class FlippedByte(_Damaged):
     kind = "flipped_byte"
     title = "one bit of a file of one node is flipped: log, data, manifest or mark"
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        node_id = self.hit_one(world, rng)
+    def harm(self, world: World, node_id: int, rng: Random) -> str:
         world.kill(node_id)
         parts = list(Part)
         rng.shuffle(parts)
@@ -169,7 +159,7 @@ class FlippedByte(_Damaged):
             except DamageError:  # a young node has no data file yet
                 continue
             self.facts["part"] = str(part)
-            return self._start_on(world, node_id, done, f"a bit of the {part} flipped")
+            return self.start_on(world, node_id, done, f"a bit of the {part} flipped")
         raise FaultError(f"node {node_id} has no file to damage")
 
 
@@ -178,11 +168,10 @@ class WholeDiskLost(_Damaged):
     kind = "whole_disk_lost"
     title = "one node loses all its data, and is replaced"
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        node_id = self.hit_one(world, rng)
+    def harm(self, world: World, node_id: int, rng: Random) -> str:
         world.kill(node_id)
         world.wipe(node_id)
-        return self.injected("wiped")
+        return "wiped"
 
 
 class _Forgetful(_Damaged, Watched):
@@ -191,39 +180,38 @@ class _Forgetful(_Damaged, Watched):
     how: ClassVar[str]
 
     @abstractmethod
-    def _copy(self, world: World, node_id: int, copy: Path) -> None:
+    def copy(self, world: World, node_id: int, to: Path) -> None:
         """Copy the data of a node that runs, and have it run on."""
 
-    def inject(self, world: World, rng: Random) -> Injected:
+    def harm(self, world: World, node_id: int, rng: Random) -> str:
         """Copy; some commits later kill, put the copy back, start.
 
         Facts: `heard`, whether the others have noted for sure what is then forgotten; `losses`, how
         often they learnt of the loss.
         """
-        node_id = self.hit_one(world, rng)
-        node = world.nodes[node_id]
-        copy = node.data_dir.with_name(f"{node.data_dir.name}.copy")
+        data = world.nodes[node_id].data_dir
+        copy = data.with_name(f"{data.name}.copy")
         before = _losses(world, node_id)
         try:
-            self._copy(world, node_id, copy)
-            served = self._outcome(world, node_id)[0] == "serves"
+            self.copy(world, node_id, copy)
+            served = self.outcome(world, node_id) == "serves"
             # It writes what others send: they have its hello, and noted what this disk has.
-            self.facts["heard"] = _vouched(node.data_dir) is not None and served
+            self.facts["heard"] = _vouched(data) is not None and served
             world.kill(node_id)
-            damage.put_back(copy, node.data_dir)
+            damage.put_back(copy, data)
         finally:
             shutil.rmtree(copy, ignore_errors=True)
-        injected = self._start_on(world, node_id, "its directory", self.how)
+        done, lacks = self.start_on(world, node_id, "its directory", self.how), ""
         until(lambda: _losses(world, node_id) > before, NOTICED_S_MAX)
         losses = _losses(world, node_id) - before
-        outcome, code = "silent", None
-        if self.facts["outcome"] != outcome:  # since they have noticed
-            outcome, code = self._outcome(world, node_id)
+        outcome = self.facts["outcome"]
+        if outcome != "silent":  # since they have noticed
+            outcome = self.outcome(world, node_id)
         if outcome == "serves" and (lacks := _lacks(world, node_id)):
-            outcome, injected = "behind", replace(injected, detail=f"{injected.detail}; {lacks}")
-        self.facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
+            outcome = "behind"
+        self.facts |= {"losses": losses, "outcome": outcome}
         self.saw(losses > 0, f"others noticed the loss {losses} times; then: {outcome}")
-        return injected
+        return "; ".join(filter(None, (done, lacks)))
 
     def mend(self, world: World, node_id: int) -> None:
         """A new store would hide that it does not come back by itself."""
@@ -236,9 +224,9 @@ class OlderCopy(_Forgetful):
     title = "one node is started on a copy of its data that is some seconds old"
     how = "an older copy"
 
-    def _copy(self, world: World, node_id: int, copy: Path) -> None:
+    def copy(self, world: World, node_id: int, to: Path) -> None:
         world.kill(node_id)
-        shutil.copytree(world.nodes[node_id].data_dir, copy)
+        shutil.copytree(world.nodes[node_id].data_dir, to)
         world.start(node_id)
 
 
@@ -248,19 +236,15 @@ class LostSynced(_Forgetful):
     title = "the disk of one node loses all that was synced within some seconds before it is killed"
     how = "the synced tail is lost"
 
-    def _copy(self, world: World, node_id: int, copy: Path) -> None:
+    def copy(self, world: World, node_id: int, to: Path) -> None:
+        node = world.nodes[node_id]
         world.pause(node_id)  # what can be read of its files then is what a kill would leave
         try:
-            _await_stopped(world.nodes[node_id].pid)
-            shutil.copytree(world.nodes[node_id].data_dir, copy)
+            if not until(lambda: process_state.stopped(node.pid), STOPPED_S_MAX):
+                raise FaultError(f"node {node_id} did not stop")
+            shutil.copytree(node.data_dir, to)
         finally:
             world.resume(node_id)
-
-
-def _await_stopped(pid: int) -> None:
-    """Raises FaultError where a thread does not stop in `STOPPED_S_MAX`."""
-    if not until(lambda: process_state.stopped(pid), STOPPED_S_MAX):
-        raise FaultError(f"process {pid} did not stop")
 
 
 def _lacks(world: World, node_id: int) -> str:
@@ -283,11 +267,5 @@ def _lacks(world: World, node_id: int) -> str:
 
 def _losses(world: World, node_id: int) -> int:
     """How often the other nodes that run have learnt that the store of this one forgot."""
-    name = f'muster_store_losses_total{{node="{node_id}"}} '
-    return sum(
-        int(float(line.removeprefix(name)))
-        for other in world.running()
-        if other != node_id
-        for line in world.metrics(other).splitlines()
-        if line.startswith(name)
-    )
+    others = [one for one in world.running() if one != node_id]
+    return counted(world, others, f'muster_store_losses_total{{node="{node_id}"}}')

@@ -3,24 +3,30 @@
 No checksum tells: a sound record has another value. Only replicas that compare find out.
 """
 
-import re
 import time
 from contextlib import suppress
 from random import Random
 from typing import ClassVar
 
-from musterd.chaos.faults.contract import FaultError, Group, Injected, Watched, fault, some_of
+from musterd.chaos.faults.contract import (
+    FaultError,
+    Group,
+    Injected,
+    Watched,
+    counted,
+    fault,
+    some_of,
+    until,
+)
+from musterd.chaos.faults.operation import stop
 from musterd.chaos.faults.own_group import OwnGroup
 from musterd.chaos.world import damage
 from musterd.chaos.world.world import World
-from musterd.coordinator.node.loopback import node_place
 
 SETTLED_S_MAX = 30.0
 REPAIRED_S_MAX = 90.0
 """Nodes record what they hold every 10 s, and compare as often."""
-STOP_S_MAX = 15.0
 POLL_S = 0.2
-_QUARANTINES = re.compile(r'^muster_shard_quarantines_total\{shard="(\d+)"\} (\S+)$', re.MULTILINE)
 
 
 class _Diverging(Watched):
@@ -49,8 +55,7 @@ class _Diverging(Watched):
         before |= dict.fromkeys(self.hit, 0)  # a new process counts from 0
         from_index = max(own.applied().values())
         for node_id in self.hit:
-            if code := world.stop(node_id, STOP_S_MAX):
-                raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
+            stop(world, node_id)
         world.changed.update(self.hit)
         for node_id in self.hit:
             folder = world.nodes[node_id].data_dir
@@ -60,22 +65,29 @@ class _Diverging(Watched):
         for node_id in self.hit:
             world.start(node_id)
         outvoted = self._await_repair(world, own, offset, before)
-        try:
-            stored: int | None = own.offset()
-        except FaultError:
-            stored = None
+        stored: int | None = None
+        with suppress(FaultError):  # then nothing can be read
+            stored = own.offset()
+        left = _quarantined(world, own.shard)
+        if stored != offset or set(outvoted) - set(self.hit):
+            outcome = "believed"
+        elif left or set(outvoted) != set(self.hit):
+            outcome = "running"
+        else:
+            outcome = "repaired"
+        detail = f"outvoted: {outvoted}; in quarantine still: {left}; {offset} is read as {stored}"
+        self.saw(outcome == "repaired", f"{outcome}: {detail}")
         self.facts |= {
             "nodes": list(self.hit),
             "shard": own.shard,
             "from_index": from_index,
             "until_index": max(own.applied().values()),
             "at_ns": at_ns,
+            "outcome": outcome,
+            "detail": detail,
         }
-        self._judge(world, own, outvoted, offset, stored)
-        return Injected(
-            tuple(node_place(one) for one in self.hit),
-            f"an offset of shard {own.shard} was changed from {offset} to {offset + 1}",
-            facts=self.facts,
+        return self.injected(
+            f"an offset of shard {own.shard} was changed from {offset} to {offset + 1}"
         )
 
     def _choose(self, world: World, rng: Random) -> list[int]:
@@ -89,33 +101,18 @@ class _Diverging(Watched):
         self, world: World, own: OwnGroup, offset: int, before: dict[int, int]
     ) -> list[int]:
         """Until all that were changed were outvoted and serve again; returns who was outvoted."""
-        deadline = time.monotonic() + REPAIRED_S_MAX
-        while True:
+        outvoted: list[int] = []
+
+        def repaired() -> bool:
             with suppress(FaultError):  # where all are in quarantine nobody takes it
                 own.commit(offset, (1,))  # a shard that does not move records nothing
-            outvoted = [
+            outvoted[:] = [
                 one for one in world.running() if _quarantines(world, one, own.shard) > before[one]
             ]
-            if set(self.hit) <= set(outvoted) and not _quarantined(world, own.shard):
-                return outvoted
-            if time.monotonic() > deadline:
-                return outvoted
-            time.sleep(POLL_S)
+            return set(self.hit) <= set(outvoted) and not _quarantined(world, own.shard)
 
-    def _judge(
-        self, world: World, own: OwnGroup, outvoted: list[int], offset: int, stored: int | None
-    ) -> None:
-        """`stored`: what is read now; None: nothing can be."""
-        left = _quarantined(world, own.shard)
-        if stored != offset or set(outvoted) - set(self.hit):
-            outcome = "believed"
-        elif left or set(outvoted) != set(self.hit):
-            outcome = "running"
-        else:
-            outcome = "repaired"
-        detail = f"outvoted: {outvoted}; in quarantine still: {left}; {offset} is read as {stored}"
-        self.facts |= {"outcome": outcome, "detail": detail}
-        self.saw(outcome == "repaired", f"{outcome}: {detail}")
+        until(repaired, REPAIRED_S_MAX, POLL_S)
+        return outvoted
 
 
 @fault
@@ -151,8 +148,6 @@ def _quarantined(world: World, shard: int) -> list[int]:
 
 def _quarantines(world: World, node_id: int, shard: int) -> int:
     """How often a node was outvoted since it started; 0 where it does not say yet."""
-    try:
-        page = world.metrics(node_id)
-    except OSError:
-        return 0
-    return int(float(dict(_QUARANTINES.findall(page)).get(str(shard), 0)))
+    with suppress(OSError):
+        return counted(world, [node_id], f'muster_shard_quarantines_total{{shard="{shard}"}}')
+    return 0

@@ -1,5 +1,6 @@
 """Faults of the network: cuts of all shapes, slow and lossy links, broken connections."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from itertools import permutations
 from random import Random
@@ -12,8 +13,9 @@ from musterd.chaos.faults.contract import (
     Injected,
     Sight,
     Watched,
+    Whom,
+    chosen_nodes,
     fault,
-    one_of,
 )
 from musterd.chaos.world.networks.network import CUT, Shape
 from musterd.chaos.world.world import World
@@ -40,6 +42,11 @@ def both_ways(some: Iterable[str], others: Iterable[str]) -> list[Link]:
 
 def _places(world: World, *without: str) -> list[str]:
     return [place for place in map(node_place, world.nodes) if place not in without]
+
+
+def _to_others(world: World, node_id: int) -> list[Link]:
+    place = node_place(node_id)
+    return _between([place], _places(world, place))
 
 
 class Shaped(Watched):
@@ -84,7 +91,10 @@ class Shaped(Watched):
 
 
 class _Isolate(Shaped):
-    def isolate(self, world: World, node_id: int) -> Injected:
+    whom: ClassVar[Whom]
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        [node_id] = chosen_nodes(world, self.whom, rng)
         place = node_place(node_id)
         self.shape(world, both_ways([place], world.network.places))
         return Injected((place,), "cut both ways from all", minority=(node_id,))
@@ -94,19 +104,15 @@ class _Isolate(Shaped):
 class IsolateLeader(_Isolate):
     kind = "isolate_leader"
     title = "the node that leads most shards is cut off from nodes and clients"
+    whom = Whom.LEADER
     weight = 2.0
-
-    def inject(self, world: World, rng: Random) -> Injected:
-        return self.isolate(world, world.leader())
 
 
 @fault
 class IsolateFollower(_Isolate):
     kind = "isolate_follower"
     title = "another node is cut off from nodes and clients"
-
-    def inject(self, world: World, rng: Random) -> Injected:
-        return self.isolate(world, one_of(world, world.followers(), rng))
+    whom = Whom.FOLLOWER
 
 
 @fault
@@ -117,8 +123,7 @@ class SplitWithClients(Shaped):
 
     def inject(self, world: World, rng: Random) -> Injected:
         leader = world.leader()
-        others = [one for one in world.running() if one != leader]
-        chosen = (leader, *rng.sample(others, (len(world.nodes) - 1) // 2 - 1))
+        chosen = (leader, *rng.sample(world.followers(), (len(world.nodes) - 1) // 2 - 1))
         small = [node_place(one) for one in chosen]
         large = _places(world, *small)
         links = both_ways(small, large)
@@ -152,14 +157,12 @@ class AsymmetricCut(Shaped):
 
     def inject(self, world: World, rng: Random) -> Injected:
         leader = world.leader()
-        place = node_place(leader)
-        links = _between([place], _places(world, place))
+        links = _to_others(world, leader)
         mute = rng.random() < 1 / 2
         if not mute:
             links = [(target, source) for source, target in links]
-        targets = self.shape(world, links)
         detail = f"node {leader} " + ("cannot send" if mute else "cannot receive")
-        return Injected(targets, detail, minority=(leader,))
+        return Injected(self.shape(world, links), detail, minority=(leader,))
 
 
 @fault
@@ -171,36 +174,6 @@ class PartialCut(Shaped):
         one = node_place(world.leader())
         other = node_place(rng.choice(world.followers()))
         return Injected(self.shape(world, both_ways([one], [other])), "both ways")
-
-
-class _ShapeAll(Shaped):
-    def shape_all(self, world: World, shape: Shape, detail: str) -> Injected:
-        nodes, clients = _places(world), world.network.clients
-        self.shape(world, [*permutations(nodes, 2), *both_ways(nodes, clients)], shape)
-        return Injected((*nodes, *clients), detail)
-
-
-@fault
-class DelayJitter(_ShapeAll):
-    kind = "delay_jitter"
-    title = "every packet between nodes and clients is delayed, each by another time"
-    done_to = frozenset({"delayed"})
-
-    def inject(self, world: World, rng: Random) -> Injected:
-        shape = Shape(delay_ms=rng.uniform(10.0, 60.0), jitter_ms=rng.uniform(10.0, 60.0))
-        detail = f"{shape.delay_ms:.0f} ms + 0..{shape.jitter_ms:.0f} ms each way"
-        return self.shape_all(world, shape, detail)
-
-
-@fault
-class PacketLoss(_ShapeAll):
-    kind = "packet_loss"
-    title = "5 to 20 % of all packets between nodes and clients are lost"
-    done_to = frozenset({"dropped"})
-
-    def inject(self, world: World, rng: Random) -> Injected:
-        percent = rng.uniform(5.0, 20.0)
-        return self.shape_all(world, Shape(loss_percent=percent), f"{percent:.0f} %")
 
 
 @fault
@@ -215,20 +188,57 @@ class SlowLink(Shaped):
         return Injected(self.shape(world, [link], Shape(bytes_per_s=rate)), f"{rate} bytes/s")
 
 
+class _ShapeAll(Shaped):
+    """All links between nodes, and with clients."""
+
+    with_clients: ClassVar[bool] = True
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        nodes = _places(world)
+        clients = world.network.clients if self.with_clients else ()
+        shape, detail = self.draw(rng)
+        self.shape(world, [*permutations(nodes, 2), *both_ways(nodes, clients)], shape)
+        return Injected((*nodes, *clients), detail)
+
+    @abstractmethod
+    def draw(self, rng: Random) -> tuple[Shape, str]:
+        """What is done to packets, and the same for people."""
+
+
 @fault
-class PacketDisorder(Shaped):
+class DelayJitter(_ShapeAll):
+    kind = "delay_jitter"
+    title = "every packet between nodes and clients is delayed, each by another time"
+    done_to = frozenset({"delayed"})
+
+    def draw(self, rng: Random) -> tuple[Shape, str]:
+        delay_ms, jitter_ms = rng.uniform(10.0, 60.0), rng.uniform(10.0, 60.0)
+        shape = Shape(delay_ms=delay_ms, jitter_ms=jitter_ms)
+        return shape, f"{delay_ms:.0f} ms + 0..{jitter_ms:.0f} ms each way"
+
+
+@fault
+class PacketLoss(_ShapeAll):
+    kind = "packet_loss"
+    title = "5 to 20 % of all packets between nodes and clients are lost"
+    done_to = frozenset({"dropped"})
+
+    def draw(self, rng: Random) -> tuple[Shape, str]:
+        percent = rng.uniform(5.0, 20.0)
+        return Shape(loss_percent=percent), f"{percent:.0f} %"
+
+
+@fault
+class PacketDisorder(_ShapeAll):
     kind = "packet_disorder"
     title = "packets between nodes overtake each other and come twice"
     done_to = frozenset({"doubled"})
+    with_clients = False
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        shape = Shape(
-            jitter_ms=rng.uniform(5.0, 30.0), duplicate_percent=rng.uniform(5.0, 30.0), reorder=True
-        )
-        nodes = _places(world)
-        self.shape(world, permutations(nodes, 2), shape)
-        detail = f"0..{shape.jitter_ms:.0f} ms, {shape.duplicate_percent:.0f} % twice"
-        return Injected(tuple(nodes), detail)
+    def draw(self, rng: Random) -> tuple[Shape, str]:
+        jitter_ms, percent = rng.uniform(5.0, 30.0), rng.uniform(5.0, 30.0)
+        shape = Shape(jitter_ms=jitter_ms, duplicate_percent=percent, reorder=True)
+        return shape, f"0..{jitter_ms:.0f} ms, {percent:.0f} % twice"
 
 
 class _Break(Fault):
@@ -239,13 +249,22 @@ class _Break(Fault):
     spares_members = True
     hold_s = (0.5, 2.0)
 
-    def reset(self, world: World, links: list[Link]) -> Injected:
-        """Reset them. Raises FaultError where there were none."""
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Raises FaultError where there were none. Facts: `connections`."""
+        links = self.links(world)
+        broken = sum(self.end(world, link) for link in links)
         targets = tuple(map(name_of, links))
-        broken = sum(world.network.reset(*link) for link in links)
         if not broken:
             raise FaultError(f"there were no connections: {', '.join(targets)}")
-        return Injected(targets, f"{broken} connections reset", facts={"connections": broken})
+        return Injected(targets, f"{broken} connections", facts={"connections": broken})
+
+    def links(self, world: World) -> list[Link]:
+        """Those whose connections break; the leader's with all other nodes."""
+        return _to_others(world, world.leader())
+
+    def end(self, world: World, link: Link) -> int:
+        """How many connections of a link were ended."""
+        return world.network.reset(*link)
 
 
 @fault
@@ -253,19 +272,14 @@ class ResetPeerConnections(_Break):
     kind = "reset_peer_connections"
     title = "the leader's connections with all other nodes are reset, all processes healthy"
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        place = node_place(world.leader())
-        return self.reset(world, _between([place], _places(world, place)))
-
 
 @fault
-class ResetOnePeer(_Break):
-    kind = "reset_one_peer"
-    title = "the leader's connections with one other node are reset, all processes healthy"
+class ResetClientConnections(_Break):
+    kind = "reset_client_connections"
+    title = "every connection of every client is reset at once: no member may expire"
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        other = node_place(rng.choice(world.followers()))
-        return self.reset(world, [(node_place(world.leader()), other)])
+    def links(self, world: World) -> list[Link]:
+        return _between(world.network.clients, _places(world))
 
 
 @fault
@@ -273,28 +287,5 @@ class HalfOpenPeers(_Break):
     kind = "half_open_peers"
     title = "the leader's ends of its connections with other nodes vanish; those are not told"
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        place = node_place(world.leader())
-        links = _between([place], _places(world, place))
-        broken = sum(world.network.half_open(*link) for link in links)
-        if not broken:
-            raise FaultError(f"{place} had no connections")
-        return Injected((place,), f"{broken} connections", facts={"connections": broken})
-
-
-@fault
-class ResetClientConnections(_Break):
-    kind = "reset_client_connections"
-    title = "every connection of every client is reset"
-
-    def inject(self, world: World, rng: Random) -> Injected:
-        return self.reset(world, _between(world.network.clients, _places(world)))
-
-
-@fault
-class BreakHeartbeats(_Break):
-    kind = "break_heartbeats"
-    title = "every client's connection with the leader is reset at once: no member may expire"
-
-    def inject(self, world: World, rng: Random) -> Injected:
-        return self.reset(world, _between(world.network.clients, [node_place(world.leader())]))
+    def end(self, world: World, link: Link) -> int:
+        return world.network.half_open(*link)

@@ -5,7 +5,15 @@ from random import Random
 import grpc
 
 from muster.v1 import admin_pb2, errors_pb2
-from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from musterd.chaos.faults.contract import (
+    Fault,
+    FaultError,
+    Group,
+    Injected,
+    NodeFault,
+    Whom,
+    fault,
+)
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
 
@@ -13,42 +21,41 @@ STOP_S_MAX = 15.0
 TRANSFER_S_MAX = 5.0
 
 
-class _Stop(Fault):
-    group = Group.OPERATION
-    hold_s = (0.0, 1.0)
-
-    def stop(self, world: World, node_id: int) -> None:
-        """SIGTERM; it has to end in good order."""
-        self.hit.append(node_id)
-        code = world.stop(node_id, STOP_S_MAX)
-        if code != 0:
-            raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
+def stop(world: World, node_id: int) -> None:
+    """SIGTERM; it has to end in good order. Raises FaultError."""
+    if code := world.stop(node_id, STOP_S_MAX):
+        raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
 
 
 @fault
-class RollingRestart(_Stop):
+class StopLeader(NodeFault):
+    kind = "stop_leader"
+    title = "the node that leads most shards drains and stops at SIGTERM"
+    group = Group.OPERATION
+    whom = Whom.LEADER
+    hold_s = (2.0, 5.0)
+
+    def harm(self, world: World, node_id: int, rng: Random) -> str:
+        stop(world, node_id)
+        return "SIGTERM"
+
+
+@fault
+class RollingRestart(Fault):
     kind = "rolling_restart"
     title = "each node in turn drains, stops at SIGTERM and is started again"
+    group = Group.OPERATION
+    hold_s = (0.0, 1.0)
 
     def inject(self, world: World, rng: Random) -> Injected:
         order = world.running()
         rng.shuffle(order)
         for node_id in order:
-            self.stop(world, node_id)
+            self.hit.append(node_id)
+            stop(world, node_id)
             self.heal(world)
             world.wait_settled()
         return Injected(tuple(map(node_place, order)), "SIGTERM and start, one by one")
-
-
-@fault
-class StopLeader(_Stop):
-    kind = "stop_leader"
-    title = "the node that leads most shards drains and stops at SIGTERM"
-    hold_s = (2.0, 5.0)
-
-    def inject(self, world: World, rng: Random) -> Injected:
-        self.stop(world, world.leader())
-        return self.injected("SIGTERM")
 
 
 @fault

@@ -4,36 +4,37 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from typing import TypeVar
 
 import grpc
 
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 from musterd.chaos.faults.contract import FaultError
+from musterd.chaos.faults.crowd import CALL_S, ELSEWHERE
 from musterd.chaos.world.world import World
 from musterd.coordinator.runtime.routing import shard_of
 
-CALL_S = 2.0
 DONE_S_MAX = 20.0
 POLL_S = 0.05
 TOPIC = "muster-chaos-own"
 PARTITIONS = 64
 METADATA_BYTES_MAX = 4_096
-ELSEWHERE = {
-    errors_pb2.NOT_COORDINATOR,
-    errors_pb2.COORDINATOR_NOT_AVAILABLE,
-    errors_pb2.COORDINATOR_LOAD_IN_PROGRESS,
-    errors_pb2.REQUEST_TIMED_OUT,
-    errors_pb2.UNKNOWN_TOPIC_OR_PARTITION,
-}
-"""Whoever says so is to be asked again, or another."""
 TAKEN = {int(errors_pb2.NONE)}
+_T = TypeVar("_T")
+
+
+def answers(world: World, ask: Callable[[int], _T]) -> Iterator[_T]:
+    """What running nodes say, one after the other; who does not answer is passed over."""
+    for node_id in world.running():
+        with contextlib.suppress(grpc.RpcError):
+            yield ask(node_id)
 
 
 class OwnGroup:
     """Of one shard; no members, every partition of `TOPIC`."""
 
     def __init__(self, world: World, name: str, shard: int | None = None) -> None:
-        """`shard`: where it has to live; None: wherever it does. Creates the topic once."""
+        """`shard`: where it has to live; None: wherever it does. Creates the topic."""
         self._world = world
         self.topic = TOPIC
         names = (f"muster-chaos-{name}-{number}" for number in count())
@@ -41,8 +42,7 @@ class OwnGroup:
             one for one in names if shard is None or shard_of(one, world.shards) == shard
         )
         self.shard = shard_of(self.name, world.shards)
-        if not self._is_there():
-            world.create_topic(TOPIC, PARTITIONS)
+        world.create_topic(TOPIC, PARTITIONS)
 
     def commit(self, offset: int, partitions: Iterable[int] = (0,), metadata: str = "") -> None:
         """The same offset of some partitions. Raises FaultError where nobody takes it."""
@@ -53,6 +53,37 @@ class OwnGroup:
     def told(self, offset: int, partition: int) -> set[int]:
         """What its coordinator says to a commit of one partition: error codes; empty: nobody."""
         return self._told(self._commit(offset, [partition]))
+
+    def delete(self) -> set[int]:
+        """The same of its deletion; NONE where it is gone, as after a call that timed out."""
+        request = admin_pb2.DeleteGroupsRequest(group_ids=[self.name])
+
+        def codes(node_id: int) -> set[int]:
+            answer = self._world.admin(node_id).DeleteGroups(request, timeout=CALL_S)
+            return {int(one.status.code) for one in answer.results}
+
+        told = self._told(codes)
+        return TAKEN if told == {int(errors_pb2.GROUP_ID_NOT_FOUND)} else told
+
+    def offset(self) -> int:
+        """What is stored of partition 0. Raises FaultError where nobody says."""
+        request = group_pb2.OffsetFetchRequest(group_id=self.name)
+        request.partitions.add(topic=TOPIC, partition=0)
+        for answer in self._again(
+            lambda node_id: self._world.groups(node_id).OffsetFetch(request, timeout=CALL_S)
+        ):
+            if answer.status.code == errors_pb2.NONE:
+                return answer.partitions[0].offset
+        raise FaultError(f"nobody told an offset of {self.name} in {DONE_S_MAX:.0f} s")
+
+    def applied(self) -> dict[int, int]:
+        """By node that answers, up to which index it has applied of this shard."""
+        return {
+            node_id: state.applied_index
+            for node_id, view in self._world.views().items()
+            for state in view.shard_states
+            if state.shard == self.shard
+        }
 
     def _commit(
         self, offset: int, partitions: Iterable[int], metadata: str = ""
@@ -69,65 +100,17 @@ class OwnGroup:
 
         return codes
 
-    def delete(self) -> set[int]:
-        """The same of its deletion; NONE where it is gone, as after a call that timed out."""
-        request = admin_pb2.DeleteGroupsRequest(group_ids=[self.name])
-
-        def codes(node_id: int) -> set[int]:
-            answer = self._world.admin(node_id).DeleteGroups(request, timeout=CALL_S)
-            return {int(one.status.code) for one in answer.results}
-
-        told = self._told(codes)
-        return TAKEN if told == {int(errors_pb2.GROUP_ID_NOT_FOUND)} else told
-
     def _told(
         self,
         codes: Callable[[int], set[int]],
         final: Callable[[set[int]], bool] = lambda codes: not codes & ELSEWHERE,
     ) -> set[int]:
         """What a node says for good; empty: nobody."""
-        for node_id in self._asked():
-            with contextlib.suppress(grpc.RpcError):
-                if final(told := codes(node_id)):
-                    return told
-        return set()
+        return next(filter(final, self._again(codes)), set())
 
-    def offset(self) -> int:
-        """What is stored of partition 0. Raises FaultError where nobody says."""
-        request = group_pb2.OffsetFetchRequest(group_id=self.name)
-        request.partitions.add(topic=TOPIC, partition=0)
-        for node_id in self._asked():
-            try:
-                answer = self._world.groups(node_id).OffsetFetch(request, timeout=CALL_S)
-            except grpc.RpcError:
-                continue
-            if answer.status.code == errors_pb2.NONE:
-                return answer.partitions[0].offset
-        raise FaultError(f"nobody told an offset of {self.name} in {DONE_S_MAX:.0f} s")
-
-    def applied(self) -> dict[int, int]:
-        """By node that answers, up to which index it has applied of this shard."""
-        return {
-            node_id: state.applied_index
-            for node_id, view in self._world.views().items()
-            for state in view.shard_states
-            if state.shard == self.shard
-        }
-
-    def _asked(self) -> Iterator[int]:
-        """Running nodes, one after the other, for as long as an answer may take."""
+    def _again(self, ask: Callable[[int], _T]) -> Iterator[_T]:
+        """`answers`, again and again for as long as it may take."""
         deadline = time.monotonic() + DONE_S_MAX
         while time.monotonic() < deadline:
-            yield from self._world.running()
+            yield from answers(self._world, ask)
             time.sleep(POLL_S)
-
-    def _is_there(self) -> bool:
-        wanted = admin_pb2.DescribeTopicsRequest(names=[TOPIC])
-        for node_id in self._world.running():
-            try:
-                got = self._world.topics(node_id).DescribeTopics(wanted, timeout=CALL_S)
-            except grpc.RpcError:
-                continue
-            if [one.topic.partitions for one in got.results] == [PARTITIONS]:
-                return True
-        return False

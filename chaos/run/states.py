@@ -23,8 +23,7 @@ def states_of(kind: str, facts: Facts, until_ns: int) -> list[NodeState]:
     None for a kind after which no node has to be found in a certain state, or that did not get so
     far.
     """
-    since, states = _KINDS.get(kind, ("", None))
-    at_ns = facts.get(since)
+    states, at_ns = _KINDS.get(kind), facts.get("at_ns")
     return [] if states is None or at_ns is None else states(facts, min(at_ns, until_ns), until_ns)
 
 
@@ -107,17 +106,17 @@ def _diverged(facts: Facts, from_ns: int, until_ns: int) -> list[NodeState]:
     ]
 
 
-_KINDS: Mapping[str, tuple[str, Callable[[Facts, int, int], list[NodeState]] | None]] = {
-    "eio": ("refuses_ns", _failed),
-    "flipped_byte": ("at_ns", _damaged),
-    "torn_tail": ("at_ns", _torn),
-    "lost_synced": ("at_ns", _forgot),
-    "older_copy": ("at_ns", _forgot),
-    "leader_fsync_hangs": ("at_ns", _hung),
-    "disks_low": ("at_ns", _full),
-    "disks_full": ("at_ns", _full),
-    "suspend": ("at_ns", _slept),
-    "one_diverges": ("at_ns", _diverged),
-    "two_diverge": ("at_ns", _diverged),
+_KINDS: Mapping[str, Callable[[Facts, int, int], list[NodeState]]] = {
+    "eio": _failed,
+    "flipped_byte": _damaged,
+    "torn_tail": _torn,
+    "lost_synced": _forgot,
+    "older_copy": _forgot,
+    "leader_fsync_hangs": _hung,
+    "disks_low": _full,
+    "disks_full": _full,
+    "suspend": _slept,
+    "one_diverges": _diverged,
+    "two_diverge": _diverged,
 }
-"""By kind of fault: the fact that says since when, and what is made of it."""
+"""By kind of fault; the fact `at_ns` says since when."""

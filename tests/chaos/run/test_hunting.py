@@ -155,7 +155,7 @@ class _Stopped:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(name.encode() * 9)
         self.probed = frozenset()
-        node = SimpleNamespace(data_dir=folder, running=False)
+        node = SimpleNamespace(data_dir=folder, running=False, process=None)
         self.nodes = dict.fromkeys(range(drills.NODES), node)
 
     def running(self):

@@ -157,7 +157,7 @@ def test_a_kind_without_a_figure_is_noted(judged):
         fault(10, "eio", "node-2"),
         fault(20, "kill_leader", "node-2"),
         fault(30, "kill_leader", "node-1"),
-        fault(40, "busy_host", "client-0"),
+        fault(40, "large_commits", "client-0"),
     ]
     run = judged(faults, lines=lines)
     assert [one.hit_ms is None for one in faults] == [True, True, False, True]

@@ -132,7 +132,7 @@ def test_a_session_that_ends_where_every_fault_spares_members_is_named():
         Round(group, 2, "session_expiry", "node-0"),
         Round(killed, 2, "session_expiry", "node-0"),
     ]
-    spared = ["pause_all", "break_heartbeats", "reset_client_connections", "clock_back"]
+    spared = ["pause_all", "reset_peer_connections", "reset_client_connections", "clock_back"]
     formed = [Generation(one, 2, (), 5, "node-0", whole=False) for one in (group, killed)]
     told = history(rounds=rounds, generations=formed)
     (named,) = expired(made, spared, told)

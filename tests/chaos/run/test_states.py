@@ -40,7 +40,7 @@ def test_a_node_that_lacks_what_its_durable_mark_vouches_for_has_to_refuse():
 @pytest.mark.parametrize(("code", "passes"), [(1, True), (None, False)])
 def test_a_node_on_a_disk_that_fails_has_to_end(code, passes):
     """By itself."""
-    (state,) = states_of("eio", {"node": 1, "refuses_ns": 5, "exit_code": code}, 9)
+    (state,) = states_of("eio", {"node": 1, "at_ns": 5, "exit_code": code}, 9)
     assert disks.check_errors(history(node_states=[state])).passed is passes
 
 

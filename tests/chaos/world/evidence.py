@@ -190,7 +190,6 @@ def bulk_is_dead(world: World, injected: Injected, _client: Child) -> None:
 
 EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
     "asymmetric_cut": led_by_others,
-    "break_heartbeats": broken,
     "cut_all_peers": quorumless,
     "dead_bulk": bulk_is_dead,
     "delay_jitter": delayed,
@@ -207,7 +206,6 @@ EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
     "pause_all": paused,
     "pause_leader": paused,
     "reset_client_connections": broken,
-    "reset_one_peer": broken,
     "reset_peer_connections": broken,
     "restart_all": killed,
     "rolling_restart": restarted,
