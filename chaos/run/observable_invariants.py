@@ -21,7 +21,7 @@ CUTS = frozenset(
 """Faults that leave running nodes without a majority, which the conductor asks."""
 DAMAGES = frozenset({"torn_tail", "flipped_byte", "one_diverges", "two_diverge"})
 DISK_ERRORS = frozenset({"eio", "disks_low", "disks_full"})
-_MEMBERS = frozenset({"members", "many", "admin"})
+_MEMBERS = frozenset({"members", "admin"})
 """Workers with members that own partitions."""
 
 

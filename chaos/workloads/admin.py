@@ -1,14 +1,9 @@
-"""Operators at work (chaos-W8): resets, deletions, growing topics, settings, members kicked out.
-
-And a group that is deleted whenever its one member has left, and made anew by the next member: its
-generations go on where the deleted group's ended (inv-I3), so every one is written down.
-"""
+"""Operators at work (chaos-W8): resets, deletions, growing topics, settings, members kicked out."""
 
 import asyncio
 import contextlib
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from muster import Client, TopicPartition
@@ -16,10 +11,7 @@ from muster.errors import MusterError
 from musterd.chaos.history import Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
 from musterd.chaos.workloads.member import Member, MemberSettings
-from musterd.chaos.workloads.offsets import commit_simply, read_simply
-from musterd.chaos.workloads.operation_log import Note
 from musterd.chaos.workloads.outcomes import Before, name_of
-from musterd.chaos.workloads.raw import Membership
 
 STEP_MS = 10_000
 """A call of an operator is given up after this."""
@@ -27,8 +19,6 @@ SETTING = "classic.max.size"
 """What it sets and takes away."""
 PARTITIONS_MAX = 16
 """The topic is not grown beyond."""
-SESSION_MS, REBALANCE_MS = 6_000, 4_000
-"""Of the group that is made anew."""
 _K = TypeVar("_K")
 
 
@@ -94,30 +84,36 @@ class Admin(Worker[AdminSettings]):
 
     async def _commit(self, client: Client) -> None:
         key = self._key()
-        await commit_simply(self, client, key, self._values.next(key))
+        await self.book.commit(client, key, self._values.next(key))
 
     async def _reset(self, client: Client) -> None:
         """Back to an offset that was never there; there are fewer of them, so they are lower."""
         key = self._key()
-        await commit_simply(self, client, key, self._resets.next(key), kind="reset")
+        await self.book.commit(client, key, self._resets.next(key), kind="reset")
 
     async def _read(self, client: Client) -> None:
-        await read_simply(self, client, self._key())
+        await self.book.read(client, [self._key()])
 
     async def _delete_offsets(self, client: Client) -> None:
         key = self._key()
         at = TopicPartition(key.topic, key.partition)
-        note = self.book.begin("delete", key, value=-1)
-        await _delete(client, [note], client.delete_offsets(key.group, [at]), at)
+        call = answer_of(client.delete_offsets(key.group, [at]), at)
+        await self._delete(client, key.group, [key.partition], call)
 
     async def _delete_group(self, client: Client) -> None:
         """All of its offsets at once."""
-        group, topic = self.settings.group, self.settings.topic
-        notes = [
-            self.book.begin("delete", Key(group, topic, partition), value=-1)
-            for partition in range(self.settings.partitions)
-        ]
-        await _delete(client, notes, client.delete_groups([group]), group)
+        group = self.settings.group
+        call = answer_of(client.delete_groups([group]), group)
+        await self._delete(client, group, range(self.settings.partitions), call)
+
+    async def _delete(
+        self, client: Client, group: str, partitions: Iterable[int], call: Awaitable[bool]
+    ) -> None:
+        keys = [Key(group, self.settings.topic, partition) for partition in partitions]
+        numbers = [self.book.begin("delete", key, value=-1) for key in keys]
+        if await self.book.tried(call, numbers, Before(client.counters).outcome):
+            for number in numbers:
+                self.book.end(number, Outcome.OK)
 
     # ---- topics, settings, members
 
@@ -151,13 +147,9 @@ class Admin(Worker[AdminSettings]):
         if not ids:
             return
         member_id = self.rng.choice(ids)
-
-        async def call() -> None:
-            answers = client.kick_members(self._members_group, [member_id], reason="chaos")
-            if (refused := await _answer(answers, member_id)) is not None:
-                raise refused
-
-        await self._operate(client, "kick", self._members_group, call(), name=member_id)
+        kicked = client.kick_members(self._members_group, [member_id], reason="chaos")
+        call = answer_of(kicked, member_id)
+        await self._operate(client, "kick", self._members_group, call, name=member_id)
 
     async def _operate(
         self,
@@ -186,69 +178,11 @@ class Admin(Worker[AdminSettings]):
         return outcome
 
 
-class RecreatedSettings(Settings):
-    """What it works on: all of it its own."""
-
-    group: str
-    every_s: float = 1.0
-    """Mean time between two members."""
-
-
-class Recreated(Worker[RecreatedSettings]):
-    """One group, one member at a time, by single attempts: what fails is tried with the next."""
-
-    async def start(self) -> None:
-        self._raw = self.raw()
-        self.spawn(self._work())
-
-    async def stop(self) -> None:
-        await self.cancel()
-        await self._raw.aclose()
-
-    async def _work(self) -> None:
-        group = self.settings.group
-        async with self.client(request_timeout_ms=STEP_MS) as client:
-            while True:
-                await self.pause(self.settings.every_s)
-                if await self._live(group):
-                    error = await _answer(client.delete_groups([group]), group)
-                    name = "deleted_groups" if error is None else "kept_groups"
-                    self.track.note("count", name=name)
-
-    async def _live(self, group: str) -> bool:
-        """Join, note the generation, leave; whether the group is empty now."""
-        at = await self._raw.leader(group, self.rng.choice(self._raw.endpoints))
-        if not at:
-            return False
-        asked_ns = time.monotonic_ns()
-        nonce, me = secrets.token_hex(16), self.brief.name
-        wanted = Membership(group, nonce, "", SESSION_MS, REBALANCE_MS, me)
-        _, held, members = await self._raw.join(at, wanted)
-        if held is None:
-            return False
-        if members:
-            self.book.formed(group, held.generation, members, me, asked_ns)
-        return await self._raw.leave(at, held)
-
-
-async def _answer(call: Awaitable[Mapping[_K, MusterError | None]], of: _K) -> MusterError | None:
-    """What was said of one among those that were asked for, or raised for all."""
-    try:
-        return (await call)[of]
-    except MusterError as raised:
-        return raised
-
-
-async def _delete(
-    client: Client, notes: list[Note], call: Awaitable[Mapping[_K, MusterError | None]], of: _K
-) -> None:
-    before = Before(client.counters)
-    error = await _answer(call, of)
-    for note in notes:
-        if error is None:
-            note.end(Outcome.OK)
-        else:
-            note.end(before.outcome(error), error=name_of(error))
+async def answer_of(call: Awaitable[Mapping[_K, MusterError | None]], of: _K) -> bool:
+    """One among those that were asked for is done. Raises what was said of it, or of all."""
+    if (error := (await call)[of]) is not None:
+        raise error
+    return True
 
 
 async def read_setting(worker: Worker[Settings], client: Client, group: str) -> bool:

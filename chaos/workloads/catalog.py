@@ -239,8 +239,9 @@ def _w1(made: Plan, setting: Setting) -> None:
 def _w2(made: Plan, setting: Setting) -> None:
     own = _group(made, setting, "w2", 4)
     others = [(group, *of) for group, of in made.keys.items() if group != own["group"]]
-    settings = {**own, "partitions": 4, "others": others, "every_s": 0.25}
-    made.jobs.append(Job("W2-reads", "reads", settings))
+    settings = {**own, "partitions": 4, "clients": 1, "every_s": 0.25, "read_share": 0.0}
+    settings |= {"everywhere": True, "others": others}
+    made.jobs.append(Job("W2-reads", "simple", settings))
 
 
 @workload("W3", "members that join, and are killed with kill -9")
@@ -319,7 +320,7 @@ def _w10(made: Plan, setting: Setting) -> None:
             "session_ms": 30_000,
             "every_s": count / 15,
         }
-        made.jobs.append(Job(f"W10-many-{n}", "many", settings))
+        made.jobs.append(Job(f"W10-many-{n}", "members", settings))
 
 
 @workload("W11", "members that leave within 100 ms after they began to join")

@@ -9,10 +9,10 @@ from contextlib import aclosing
 
 from muster import Client
 from muster.errors import GroupIdNotFound, MusterError
-from musterd.chaos.history import Key, Outcome, Round
+from musterd.chaos.history import Key, Round
 from musterd.chaos.workloads.admin import read_setting
 from musterd.chaos.workloads.base import Settings, Worker
-from musterd.chaos.workloads.outcomes import name_of, offset_or_none
+from musterd.chaos.workloads.outcomes import name_of
 from musterd.chaos.workloads.raw import RawNodes
 
 AT_ONCE = 16
@@ -57,17 +57,8 @@ class Final(Worker[FinalSettings]):
 
     async def _read(self, client: Client, group: str, keys: list[Key]) -> None:
         async with self._room:
-            notes = {key: self.book.begin("read", key) for key in keys}
-            try:
-                committed = await client.committed(group)
-            except MusterError as error:
-                for note in notes.values():
-                    note.end(Outcome.FAIL, error=name_of(error))
-                self.track.note("unread", group=group, error=name_of(error))
-                return
-            found = {(at.topic, at.partition): committed.offset(at) for at in committed}
-            for key, note in notes.items():
-                note.end(Outcome.OK, value=offset_or_none(found.get((key.topic, key.partition))))
+            if not await self.book.read(client, keys):
+                self.track.note("unread", group=group, error="offsets")
 
     async def _everywhere(self, raw: RawNodes, key: Key) -> None:
         async with self._room:

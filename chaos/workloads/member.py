@@ -9,13 +9,11 @@ from muster.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
     GroupClosed,
-    MusterError,
     RequestTimedOut,
 )
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.offsets import answered_by, read_simply
-from musterd.chaos.workloads.operation_log import Note, OperationLog, Own
+from musterd.chaos.workloads.operation_log import OperationLog, answered_by
 from musterd.chaos.workloads.outcomes import Before, name_of
 from musterd.chaos.workloads.store import StoreClient
 
@@ -47,6 +45,9 @@ class MemberSettings(Settings):
     """So many of its commits are of all that it owns, atomic."""
     read_share: float = 0.1
     """So often it reads what it has committed."""
+    groups: int = 0
+    """Not 0: so many groups of one member each, with few connections; `group` begins their
+    names."""
     store: str = ""
     """Not empty: socket of the store that each piece of work is written to, before its commit."""
     slow_share: float = 0.0
@@ -68,7 +69,8 @@ class Member(RebalanceListener):
         self._name = f"{worker.brief.name}.{index}" if settings.members > 1 else worker.brief.name
         self._instance = f"{settings.instance}-{index}" if settings.instance else ""
         self._values = Values(worker.brief.number + index)
-        self._owned: dict[TopicPartition, Own] = {}
+        self._owned: dict[TopicPartition, int] = {}
+        """By the number of its line in the history."""
         self._seen: dict[TopicPartition, int] = {}
         self._sequence = 0
         self._working = asyncio.Lock()
@@ -182,12 +184,12 @@ class Member(RebalanceListener):
     async def assigned(self, group: Group, assignment: Assignment) -> None:
         """These are ours now."""
         for key in assignment.partitions:
-            self._owned[key] = self._book.own(
+            self._owned[key] = self._book.owns(
+                self._name,
                 _key(assignment.group_id, key),
                 assignment.member_id,
                 assignment.generation,
                 instance_id=self._instance,
-                client=self._name,
                 token=assignment.fencing_token,
             )
         if self._joining_ns is not None and assignment.partitions:
@@ -201,7 +203,7 @@ class Member(RebalanceListener):
         rng = self._worker.rng
         for key in assignment.partitions:
             if key in self._owned:
-                self._owned[key].revoking()
+                self._book.revoking(self._owned[key])
         if rng.random() < self._slow_share:
             self._worker.track.note("count", name="slow_revocations")
             await asyncio.sleep(self.settings.slow_s)
@@ -219,7 +221,7 @@ class Member(RebalanceListener):
         own = self._owned.pop(key, None)
         self._seen.pop(key, None)
         if own is not None:
-            own.released(how)
+            self._book.released(own, how)
 
     # ---- its work
 
@@ -257,16 +259,16 @@ class Member(RebalanceListener):
 
     async def _read(self, client: Client, group: Group, key: TopicPartition) -> None:
         own, who = _key(group.group_id, key), group.member_id
-        value = await read_simply(self._worker, client, own, member_id=who, client=self._name)
-        if value is not None and key in self._owned:
-            self._seen[key] = max(self._seen.get(key, -1), value)
+        found = await self._book.read(client, [own], member_id=who, client=self._name)
+        if found and key in self._owned:
+            self._seen[key] = max(self._seen.get(key, -1), *found)
 
     async def _commit(self, client: Client, group: Group, keys: list[TopicPartition]) -> None:
         held = group.assignment
         if held is None or not keys:
             return
         offsets = {key: self._values.next(key, self._seen[key]) for key in keys}
-        notes: dict[TopicPartition, Note] = {
+        numbers = {
             key: self._book.begin(
                 "commit",
                 _key(held.group_id, key),
@@ -279,31 +281,40 @@ class Member(RebalanceListener):
             )
             for key, value in offsets.items()
         }
-        before = Before(client.counters)
-        try:
-            result = await group.commit(offsets, atomic=len(keys) > 1, timeout_ms=COMMIT_MS)
-        except MusterError as error:
-            outcome = before.outcome(error)
-            for note in notes.values():
-                note.end(outcome, error=name_of(error))
+        call = group.commit(offsets, atomic=len(keys) > 1, timeout_ms=COMMIT_MS)
+        outcome = Before(client.counters).outcome
+        result = await self._book.tried(call, numbers.values(), outcome)
+        if result is None:
             return
         node = answered_by(client, held.group_id, result)
-        for key, note in notes.items():
+        for key, number in numbers.items():
             if key in result.acknowledged:
                 self._seen[key] = offsets[key]
-                note.end(Outcome.OK, node=node)
+                self._book.end(number, Outcome.OK, node=node)
             else:
-                note.end(Outcome.UNKNOWN, error=SUPERSEDED)
+                self._book.end(number, Outcome.UNKNOWN, error=SUPERSEDED)
 
 
 class Members(Worker[MemberSettings]):
-    """Some members of one group."""
+    """Some members of one group, or one of each of many (chaos-W10)."""
 
     async def start(self) -> None:
-        settings = self.settings
-        self._members = [Member(self, settings, index) for index in range(settings.members)]
-        for member in self._members:
-            self.spawn(member.run())
+        settings, self._members = self.settings, list[Member]()
+        self._shared = self.client()
+        if not settings.groups:
+            for index in range(settings.members):
+                self._begin(Member(self, settings, index))
+            return
+        await self._shared.open()
+        for number in range(settings.groups):
+            own = settings.model_copy(update={"group": f"{settings.group}-{number}"})
+            self._begin(Member(self, own), self._shared)
+            if number % JOINS_AT_ONCE == JOINS_AT_ONCE - 1:
+                await asyncio.sleep(STEP_S)
+
+    def _begin(self, member: Member, client: Client | None = None) -> None:
+        self._members.append(member)
+        self.spawn(member.run(client))
 
     async def calm(self) -> None:
         await asyncio.gather(*(member.calm() for member in self._members))
@@ -315,40 +326,11 @@ class Members(Worker[MemberSettings]):
         await self.rng.choice(self._members).bounce()
 
     async def stop(self) -> None:
-        await asyncio.gather(*(member.stop() for member in self._members))
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=COMMIT_MS / 1000)
-        await self.cancel()
-
-
-class ManySettings(MemberSettings):
-    """`group` is the first part of their names."""
-
-    groups: int = 500
-
-
-class Many(Worker[ManySettings]):
-    """Many groups with one member each, few connections (chaos-W10): a membership in each."""
-
-    async def start(self) -> None:
-        settings = self.settings
-        self._client = self.client()
-        await self._client.open()
-        self._members: list[Member] = []
-        for number in range(settings.groups):
-            own = settings.model_copy(update={"group": f"{settings.group}-{number}"})
-            member = Member(self, own)
-            self._members.append(member)
-            self.spawn(member.run(self._client))
-            if number % JOINS_AT_ONCE == JOINS_AT_ONCE - 1:
-                await asyncio.sleep(STEP_S)
-
-    async def stop(self) -> None:
         # Those that cannot leave in time are ended by their session timeouts.
         leaving = [asyncio.create_task(member.stop()) for member in self._members]
-        await asyncio.wait(leaving, timeout=CLOSE_S)
+        await asyncio.wait([*leaving, *self._tasks], timeout=CLOSE_S)
         await self.cancel()
-        await self._client.close()
+        await self._shared.close()
 
 
 def _key(group: str, key: TopicPartition) -> Key:

@@ -3,13 +3,10 @@
 import asyncio
 import itertools
 import time
-from typing import Any
 
-from muster import Client, CommitResult, TopicPartition
-from muster.errors import MusterError
-from musterd.chaos.history import Key, Outcome
+from muster import Client
+from musterd.chaos.history import Key
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.outcomes import Before, name_of, offset_or_none
 
 STRAY_SHARE = 0.03
 """So many single attempts go to a node drawn at random, whoever leads."""
@@ -26,6 +23,10 @@ class SimpleSettings(Settings):
     clients: int = 3
     every_s: float = 0.1
     read_share: float = 0.2
+    everywhere: bool = False
+    """Whether each key is read at all nodes at one time when it was committed."""
+    others: tuple[tuple[str, str, int], ...] = ()
+    """(group, topic, partitions) that other workers commit to, read at all nodes beside that."""
 
 
 class Simple(Worker[SimpleSettings]):
@@ -33,8 +34,14 @@ class Simple(Worker[SimpleSettings]):
 
     async def start(self) -> None:
         self._raw = self.raw()
+        others = self.settings.others
+        self._beside = itertools.cycle(
+            [Key(group, topic, n) for group, topic, count in others for n in range(count)]
+        )
         for index in range(self.settings.clients):
             self.spawn(self._client(Values(self.brief.number + index)))
+        if others:
+            self.spawn(self._others())
 
     async def stop(self) -> None:
         await self.cancel()
@@ -52,50 +59,13 @@ class Simple(Worker[SimpleSettings]):
                 continue
             key = Key(settings.group, settings.topic, self.rng.randrange(settings.partitions))
             if self.rng.random() < settings.read_share:
-                outcome = await self._raw.read(to, key)
+                done = await self._raw.read(to, key)
             else:
-                outcome = await self._raw.commit(to, key, values.next(key))
-            if outcome is not Outcome.OK and to == at:
+                done = await self._raw.commit(to, key, values.next(key))
+                if settings.everywhere:
+                    await self._everywhere(key)
+            if not done and to == at:
                 at = ""
-
-
-class ReadSettings(Settings):
-    """Commit here, then read at every node; read others' keys at every node."""
-
-    group: str
-    topic: str
-    partitions: int
-    others: tuple[tuple[str, str, int], ...] = ()
-    """(group, topic, partitions) that other workers commit to."""
-    every_s: float = 0.3
-
-
-class Reads(Worker[ReadSettings]):
-    """A commit by the SDK, then a linearizable read by single attempts at all nodes at one time."""
-
-    async def start(self) -> None:
-        self._raw = self.raw()
-        others = self.settings.others
-        self._beside = itertools.cycle(
-            [Key(group, topic, n) for group, topic, count in others for n in range(count)]
-        )
-        self.spawn(self._own())
-        if self.settings.others:
-            self.spawn(self._others())
-
-    async def stop(self) -> None:
-        await self.cancel()
-        await self._raw.aclose()
-
-    async def _own(self) -> None:
-        settings, values = self.settings, Values(self.brief.number)
-        async with self.client() as client:
-            while True:
-                await self.pause(settings.every_s)
-                partition = self.rng.randrange(settings.partitions)
-                key = Key(settings.group, settings.topic, partition)
-                await commit_simply(self, client, key, values.next(key))
-                await self._everywhere(key)
 
     async def _others(self) -> None:
         settings = self.settings
@@ -150,7 +120,7 @@ class Probe(Worker[ProbeSettings]):
         sent_ns = time.monotonic_ns()
         answered = False
         try:
-            answered = await commit_simply(self, client, key, value) is Outcome.OK
+            answered = await self.book.commit(client, key, value)
         finally:  # also where the run ends while it is under way
             ended_ns = time.monotonic_ns()
             at = client.coordinator(key.group)
@@ -162,39 +132,3 @@ class Probe(Worker[ProbeSettings]):
                 ok=answered,
                 node=None if at is None or not answered else at.node_id,
             )
-
-
-async def commit_simply(
-    worker: Worker[Settings], client: Client, key: Key, value: int, kind: str = "commit"
-) -> Outcome:
-    """One commit outside of a membership by the SDK, written down as `kind`."""
-    note = worker.book.begin(kind, key, value=value)
-    before = Before(client.counters)
-    at = TopicPartition(key.topic, key.partition)
-    try:
-        result = await client.commit_offsets(key.group, {at: value})
-    except MusterError as error:
-        return note.end(before.outcome(error), error=name_of(error))
-    return note.end(Outcome.OK, node=answered_by(client, key.group, result))
-
-
-async def read_simply(
-    worker: Worker[Settings], client: Client, key: Key, /, **fields: Any
-) -> int | None:
-    """One read by the SDK, written down with `fields`; None: it was refused."""
-    note = worker.book.begin("read", key, **fields)
-    at = TopicPartition(key.topic, key.partition)
-    try:
-        offset = (await client.committed(key.group, [at])).offset(at)
-    except MusterError as error:
-        note.end(Outcome.FAIL, error=name_of(error))
-        return None
-    value = offset_or_none(offset)
-    note.end(Outcome.OK, value=value)
-    return value
-
-
-def answered_by(client: Client, group: str, result: CommitResult) -> int | None:
-    """Which node acknowledged; None where the client has heard of a later coordinator since."""
-    at = client.coordinator(group)
-    return at.node_id if at is not None and at.term == result.term else None

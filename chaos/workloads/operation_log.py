@@ -1,56 +1,20 @@
-"""A worker's history: one file, operations and ownerships as small objects that are ended once."""
+"""A worker's history: one file. How each call is made whose outcome is written down there."""
 
 import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import grpc
+
+from muster import Client, TopicPartition
+from muster.errors import MusterError
+from muster.types import CommitResult
 from musterd.chaos.history import Generation, Key, Operated, Outcome
 from musterd.chaos.recording import Recorder
+from musterd.chaos.workloads.outcomes import Before, name_of, of_rpc, refused
 
-
-class Note:
-    """One operation under way."""
-
-    __slots__ = ("_number", "_recorder")
-
-    def __init__(self, recorder: Recorder, number: int) -> None:
-        """`number`: the recorder's."""
-        self._recorder = recorder
-        self._number = number
-
-    def end(
-        self,
-        outcome: Outcome,
-        *,
-        value: int | None = None,
-        node: int | None = None,
-        error: str = "",
-    ) -> Outcome:
-        """It is over; returns the outcome."""
-        self._recorder.end(self._number, outcome, value=value, node=node, error=error)
-        return outcome
-
-
-class Own:
-    """One partition in one member's hands."""
-
-    __slots__ = ("_number", "_recorder", "_revoking")
-
-    def __init__(self, recorder: Recorder, number: int) -> None:
-        """`number`: the recorder's."""
-        self._recorder = recorder
-        self._number = number
-        self._revoking = False
-
-    def revoking(self) -> None:
-        """The member was told to give it up."""
-        if not self._revoking:
-            self._recorder.revoking(self._number)
-        self._revoking = True
-
-    def released(self, how: str) -> None:
-        """It works on it no more: revoked | lost | left."""
-        self._recorder.released(self._number, how)
+_T = TypeVar("_T")
 
 
 class OperationLog(Recorder):
@@ -61,15 +25,48 @@ class OperationLog(Recorder):
         super().__init__(path, client)
         self.client = client
 
-    def begin(self, kind: str, key: Key, *, client: str = "", **fields: Any) -> Note:
+    def begin(self, kind: str, key: Key, *, client: str = "", **fields: Any) -> int:
         """An operation is about to be sent; `fields` are those of `Recorder.invoke`."""
-        return Note(self, self.invoke(client or self.client, kind, key, **fields))
+        return self.invoke(client or self.client, kind, key, **fields)
 
-    def own(
-        self, key: Key, member_id: str, generation: int, *, client: str = "", **fields: Any
-    ) -> Own:
-        """A member was told that it owns this; `fields` are those of `Recorder.owns`."""
-        return Own(self, self.owns(client or self.client, key, member_id, generation, **fields))
+    async def tried(
+        self,
+        call: Awaitable[_T],
+        operations: Iterable[int] = (),
+        outcome: Callable[[Any], Outcome] = of_rpc,
+    ) -> _T | None:
+        """What a call gives; None: it raised, and its operations are over.
+
+        `outcome` says by the error what became of them: by default of a single attempt.
+        """
+        try:
+            return await call
+        except (MusterError, grpc.RpcError) as error:
+            for number in operations:
+                self.end(number, outcome(error), error=name_of(error))
+            return None
+
+    async def commit(self, client: Client, key: Key, value: int, kind: str = "commit") -> bool:
+        """One commit outside of a membership by the SDK, written down as `kind`."""
+        number = self.begin(kind, key, value=value)
+        call = client.commit_offsets(key.group, {TopicPartition(key.topic, key.partition): value})
+        result = await self.tried(call, [number], Before(client.counters).outcome)
+        if result is not None:
+            self.end(number, Outcome.OK, node=answered_by(client, key.group, result))
+        return result is not None
+
+    async def read(self, client: Client, keys: Sequence[Key], /, **fields: Any) -> list[int]:
+        """Read offsets of one group by the SDK, written down with `fields`; empty: refused."""
+        numbers = [self.begin("read", key, **fields) for key in keys]
+        places = [TopicPartition(key.topic, key.partition) for key in keys]
+        found = await self.tried(client.committed(keys[0].group, places), numbers, refused)
+        if found is None:
+            return []
+        offsets = [found.offset(place) for place in places]
+        values = [-1 if offset is None else offset for offset in offsets]
+        for number, value in zip(numbers, values, strict=True):
+            self.end(number, Outcome.OK, value=value)
+        return values
 
     def told(self, group: str, generation: int, owner: str, assigned: tuple[Key, ...]) -> None:
         """A member was told of its generation, and of what it owns in it."""
@@ -93,3 +90,9 @@ class OperationLog(Recorder):
         """A call of an operator is over; `fields` are those of `Operated`."""
         now = time.monotonic_ns()
         self.record(Operated(self.client, what, subject, began_ns, now, outcome, **fields))
+
+
+def answered_by(client: Client, group: str, result: CommitResult) -> int | None:
+    """Which node acknowledged; None where the client has heard of a later coordinator since."""
+    at = client.coordinator(group)
+    return at.node_id if at is not None and at.term == result.term else None

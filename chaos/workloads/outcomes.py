@@ -55,6 +55,11 @@ def of_rpc(error: grpc.RpcError) -> Outcome:
     return Outcome.FAIL if code in _REFUSED_BY_GRPC else Outcome.UNKNOWN
 
 
+def refused(_error: object) -> Outcome:
+    """Of a read, or another call without an effect: what it would have said is not known."""
+    return Outcome.FAIL
+
+
 def name_of(error: BaseException) -> str:
     """An error's name as histories have it."""
     if isinstance(error, MusterError) and error.code in list(ErrorCode):
@@ -98,8 +103,3 @@ def _trouble(counters: Counters) -> tuple[int, ...]:
         counters.find_coordinator,
         counters.coordinator_changes,
     )
-
-
-def offset_or_none(offset: int | None) -> int:
-    """An offset as histories have it: -1 where there is none."""
-    return -1 if offset is None else offset

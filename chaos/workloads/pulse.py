@@ -14,18 +14,19 @@ from typing import Any
 
 from muster.errors import ErrorCode
 from musterd.chaos.history import Key
+from musterd.chaos.workloads.admin import answer_of
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.operation_log import OperationLog
-from musterd.chaos.workloads.raw import Identity, Membership, RawNodes
+from musterd.chaos.workloads.raw import Identity, RawNodes
 
-SESSION_MS = 30_000
-REBALANCE_MS = 10_000
+SESSION_MS, SHORT_SESSION_MS = 30_000, 6_000
+"""The short one is of the group that is made anew."""
 HOLD_EVERY_S = 1.0
 """Between two beats at the coordinator, which keep the membership."""
 FORM_EVERY_S = 0.1
 """... until it has joined."""
 FORMED_MIN = 2
 """So many generations each group has had when `start` returns, and the server was asked of each."""
+DELETE_MS = 10_000
 CALLS = ("commit", "read", "beat", "old_beat", "old_commit")
 """What a member asks of a node, in this order; `old_`: in the generation before its own."""
 _RENEW = frozenset(
@@ -54,7 +55,7 @@ class Pulse(Worker[PulseSettings]):
         settings = self.settings
         self._raw = self.raw()
         self._members = [
-            RawMember(self._raw, self.book, group, settings.topic, Values(self.brief.number))
+            RawMember(self, self._raw, Key(group, settings.topic, 0), SESSION_MS)
             for group in settings.groups
         ]
         for member, following in itertools.pairwise([*self._members, *self._members[:1]]):
@@ -110,21 +111,18 @@ class Pulse(Worker[PulseSettings]):
 class RawMember:
     """The one member of a group."""
 
-    def __init__(
-        self, raw: RawNodes, book: OperationLog, group: str, topic: str, values: Values
-    ) -> None:
-        """It joins at the first `keep`."""
-        self.group = group
+    def __init__(self, worker: Worker[Settings], raw: RawNodes, key: Key, session_ms: int) -> None:
+        """It joins at the first `keep`. `key`: what it commits to."""
+        self.group, self.key = key.group, key
         self.formed = asyncio.Event()
         """`FORMED_MIN` generations were formed, and the server told all members of each."""
         self.at = ""
         """Its coordinator, when it was last asked for."""
-        self.key = Key(group, topic, 0)
         self.beside: tuple[Key, ...] = ()
         """What is read with it where many groups are asked for."""
-        self._raw = raw
-        self._book = book
-        self._values = values
+        self._raw, self._book = raw, worker.book
+        self._values = Values(worker.brief.number)
+        self._session_ms = session_ms
         self._nonce = secrets.token_hex(16)
         self._member_id = ""
         self._now: Identity | None = None
@@ -159,19 +157,19 @@ class RawMember:
         else:
             self.formed.set()
 
-    async def leave(self) -> None:
-        """Wherever the coordinator is."""
+    async def leave(self) -> bool:
+        """Wherever the coordinator is; whether it was a member and is none any more."""
         if self._now is not None:
             for at in self._raw.endpoints:
                 if await self._raw.leave(at, self._now):
-                    return
+                    return True
+        return False
 
     async def _join(self, at: str) -> Identity | None:
         asked_ns = time.monotonic_ns()
-        wanted = Membership(
-            self.group, self._nonce, self._member_id, SESSION_MS, REBALANCE_MS, self._book.client
+        code, given, members = await self._raw.join(
+            at, self.group, self._nonce, self._member_id, self._session_ms
         )
-        code, given, members = await self._raw.join(at, wanted)
         if code == ErrorCode.UNKNOWN_MEMBER_ID:  # it was removed; the next try is as a new one
             self._nonce, self._member_id = secrets.token_hex(16), ""
             self._before, self._now = self._now or self._before, None
@@ -190,3 +188,41 @@ class RawMember:
         for told in await self._raw.groups(at, [self.group]):
             self._told.add(told[1])
             self._book.formed(*told, f"node-{self._raw.nodes[at]}", asked_ns)
+
+
+class RecreatedSettings(Settings):
+    """What it works on: all of it its own."""
+
+    group: str
+    every_s: float = 1.0
+    """Mean time between two members."""
+
+
+class Recreated(Worker[RecreatedSettings]):
+    """A group that is deleted whenever its one member has left, and made anew by the next member.
+
+    Its generations go on where the deleted group's ended (inv-I3), so every one is written down. By
+    single attempts: what fails is tried with the next.
+    """
+
+    async def start(self) -> None:
+        self._raw = self.raw()
+        self.spawn(self._work())
+
+    async def stop(self) -> None:
+        await self.cancel()
+        await self._raw.aclose()
+
+    async def _work(self) -> None:
+        group = self.settings.group
+        async with self.client(request_timeout_ms=DELETE_MS) as client:
+            while True:
+                await self.pause(self.settings.every_s)
+                at = await self._raw.leader(group, self.rng.choice(self._raw.endpoints))
+                member = RawMember(self, self._raw, Key(group, "", -1), SHORT_SESSION_MS)
+                if at:
+                    await member.keep(at)
+                if await member.leave():
+                    call = answer_of(client.delete_groups([group]), group)
+                    name = "deleted_groups" if await self.book.tried(call) else "kept_groups"
+                    self.track.note("count", name=name)

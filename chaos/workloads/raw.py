@@ -8,36 +8,25 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
 from muster.errors import ErrorCode
 from muster.net.nodes import CHANNEL_OPTIONS, Tls
-from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2, group_pb2_grpc
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
-from musterd.chaos.workloads.operation_log import Note, OperationLog
-from musterd.chaos.workloads.outcomes import name_of, of_code, of_rpc
+from musterd.chaos.workloads.operation_log import OperationLog
+from musterd.chaos.workloads.outcomes import of_code, refused
 
 ATTEMPT_S = 2.0
 JOIN_S = 20.0
 """A Join is parked while its round is open: the initial delay, and a rebalance timeout at most."""
+REBALANCE_MS = 10_000
 PROTOCOL = "chaos"
 """Type and name of the protocol of a raw member's group, whose assignments are empty."""
 
 _Read = group_pb2.OffsetFetchResponse | group_pb2.OffsetFetchResponse.Group
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """What a raw member joins with."""
-
-    group: str
-    nonce: str
-    member_id: str
-    """"" at first."""
-    session_ms: int
-    rebalance_ms: int
-    client: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +36,10 @@ class Identity:
     group: str
     member_id: str
     generation: int
+
+    def fields(self) -> dict[str, Any]:
+        """As requests and histories have them, beside the group."""
+        return {"member_id": self.member_id, "generation": self.generation}
 
 
 class RawNodes:
@@ -91,67 +84,76 @@ class RawNodes:
         """Where one node says that the group's coordinator is; "" where it does not know."""
         request = group_pb2.FindCoordinatorRequest()
         request.keys.add(group_id=group)
-        try:
-            answer = await self._stubs[ask].FindCoordinator(request, timeout=ATTEMPT_S)
-        except grpc.RpcError:
-            return ""
-        for result in answer.results:
+        call = self._stubs[ask].FindCoordinator(request, timeout=ATTEMPT_S)
+        answer = await self._book.tried(call)
+        for result in () if answer is None else answer.results:
             if int(result.status.code) == ErrorCode.NONE:
                 return self._by_id.get(result.coordinator.node_id, "")
         return ""
 
-    async def commit(self, at: str, key: Key, value: int, held: Identity | None = None) -> Outcome:
-        """One commit, one attempt; without `held` a simple one, outside of a membership."""
-        member_id, generation = ("", -1) if held is None else (held.member_id, held.generation)
-        request = group_pb2.OffsetCommitRequest(
-            group_id=key.group, member_id=member_id, generation=generation
-        )
+    async def commit(self, at: str, key: Key, value: int, held: Identity | None = None) -> bool:
+        """One commit, one attempt; whether it was acknowledged.
+
+        Without `held` it is a simple one, outside of a membership.
+        """
+        who = {"member_id": "", "generation": -1} if held is None else held.fields()
+        request = group_pb2.OffsetCommitRequest(group_id=key.group, **who)
         request.partitions.add(topic=key.topic, partition=key.partition, offset=value)
-        note = self._book.begin(
-            "commit",
-            key,
-            value=value,
-            member_id=member_id,
-            generation=generation,
-            node=self.nodes[at],
-        )
-        try:
-            answer = await self._stubs[at].OffsetCommit(request, timeout=ATTEMPT_S)
-        except grpc.RpcError as error:
-            return note.end(of_rpc(error), error=name_of(error))
+        number = self._book.begin("commit", key, value=value, node=self.nodes[at], **who)
+        call = self._stubs[at].OffsetCommit(request, timeout=ATTEMPT_S)
+        answer = await self._book.tried(call, [number])
+        if answer is None:
+            return False
         codes = [int(answer.status.code), *(int(one.status.code) for one in answer.partitions)]
         code = next((one for one in codes if one != ErrorCode.NONE), ErrorCode.NONE)
-        if code == ErrorCode.NONE and any(one.superseded for one in answer.partitions):
-            return note.end(Outcome.UNKNOWN, error=SUPERSEDED)
-        return note.end(of_code(code), error="" if code == ErrorCode.NONE else _name(code))
+        outcome, error = of_code(code), _name(code)
+        if outcome is Outcome.OK and any(one.superseded for one in answer.partitions):
+            outcome, error = Outcome.UNKNOWN, SUPERSEDED
+        self._book.end(number, outcome, error=error)
+        return outcome is Outcome.OK
 
-    async def read(self, at: str, key: Key, beside: Sequence[Key] = ()) -> Outcome:
+    async def read(self, at: str, key: Key, beside: Sequence[Key] = ()) -> bool:
         """One linearizable read, one attempt. A node that does not lead refuses it.
 
         Every second one of a group at a node is a fetch of many groups, and has `beside`, keys of
-        other groups, in the same call. Each key is an operation; returns the outcome of `key`.
+        other groups, in the same call. Each key is an operation; returns whether `key` was read.
         """
         self._reads[at, key.group] += 1
         is_of_many = self._reads[at, key.group] % 2 == 0
         keys = (key, *beside) if is_of_many else (key,)
-        notes = [self._book.begin("read", one, node=self.nodes[at]) for one in keys]
+        numbers = [self._book.begin("read", one, node=self.nodes[at]) for one in keys]
         request = group_pb2.OffsetFetchRequest()
         for one in keys:
             query = request.groups.add() if is_of_many else request
             query.group_id = one.group
             query.partitions.add(topic=one.topic, partition=one.partition)
-        try:
-            answer = await self._stubs[at].OffsetFetch(request, timeout=ATTEMPT_S)
-        except grpc.RpcError as error:
-            outcomes = [note.end(Outcome.FAIL, error=name_of(error)) for note in notes]
-            return outcomes[0]
+        call = self._stubs[at].OffsetFetch(request, timeout=ATTEMPT_S)
+        answer = await self._book.tried(call, numbers, refused)
+        if answer is None:
+            return False
         told: dict[str, _Read] = {one.group: answer for one in keys}
         if is_of_many and int(answer.status.code) == ErrorCode.NONE:
             told = {one.group_id: one for one in answer.groups}
-        outcomes = [
-            _end_read(note, told.get(one.group)) for one, note in zip(keys, notes, strict=True)
+        were_read = [
+            self._end_read(number, told.get(one.group))
+            for one, number in zip(keys, numbers, strict=True)
         ]
-        return outcomes[0]
+        return were_read[0]
+
+    def _end_read(self, number: int, answer: _Read | None) -> bool:
+        """By what was answered for its group; None: nothing."""
+        value, error = None, ""
+        if answer is None:
+            error = "NO_ANSWER_FOR_GROUP"
+        elif int(answer.status.code) != ErrorCode.NONE:
+            error = _name(answer.status.code)
+        elif len(answer.partitions) != 1:
+            error = "NO_ANSWER_FOR_PARTITION"
+        else:
+            value = answer.partitions[0].offset
+        outcome = Outcome.FAIL if error else Outcome.OK
+        self._book.end(number, outcome, value=value, error=error)
+        return not error
 
     async def heartbeat(self, at: str, held: Identity) -> int | None:
         """One beat of one member, answered at once; the code, or None where no answer came."""
@@ -159,95 +161,73 @@ class RawNodes:
         request = group_pb2.HeartbeatRequest(
             client_nonce=secrets.token_hex(16), call_seq=1, at_once=True
         )
-        request.members.add(
-            group_id=held.group, member_id=held.member_id, generation=held.generation
-        )
-        note = self._book.begin(
-            "heartbeat",
-            Key(held.group, "", -1),
-            member_id=held.member_id,
-            generation=held.generation,
-            node=self.nodes[at],
-        )
-        try:
-            answer = await self._stubs[at].Heartbeat(request, timeout=ATTEMPT_S)
-        except grpc.RpcError as error:
-            note.end(Outcome.UNKNOWN, error=name_of(error))
+        request.members.add(group_id=held.group, **held.fields())
+        key = Key(held.group, "", -1)
+        number = self._book.begin("heartbeat", key, node=self.nodes[at], **held.fields())
+        call = self._stubs[at].Heartbeat(request, timeout=ATTEMPT_S)
+        answer = await self._book.tried(call, [number], lambda _: Outcome.UNKNOWN)
+        if answer is None:
             return None
         if len(answer.results) != 1:
-            note.end(Outcome.FAIL, error="NO_ANSWER_FOR_MEMBER")
+            self._book.end(number, Outcome.FAIL, error="NO_ANSWER_FOR_MEMBER")
             return None
         code = int(answer.results[0].status.code)
-        if code == ErrorCode.NONE:
-            note.end(Outcome.OK)
-        else:
-            note.end(Outcome.FAIL, error=_name(code))
+        outcome = Outcome.OK if code == ErrorCode.NONE else Outcome.FAIL
+        self._book.end(number, outcome, error=_name(code))
         return code
 
     async def join(
-        self, at: str, wanted: Membership
+        self, at: str, group: str, nonce: str, member_id: str, session_ms: int
     ) -> tuple[int | None, Identity | None, tuple[str, ...]]:
-        """Join and sync, one attempt each.
+        """Join and sync, one attempt each; `member_id`: "" at first.
 
         The code (None: no answer), who it is in the generation that was formed, and all its members
         where it leads them. Nothing of it is written down.
         """
         request = group_pb2.JoinGroupRequest(
-            group_id=wanted.group,
-            member_id=wanted.member_id,
-            client_id=wanted.client,
-            join_nonce=wanted.nonce,
-            session_timeout_ms=wanted.session_ms,
-            rebalance_timeout_ms=wanted.rebalance_ms,
+            group_id=group,
+            member_id=member_id,
+            client_id=self._book.client,
+            join_nonce=nonce,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=REBALANCE_MS,
             protocol_type=PROTOCOL,
         )
         request.protocols.add(name=PROTOCOL)
-        try:
-            joined = await self._stubs[at].JoinGroup(request, timeout=JOIN_S)
-            code = int(joined.status.code)
-            if code != ErrorCode.NONE or joined.park_again:
-                return code, None, ()
-            members = tuple(sorted(one.member_id for one in joined.members))
-            sync = group_pb2.SyncGroupRequest(
-                group_id=wanted.group, member_id=joined.member_id, generation=joined.generation
-            )
-            for one in members:
-                sync.assignments.add(member_id=one)
-            synced = await self._stubs[at].SyncGroup(sync, timeout=JOIN_S)
-        except grpc.RpcError:
-            return None, None, ()
-        code = int(synced.status.code)
-        if code != ErrorCode.NONE or synced.park_again:
-            return code, None, ()
-        return code, Identity(wanted.group, joined.member_id, joined.generation), members
+        joined = await self._book.tried(self._stubs[at].JoinGroup(request, timeout=JOIN_S))
+        if joined is None or joined.status.code != errors_pb2.NONE or joined.park_again:
+            return None if joined is None else int(joined.status.code), None, ()
+        held = Identity(group, joined.member_id, joined.generation)
+        members = tuple(sorted(one.member_id for one in joined.members))
+        sync = group_pb2.SyncGroupRequest(group_id=group, **held.fields())
+        for one in members:
+            sync.assignments.add(member_id=one)
+        synced = await self._book.tried(self._stubs[at].SyncGroup(sync, timeout=JOIN_S))
+        if synced is None or synced.status.code != errors_pb2.NONE or synced.park_again:
+            return None if synced is None else int(synced.status.code), None, ()
+        return int(synced.status.code), held, members
 
     async def leave(self, at: str, held: Identity) -> bool:
         """One attempt; whether the member is gone. Nothing of it is written down."""
         request = group_pb2.LeaveGroupRequest(group_id=held.group)
         request.members.add(member_id=held.member_id)
-        try:
-            answer = await self._stubs[at].LeaveGroup(request, timeout=ATTEMPT_S)
-        except grpc.RpcError:
+        call = self._stubs[at].LeaveGroup(request, timeout=ATTEMPT_S)
+        answer = await self._book.tried(call)
+        if answer is None:
             return False
+        gone = {int(ErrorCode.NONE), int(ErrorCode.UNKNOWN_MEMBER_ID)}
         codes = {int(one.status.code) for one in answer.results}
-        return int(answer.status.code) == ErrorCode.NONE and codes <= {
-            int(ErrorCode.NONE),
-            int(ErrorCode.UNKNOWN_MEMBER_ID),
-        }
+        return int(answer.status.code) == ErrorCode.NONE and codes <= gone
 
     async def partitions(self, at: str, topic: str) -> bool:
         """Write down how many partitions a topic has at a node; whether it was answered."""
         began_ns = time.monotonic_ns()
         request = admin_pb2.DescribeTopicsRequest(names=[topic])
-        node = self.nodes[at]
-        try:
-            answer = await self._topics[at].DescribeTopics(request, timeout=ATTEMPT_S)
-        except grpc.RpcError as error:
-            self._book.operated(
-                "partitions", topic, began_ns, Outcome.FAIL, node=node, error=name_of(error)
-            )
+        answer = await self._book.tried(self._topics[at].DescribeTopics(request, timeout=ATTEMPT_S))
+        if answer is None:
             return False
         count = sum(one.topic.partitions for one in answer.results if one.topic.name == topic)
+        node = self.nodes[at]
         self._book.operated("partitions", topic, began_ns, Outcome.OK, value=count, node=node)
         return True
 
@@ -259,12 +239,10 @@ class RawNodes:
         Owners are all members, as `Ownership.owner` names them.
         """
         request = admin_pb2.DescribeGroupsRequest(group_ids=names, linearizable=True)
-        try:
-            answer = await self.admins[at].DescribeGroups(request, timeout=timeout_s)
-        except grpc.RpcError:
-            return []
+        call = self.admins[at].DescribeGroups(request, timeout=timeout_s)
+        answer = await self._book.tried(call)
         found = []
-        for group in answer.groups:
+        for group in () if answer is None else answer.groups:
             whole = int(group.status.code) == ErrorCode.NONE and group.next_member == 0
             if whole and group.state == "Stable":
                 instances = [(one.group_instance_id, one.member_id) for one in group.members]
@@ -275,16 +253,8 @@ class RawNodes:
         return found
 
 
-def _end_read(note: Note, answer: _Read | None) -> Outcome:
-    """By what was answered for its group; None: nothing."""
-    if answer is None:
-        return note.end(Outcome.FAIL, error="NO_ANSWER_FOR_GROUP")
-    if int(answer.status.code) != ErrorCode.NONE:
-        return note.end(Outcome.FAIL, error=_name(answer.status.code))
-    if len(answer.partitions) != 1:
-        return note.end(Outcome.FAIL, error="NO_ANSWER_FOR_PARTITION")
-    return note.end(Outcome.OK, value=answer.partitions[0].offset)
-
-
 def _name(code: int) -> str:
+    """As histories have it; "": no error."""
+    if code == ErrorCode.NONE:
+        return ""
     return ErrorCode(code).name if code in list(ErrorCode) else str(code)

@@ -13,13 +13,13 @@ import signal
 import sys
 
 from musterd.chaos import child
-from musterd.chaos.workloads.admin import Admin, Recreated
+from musterd.chaos.workloads.admin import Admin
 from musterd.chaos.workloads.base import Brief, Settings, Worker
 from musterd.chaos.workloads.final import Cleaner, Final
-from musterd.chaos.workloads.member import Many, Members
+from musterd.chaos.workloads.member import Members
 from musterd.chaos.workloads.memberships import Memberships
-from musterd.chaos.workloads.offsets import Probe, Reads, Simple
-from musterd.chaos.workloads.pulse import Pulse
+from musterd.chaos.workloads.offsets import Probe, Simple
+from musterd.chaos.workloads.pulse import Pulse, Recreated
 from musterd.chaos.workloads.replay import Replay
 from musterd.chaos.workloads.store import Stores
 from musterd.chaos.workloads.watcher import Watcher
@@ -28,12 +28,10 @@ KINDS: dict[str, type[Worker[Settings]]] = {
     "admin": Admin,
     "cleaner": Cleaner,
     "final": Final,
-    "many": Many,
     "members": Members,
     "memberships": Memberships,
     "probe": Probe,
     "pulse": Pulse,
-    "reads": Reads,
     "recreated": Recreated,
     "replay": Replay,
     "simple": Simple,

@@ -1,10 +1,7 @@
 """Looks at all nodes from beside the faults: who leads, digests of checkpoints, whole groups."""
 
 import asyncio
-import contextlib
 import time
-
-import grpc
 
 from muster.v1 import admin_pb2
 from musterd.chaos.history import Checkpoint
@@ -65,10 +62,8 @@ class Watcher(Worker[WatcherSettings]):
             await asyncio.sleep(LED_EVERY_S)
 
     async def _view(self, at: str) -> admin_pb2.DescribeClusterResponse | None:
-        with contextlib.suppress(grpc.RpcError):
-            request = admin_pb2.DescribeClusterRequest()
-            return await self._raw.admins[at].DescribeCluster(request, timeout=CALL_S)
-        return None
+        request = admin_pb2.DescribeClusterRequest()
+        return await self.book.tried(self._raw.admins[at].DescribeCluster(request, timeout=CALL_S))
 
     # ---- digests
 
@@ -80,13 +75,13 @@ class Watcher(Worker[WatcherSettings]):
     async def _checkpoints(self) -> None:
         request = admin_pb2.CheckpointsRequest(recorded=True)
         for at, node in self._raw.nodes.items():
-            with contextlib.suppress(grpc.RpcError):
-                answer = await self._raw.admins[at].Checkpoints(request, timeout=CALL_S)
-                for one in answer.checkpoints:
-                    where = (node, one.shard, one.index)
-                    if where not in self._digests:
-                        self._digests.add(where)
-                        self.book.record(Checkpoint(*where, one.digest.hex()))
+            call = self._raw.admins[at].Checkpoints(request, timeout=CALL_S)
+            answer = await self.book.tried(call)
+            for one in () if answer is None else answer.checkpoints:
+                where = (node, one.shard, one.index)
+                if where not in self._digests:
+                    self._digests.add(where)
+                    self.book.record(Checkpoint(*where, one.digest.hex()))
 
     # ---- groups
 
