@@ -11,12 +11,11 @@ from musterd.chaos.faults import (
     load,
     network,
     operation,
-    peers,
     process,
     resources,
 )
 from musterd.chaos.faults.contract import kinds
 
-MODULES = (process, network, peers, operation, disk, damage, diverging, clock, resources, load)
+MODULES = (process, network, operation, disk, damage, diverging, clock, resources, load)
 
 __all__ = ["MODULES", "kinds"]

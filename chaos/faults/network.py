@@ -16,15 +16,20 @@ from musterd.chaos.faults.contract import (
     Whom,
     chosen_nodes,
     fault,
+    one_of,
 )
-from musterd.chaos.world.networks.network import CUT, Shape
+from musterd.chaos.faults.own_group import METADATA_BYTES_MAX, PARTITIONS, OwnGroup
+from musterd.chaos.world.networks.network import BULK_CUT, CUT, Shape
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
 
 Link = tuple[str, str]
+AGREED_S_MAX = 20.0
+CAUGHT_UP_S_MAX = 40.0
+"""TCP gives a dead connection up after 10 s; then the node dials a new one."""
 
 
-def name_of(link: Link) -> str:
+def _name_of(link: Link) -> str:
     """A link as a fault's targets have it."""
     return f"{link[0]}>{link[1]}"
 
@@ -34,7 +39,7 @@ def _between(some: Iterable[str], others: Iterable[str]) -> list[Link]:
     return [(source, target) for source in some for target in targets if source != target]
 
 
-def both_ways(some: Iterable[str], others: Iterable[str]) -> list[Link]:
+def _both_ways(some: Iterable[str], others: Iterable[str]) -> list[Link]:
     """Every link between one of `some` and one of `others`."""
     there = _between(some, others)
     return there + [(target, source) for source, target in there]
@@ -70,7 +75,7 @@ class Shaped(Watched):
         for link in wanted:
             self._shaped.append(link)
             world.network.shape(*link, shape)
-        return tuple(map(name_of, wanted))
+        return tuple(map(_name_of, wanted))
 
     def heal(self, world: World) -> None:
         if self._before is not None:
@@ -96,7 +101,7 @@ class _Isolate(Shaped):
     def inject(self, world: World, rng: Random) -> Injected:
         [node_id] = chosen_nodes(world, self.whom, rng)
         place = node_place(node_id)
-        self.shape(world, both_ways([place], world.network.places))
+        self.shape(world, _both_ways([place], world.network.places))
         return Injected((place,), "cut both ways from all", minority=(node_id,))
 
 
@@ -126,11 +131,11 @@ class SplitWithClients(Shaped):
         chosen = (leader, *rng.sample(world.followers(), (len(world.nodes) - 1) // 2 - 1))
         small = [node_place(one) for one in chosen]
         large = _places(world, *small)
-        links = both_ways(small, large)
+        links = _both_ways(small, large)
         clients = world.network.clients
         detail = "clients reach both sides"
         if len(clients) > 1:
-            links += both_ways([clients[0]], large) + both_ways(clients[1:], small)
+            links += _both_ways([clients[0]], large) + _both_ways(clients[1:], small)
             detail = f"{clients[0]} reaches the minority alone"
         self.shape(world, links)
         return Injected(tuple(small), detail, minority=tuple(sorted(chosen)))
@@ -173,7 +178,7 @@ class PartialCut(Shaped):
     def inject(self, world: World, rng: Random) -> Injected:
         one = node_place(world.leader())
         other = node_place(rng.choice(world.followers()))
-        return Injected(self.shape(world, both_ways([one], [other])), "both ways")
+        return Injected(self.shape(world, _both_ways([one], [other])), "both ways")
 
 
 @fault
@@ -197,7 +202,7 @@ class _ShapeAll(Shaped):
         nodes = _places(world)
         clients = world.network.clients if self.with_clients else ()
         shape, detail = self.draw(rng)
-        self.shape(world, [*permutations(nodes, 2), *both_ways(nodes, clients)], shape)
+        self.shape(world, [*permutations(nodes, 2), *_both_ways(nodes, clients)], shape)
         return Injected((*nodes, *clients), detail)
 
     @abstractmethod
@@ -253,7 +258,7 @@ class _Break(Fault):
         """Raises FaultError where there were none. Facts: `connections`."""
         links = self.links(world)
         broken = sum(self.end(world, link) for link in links)
-        targets = tuple(map(name_of, links))
+        targets = tuple(map(_name_of, links))
         if not broken:
             raise FaultError(f"there were no connections: {', '.join(targets)}")
         return Injected(targets, f"{broken} connections", facts={"connections": broken})
@@ -289,3 +294,84 @@ class HalfOpenPeers(_Break):
 
     def end(self, world: World, link: Link) -> int:
         return world.network.half_open(*link)
+
+
+@fault
+class DeadBulk(Shaped):
+    kind = "dead_bulk"
+    title = "the bulk connection of the leader and another node carries nothing, control does"
+    certain = True
+
+    _leader: int | None = None
+    _other: int | None = None
+    _own: OwnGroup | None = None
+    _wanted = 0
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Have the two connect anew, so that the network sees which is which; fill the bulk one.
+
+        Then commit what is too long for the other connection: whoever reads from the bulk one alone
+        lacks it. Raises FaultError where a majority does not take it.
+        """
+        leader = world.leader()
+        other = one_of(world, [one for one in world.running() if one != leader], rng)
+        places = node_place(leader), node_place(other)
+        self.shape(world, _both_ways([places[0]], [places[1]]), BULK_CUT)
+        if not world.network.reset(*places):
+            raise FaultError(f"{' and '.join(places)} had no connections")
+        world.wait(
+            lambda: _hear_each_other(world, leader, other), AGREED_S_MAX, f"{places} connected anew"
+        )
+        # To connect anew may cost the leader a shard, on a slow machine all of them.
+        pair = {leader: other, other: leader}
+        world.wait(
+            lambda: not pair.keys().isdisjoint(world.leaders().values()),
+            AGREED_S_MAX,
+            f"{places[0]} or {places[1]} leads a shard",
+        )
+        led = {shard: node for shard, node in world.leaders().items() if node in pair}
+        own = OwnGroup(world, "bulk", rng.choice(sorted(led)))
+        own.commit(rng.randrange(1 << 30), range(PARTITIONS), "x" * METADATA_BYTES_MAX)
+        self._leader, self._other = led[own.shard], pair[led[own.shard]]
+        self._own, self._wanted = own, max(own.applied().values())
+        targets = tuple(
+            map(_name_of, _both_ways([node_place(self._leader)], [node_place(self._other)]))
+        )
+        return Injected(targets, "bulk alone, both ways")
+
+    def heal(self, world: World) -> None:
+        """Let all pass; then the other node has to get what it lacks, and no process may end.
+
+        Raises FaultError where it does not.
+        """
+        super().heal(world)
+        own, self._own = self._own, None
+        if own is not None and (other := self._other) is not None:
+            world.wait(
+                lambda: own.applied().get(other, 0) >= self._wanted,
+                CAUGHT_UP_S_MAX,
+                f"node {other} has what did not pass",
+            )
+
+    def look(self, world: World) -> Sight:
+        """Something was lost, the other node lacks it, and yet the two hear each other."""
+        lost, what = super().look(world)
+        if self._own is None or self._other is None or self._leader is None:
+            return False, "nothing long was committed"
+        lacks = self._wanted - self._own.applied().get(self._other, self._wanted)
+        heard = _hear_each_other(world, self._leader, self._other)
+        what = f"{what}; node {self._other} lacks {lacks} entries of shard {self._own.shard}"
+        return lost and lacks > 0 and heard, f"{what}; control {'lives' if heard else 'is gone'}"
+
+
+def _hear_each_other(world: World, one: int, other: int) -> bool:
+    """Whether both say that their control connection stands."""
+    views = world.views()
+    return (
+        all(
+            any(node.node_id == whom and node.connected for node in views[who].nodes)
+            for who, whom in ((one, other), (other, one))
+            if who in views
+        )
+        and {one, other} <= views.keys()
+    )

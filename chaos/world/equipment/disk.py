@@ -120,14 +120,6 @@ class LoopDisks(Equipment):
         """Bring disks back with what is on them. Their nodes must have ended."""
         self._keeping.ask("remount", disks=self._points(nodes))
 
-    def freeze(self, nodes: Iterable[int]) -> None:
-        """Make every write and sync on these disks wait until `thaw`."""
-        self._keeping.ask("freeze", disks=self._points(nodes))
-
-    def thaw(self, nodes: Iterable[int]) -> None:
-        """End a freeze; nothing where there is none."""
-        self._keeping.ask("thaw", disks=self._points(nodes))
-
     def dead(self, node_id: int) -> bool:
         """Whether the disk refuses writes: its power was cut, and it was not mounted again."""
         trial = self.place(node_id).root / "trial"
@@ -163,20 +155,6 @@ class LoopDisks(Equipment):
             if leave:
                 file.truncate(start + max(0, taken - leave))
         return max(0, taken - leave)
-
-    def full(self, node_id: int) -> bool:
-        """Whether the file system refuses one block more for want of room. Raises OSError."""
-        trial = self.place(node_id).root / "trial"
-        try:
-            with trial.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, BLOCK)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            return True
-        finally:
-            trial.unlink(missing_ok=True)
-        return False
 
     def free(self, node_id: int) -> None:
         """Take back what `fill` took; nothing where it took nothing."""

@@ -94,7 +94,7 @@ def test_clients_of_the_sdk_stay_behind_the_replaying_proxy(world, client) -> No
 
 
 def _restarts(kind: str) -> bool:
-    return EVIDENCE[kind].__name__ in {"killed", "passed_for", "restarted"}
+    return EVIDENCE[kind].__name__ in {"killed", "restarted"}
 
 
 def _client_connections(world: World, client: Child) -> None:
