@@ -13,6 +13,7 @@ FOUND = {
     "disk_error": ("stopped",),
     "sync_hangs": ("left",),
     "no_room": ("stayed",),
+    "slept": ("left",),
 }
 """What a node in such a state may be found to have done."""
 SILENCED = frozenset({"corrupt", "disk_error"})
@@ -60,10 +61,17 @@ def check_errors(history: History) -> Verdict:
 
 def _check(found: Findings, history: History, kinds: Mapping[str, str]) -> Verdict:
     """By kind of state, what a node in it was said to have."""
-    states = [state for state in history.node_states if state.kind in kinds]
-    if not states:
+    look_at_states(found, history, kinds)
+    if not found.looked_at:
         found.note(f"no node {' or '.join(kinds.values())}")
-    for state in states:
+    return found.verdict()
+
+
+def look_at_states(found: Findings, history: History, kinds: Mapping[str, str]) -> None:
+    """Whether each node in such a state did what it may do."""
+    for state in history.node_states:
+        if state.kind not in kinds:
+            continue
         found.looked_at += 1
         where = (
             f"node-{state.node} {kinds[state.kind]} ({found.span(state.from_ns, state.until_ns)})"
@@ -76,7 +84,6 @@ def _check(found: Findings, history: History, kinds: Mapping[str, str]) -> Verdi
             )
         if state.kind in SILENCED and state.found != "repaired":
             _answers(found, history, state, where)
-    return found.verdict()
 
 
 def _answers(found: Findings, history: History, state: NodeState, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+from musterd.chaos.check.disks import look_at_states
 from musterd.chaos.check.findings import Findings
 from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS
 from musterd.chaos.history import History, Operation, Outcome, Side
@@ -25,7 +26,7 @@ def check(history: History) -> Verdict:
             sides[node].append(side)
     if not sides:
         found.note("no node was cut off from the majority")
-    _slept(found, history)
+    look_at_states(found, history, {"slept": "had a machine that slept"})
     for one in history.operations:
         for side in sides.get(one.node, ()) if one.node is not None else ():
             if _is_inside(one, side):
@@ -40,20 +41,6 @@ def check(history: History) -> Verdict:
                         one.began_ns,
                     )
     return found.verdict()
-
-
-def _slept(found: Findings, history: History) -> None:
-    for state in history.node_states:
-        if state.kind == "slept":
-            found.looked_at += 1
-            if state.found != "left":
-                when = found.span(state.from_ns, state.until_ns)
-                found.broken(
-                    "",
-                    f"the machine of node-{state.node} slept ({when}), and it went on to lead: "
-                    f"{state.detail}",
-                    state.from_ns,
-                )
 
 
 def _is_inside(one: Operation, side: Side) -> bool:
