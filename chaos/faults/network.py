@@ -132,12 +132,10 @@ class SplitWithClients(Shaped):
         small = [node_place(one) for one in chosen]
         large = _places(world, *small)
         links = _both_ways(small, large)
-        clients = world.network.clients
-        detail = "clients reach both sides"
-        if len(clients) > 1:
-            links += _both_ways([clients[0]], large) + _both_ways(clients[1:], small)
-            detail = f"{clients[0]} reaches the minority alone"
+        first, *more = world.network.clients
+        links += _both_ways([first], large) + _both_ways(more, small)
         self.shape(world, links)
+        detail = f"{first} reaches the minority alone"
         return Injected(tuple(small), detail, minority=tuple(sorted(chosen)))
 
 

@@ -111,7 +111,6 @@ async def _serve(given: Message, namespaces: Namespaces) -> None:
             answer(error=f"{verb} {message}: {error!r}")
         else:
             answer(**reply)
-    shaper.close()
 
 
 def main() -> None:

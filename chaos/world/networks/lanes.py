@@ -12,54 +12,31 @@ from musterd.raft.codec import HELLO_BYTES_MAX, CodecError, decode_hello
 from musterd.raft.transport import HEAD_BYTES, MAGIC, size_of
 
 
-class Handshake:
-    """What the dialling side of one connection says, until it is known which connection that is."""
+def bulk(said: bytes) -> bool | None:
+    """Whether a connection whose dialling side has said this is a bulk one on which both agreed.
 
-    def __init__(self) -> None:
-        self._said = bytearray()
-        self._hello: pb.Hello | None = None
-        self.over = False
-        """Whether nothing more is to be read: it is through, or no handshake of ours."""
-        self.bulk = False
-        """Whether this is a bulk connection on which the nodes have agreed."""
-
-    def said(self, data: bytes) -> None:
-        """The next bytes from the dialling side."""
-        if self.over:
-            return
-        self._said += data
-        if bytes(self._said[: len(MAGIC)]) != MAGIC[: len(self._said)]:
-            self._end()
-            return
-        while not self.over and (message := self._next()) is not None:
-            if self._hello is None:
-                self._hello = message
-            else:
-                lane, refused = self._hello.lane, message.refused
-                self._end()
-                self.bulk = lane == pb.LANE_BULK and not refused
-
-    def _next(self) -> pb.Hello | None:
-        start = len(MAGIC) + HEAD_BYTES
-        if len(self._said) < start:
-            return None
-        try:
-            size = size_of(self._said[len(MAGIC) : start])
-            if size > HELLO_BYTES_MAX:
-                self._end()
+    None where more has to be heard.
+    """
+    if said[: len(MAGIC)] != MAGIC[: len(said)]:
+        return False
+    messages: list[pb.Hello] = []
+    at = len(MAGIC)
+    try:
+        while len(messages) < 2:  # noqa: PLR2004  # its Hello and its verdict
+            begin = at + HEAD_BYTES
+            if len(said) < begin:
                 return None
-            if len(self._said) < start + size:
+            end = begin + size_of(said[at:begin])
+            if end - begin > HELLO_BYTES_MAX:
+                return False
+            if len(said) < end:
                 return None
-            frame = bytes(self._said[start : start + size])
-            del self._said[len(MAGIC) : start + size]
-            return decode_hello(frame)
-        except CodecError:
-            self._end()
-            return None
-
-    def _end(self) -> None:
-        self.over = True
-        self._said.clear()
+            messages.append(decode_hello(said[begin:end]))
+            at = end
+    except CodecError:
+        return False
+    hello, verdict = messages
+    return hello.lane == pb.LANE_BULK and not verdict.refused
 
 
 CONNECTIONS_MAX = 1_024
@@ -74,13 +51,15 @@ _SEQ_END = 1 << 32
 class _Dialled:
     """A connection whose first packet was seen."""
 
-    handshake: Handshake
     next_seq: int
     """Of the dialling side's next byte."""
+    said: bytes = b""
+    is_bulk: bool | None = None
+    """None until the handshake is through."""
 
 
 class Lanes:
-    """The same, packet by packet, for connections whose first packet comes this way."""
+    """Connections whose first packet comes this way, each told by its handshake."""
 
     def __init__(self) -> None:
         self._dialled: dict[bytes, _Dialled] = {}
@@ -96,17 +75,19 @@ class Lanes:
         far = packet[16:20] + target.to_bytes(2, "big")
         if packet[start + 13] & (_SYN | _ACK) == _SYN:
             self._dialled.pop(near + far, None)
-            self._dialled[near + far] = _Dialled(Handshake(), (seq + 1) % _SEQ_END)
+            self._dialled[near + far] = _Dialled((seq + 1) % _SEQ_END)
             while len(self._dialled) > CONNECTIONS_MAX:
                 del self._dialled[next(iter(self._dialled))]
             return False
         if (known := self._dialled.get(far + near)) is not None:
-            return known.handshake.bulk
+            return bool(known.is_bulk)
         if (known := self._dialled.get(near + far)) is None:
             return False
-        bulk = known.handshake.bulk
+        was_bulk = bool(known.is_bulk)
         data = packet[start + (packet[start + 12] >> 4) * 4 : int.from_bytes(packet[2:4], "big")]
         if seq == known.next_seq:
             known.next_seq = (seq + len(data)) % _SEQ_END
-            known.handshake.said(data)
-        return bulk
+            if known.is_bulk is None:
+                known.said += data
+                known.is_bulk = bulk(known.said)
+        return was_bulk

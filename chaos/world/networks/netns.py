@@ -22,7 +22,7 @@ _CONTROL = "control"
 _SUBNET = "10.99.0"
 """Inside of the run's own namespaces, so it may be in use elsewhere."""
 _NODE_FIRST, _CLIENT_FIRST, _CONTROL_HOST = 10, 100, 250
-NODES_MAX, CLIENT_HOSTS_MAX = 9, 9
+_CLIENT_HOSTS = 2
 _CLIENT_PORT, _PEER_PORT, _METRICS_PORT, _PROXY_PORT = 7070, 7170, 7270, 7670
 _TUN = Path("/dev/net/tun")
 _READY_S, _ANSWER_S = 20.0, 10.0
@@ -38,14 +38,12 @@ class Netns(Network):
     provides = frozenset({"links"})
     serve_flags = ("--insecure", "--insecure-peers", "--insecure-metrics")
 
-    def __init__(self, client_hosts: int = 2, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0) -> None:
         """Not open yet. `seed`: for losses and jitter."""
-        if not 1 <= client_hosts <= CLIENT_HOSTS_MAX:
-            raise ClusterError(f"1 to {CLIENT_HOSTS_MAX} hosts of clients, not {client_hosts}")
         super().__init__()
         self._hosts: dict[str, str] = {}
-        self._client_hosts = client_hosts
         self._seed = seed
+        self._nodes = 0
         self._fabric: Child | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._namespaces: dict[str, list[str]] = {}
@@ -57,10 +55,9 @@ class Netns(Network):
         return _tried()
 
     def open(self, nodes: int) -> None:
-        if not 1 <= nodes <= NODES_MAX:
-            raise ClusterError(f"1 to {NODES_MAX} nodes, not {nodes}")
         self._hosts = {node_place(n): f"{_SUBNET}.{_NODE_FIRST + n}" for n in range(nodes)}
-        for host in range(self._client_hosts):
+        self._nodes = nodes
+        for host in range(_CLIENT_HOSTS):
             self._hosts[client_place(host)] = f"{_SUBNET}.{_CLIENT_FIRST + host}"
         control = {}
         for n in range(nodes):
@@ -91,7 +88,7 @@ class Netns(Network):
 
     def addresses(self, node_id: int) -> Addresses:
         host = self._hosts[node_place(node_id)]
-        others = [n for n in range(NODES_MAX) if n != node_id and node_place(n) in self._hosts]
+        others = [n for n in range(self._nodes) if n != node_id]
         return Addresses(
             listen=f"{host}:{_CLIENT_PORT}",
             advertise=f"{host}:{_CLIENT_PORT}",

@@ -66,10 +66,6 @@ class Shaper:
         """Pass what still comes this way at once: the way back to the bridge is open."""
         self._lines.pop(link, None)
 
-    def close(self) -> None:
-        for device in self._devices.values():
-            self._loop.remove_reader(device)
-
     def _readable(self, source: str, device: int) -> None:
         for _ in range(_READS_MAX):
             try:

@@ -21,8 +21,8 @@ SEND_AGAIN_S = 1.0
 
 @pytest.fixture(scope="module")
 def network(netns_works) -> Iterator[Netns]:
-    """Two nodes' places and one of clients, nothing running there."""
-    made = Netns(client_hosts=1, seed=7)
+    """Two nodes' places and those of clients, nothing running there."""
+    made = Netns(seed=7)
     made.open(2)
     yield made
     made.close()
