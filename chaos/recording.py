@@ -25,8 +25,8 @@ VERSION = 2
 SUFFIX = ".history.jsonl"
 """Of the files' names, by which a folder of them is read."""
 BYTES_MAX = 1 << 30
-"""One file's size, at most: more than an hour of 2,000 operations/s. Never rotated: a history
-without its beginning proves nothing."""
+"""One file's size, at most: some two million operations. Never rotated: a history without its
+beginning proves nothing."""
 LINE_BYTES_MAX = 64 * 1024
 END_BYTES = 1024
 """Room kept for the end of everything that has begun."""

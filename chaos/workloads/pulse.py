@@ -44,8 +44,8 @@ class PulseSettings(Settings):
     groups: list[str]
     topic: str
     every_s: float = 0.25
-    """Between two calls at one node. Each is two lines of the history, some 400 bytes, and every
-    tenth is of two keys: three nodes make 20 MB an hour."""
+    """Between two calls at one node. Each is two lines of the history, some 520 bytes, and every
+    tenth is of two keys: three nodes make 25 MB an hour."""
 
 
 class Pulse(Worker[PulseSettings]):
