@@ -6,10 +6,11 @@ import typer
 
 from muster.cli.connection import Connection
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.group import member_item, member_table, members_result
-from muster.cli.group_list import groups_of_all_nodes
-from muster.cli.group_offsets import offset_items, offset_table
-from muster.cli.group_read import described, each
+from muster.cli.group.commands import member_item, member_table, members_result
+from muster.cli.group.list import groups_of_all_nodes
+from muster.cli.group.offsets import offset_items, offset_table
+from muster.cli.group.owners import Group, members_of
+from muster.cli.group.read import described, each
 from muster.cli.member_kick import kick
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -19,7 +20,6 @@ from muster.cli.options import (
     Timeout,
 )
 from muster.cli.output import Format, Result, Table, show
-from muster.cli.owners import Group, members_of
 from muster.cli.refusals import refused
 from muster.cli.watch import watchable
 from muster.v1.errors_pb2 import ErrorCode

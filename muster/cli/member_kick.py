@@ -6,7 +6,7 @@ import typer
 
 from muster.cli.connection import Connection, Removal
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.group_read import described
+from muster.cli.group.read import described
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from muster.cli.digests import NOBODY, Finding, compare
-from muster.cli.verify import ROUNDS_MAX
+from muster.cli.cluster.digests import NOBODY, Finding, compare
+from muster.cli.cluster.verify import ROUNDS_MAX
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.admin_pb2 import VerifyResponse
 

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli import cluster, group, group_list, group_offsets, group_reset, group_waits
+from muster.cli.cluster import commands as cluster
 from muster.cli.errors import ExitCode
+from muster.cli.group import commands as group
+from muster.cli.group import list as group_list
+from muster.cli.group import offsets as group_offsets
+from muster.cli.group import reset as group_reset
+from muster.cli.group import waits as group_waits
 from muster.cli.refusals import BY_CODE, refused
 from muster.v1 import admin_pb2
 from muster.v1.errors_pb2 import ErrorCode

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import grpc
 import pytest
 
-from muster.cli.group_offsets import OFFSET_COLUMNS
+from muster.cli.group.offsets import OFFSET_COLUMNS
 from muster.v1 import group_pb2 as pb
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 from musterd.coordinator.node.launcher import Cluster

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster.cli.offset_file import read_offsets
+from muster.cli.group.offset_file import read_offsets
 from musterd.coordinator.node.launcher import Cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.offset_file import FILE_MAX_BYTES, PARTITION_MAX, read_offsets, write_offsets
-from muster.cli.offset_plan import (
+from muster.cli.group.offset_file import FILE_MAX_BYTES, PARTITION_MAX, read_offsets, write_offsets
+from muster.cli.group.offset_plan import (
     OFFSET_MAX,
     Known,
     plan,
@@ -17,7 +17,7 @@ from muster.cli.offset_plan import (
     to_latest,
     to_offset,
 )
-from muster.cli.places import parse_place
+from muster.cli.group.places import parse_place
 
 KEY = ("orders", 0)
 ORDERS = '{"topic":"orders","partition":0,"offset":40}'

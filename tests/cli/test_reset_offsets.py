@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from muster.cli.offset_file import read_offsets
-from muster.cli.offset_plan import OFFSET_MAX, Known, Step
-from muster.cli.reset_commit import SLICE_PARTITIONS, _request, slices
+from muster.cli.group.offset_file import read_offsets
+from muster.cli.group.offset_plan import OFFSET_MAX, Known, Step
+from muster.cli.group.reset_commit import SLICE_PARTITIONS, _request, slices
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.errors_pb2 import ErrorCode, Status
 from tests.cli.offset_store import Entry, OffsetStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.cli.group_waits import wait_cells, wait_item, waiting
+from muster.cli.group.waits import wait_cells, wait_item, waiting
 from muster.v1.admin_pb2 import DescribeGroupsResponse
 
 Group = DescribeGroupsResponse.Group

@@ -8,20 +8,21 @@ from collections.abc import Sequence
 import typer
 
 from muster.cli.connection import Connection
-from muster.cli.group_config import config
-from muster.cli.group_delete import delete, delete_offsets
-from muster.cli.group_list import list_groups
-from muster.cli.group_offsets import offsets
-from muster.cli.group_read import Groups, described, each
-from muster.cli.group_reset import reset_offsets
-from muster.cli.group_waits import (
+from muster.cli.group.config import config
+from muster.cli.group.delete import delete, delete_offsets
+from muster.cli.group.list import list_groups
+from muster.cli.group.offsets import offsets
+from muster.cli.group.owners import Group, Member, members_of, spelled
+from muster.cli.group.read import Groups, described, each
+from muster.cli.group.reset import reset_offsets
+from muster.cli.group.waits import (
     AWAITED_COLUMN,
     WAIT_COLUMNS,
     wait_cells,
     wait_item,
     waiting,
 )
-from muster.cli.group_why import why
+from muster.cli.group.why import why
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -30,7 +31,6 @@ from muster.cli.options import (
     Timeout,
 )
 from muster.cli.output import Format, Result, Table, Value, show
-from muster.cli.owners import Group, Member, members_of, spelled
 from muster.cli.watch import DEFAULT_INTERVAL_S, Interval, repeat, watchable
 
 STATE_COLUMNS = (

@@ -11,9 +11,9 @@ import grpc
 
 from muster.cli.connection import Connection, Stubs
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.group_read import committed
-from muster.cli.offset_plan import Step
-from muster.cli.owners import Partition
+from muster.cli.group.offset_plan import Step
+from muster.cli.group.owners import Partition
+from muster.cli.group.read import committed
 from muster.cli.refusals import refused
 from muster.v1.errors_pb2 import ErrorCode, Status
 from muster.v1.group_pb2 import OffsetCommitRequest, OffsetCommitResponse

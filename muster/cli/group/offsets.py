@@ -2,7 +2,8 @@
 
 from muster.cli.connection import Connection
 from muster.cli.errors import note
-from muster.cli.group_read import Groups, committed, described, each
+from muster.cli.group.owners import owners
+from muster.cli.group.read import Groups, committed, described, each
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -11,7 +12,6 @@ from muster.cli.options import (
     Timeout,
 )
 from muster.cli.output import Format, Result, Table, Value, rfc3339, show
-from muster.cli.owners import owners
 
 OFFSET_COLUMNS = (
     "GROUP",

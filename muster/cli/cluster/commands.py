@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from muster.cli.cluster.verify import verify
 from muster.cli.connection import Connection, NodeAnswer
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import (
@@ -17,7 +18,6 @@ from muster.cli.options import (
     confirm,
 )
 from muster.cli.output import Format, Result, Table, Value, show
-from muster.cli.verify import verify
 from muster.cli.watch import watchable
 from muster.v1.admin_pb2 import (
     AcceptLossRequest,

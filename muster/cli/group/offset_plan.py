@@ -6,7 +6,7 @@ The ends of a partition are what members reported with their commits; nobody els
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from muster.cli.owners import Partition
+from muster.cli.group.owners import Partition
 
 OFFSET_MAX = 2**63 - 1
 

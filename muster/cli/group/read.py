@@ -8,7 +8,7 @@ import typer
 
 from muster.cli.connection import Connection, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.owners import Group, Partition
+from muster.cli.group.owners import Group, Partition
 from muster.v1.admin_pb2 import DescribeGroupsRequest
 from muster.v1.errors_pb2 import ErrorCode, Status
 from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse

@@ -13,9 +13,8 @@ import typer
 
 from muster.cli.connection import Connection
 from muster.cli.errors import CommandError, ExitCode, note
-from muster.cli.group_read import Committed, committed, described
-from muster.cli.offset_file import read_offsets, write_offsets
-from muster.cli.offset_plan import (
+from muster.cli.group.offset_file import read_offsets, write_offsets
+from muster.cli.group.offset_plan import (
     OFFSET_MAX,
     Known,
     Rule,
@@ -28,6 +27,10 @@ from muster.cli.offset_plan import (
     to_latest,
     to_offset,
 )
+from muster.cli.group.owners import Group, Partition
+from muster.cli.group.places import parse_place
+from muster.cli.group.read import Committed, committed, described
+from muster.cli.group.reset_commit import SLICE_PARTITIONS, Outcome, execute, in_use, slices
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -36,10 +39,7 @@ from muster.cli.options import (
     Timeout,
 )
 from muster.cli.output import Format, Result, Table, Value, show
-from muster.cli.owners import Group, Partition
-from muster.cli.places import parse_place
 from muster.cli.refusals import refused
-from muster.cli.reset_commit import SLICE_PARTITIONS, Outcome, execute, in_use, slices
 from muster.v1.admin_pb2 import DescribeTopicsRequest, DescribeTopicsResponse
 from muster.v1.errors_pb2 import ErrorCode
 

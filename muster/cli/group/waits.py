@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from muster.cli.group.owners import Group
 from muster.cli.output import Value, rfc3339
-from muster.cli.owners import Group
 
 WAIT_COLUMNS = ("WAITS-FOR", "SINCE", "UNTIL")
 """Only where a group waits."""

@@ -7,7 +7,9 @@ import typer
 
 from muster.cli.connection import Connection, Removal, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.group_read import described
+from muster.cli.group.owners import Group
+from muster.cli.group.places import parse_place
+from muster.cli.group.read import described
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -19,8 +21,6 @@ from muster.cli.options import (
     confirm,
 )
 from muster.cli.output import Format, Result, Table, Value, show
-from muster.cli.owners import Group
-from muster.cli.places import parse_place
 from muster.cli.refusals import refused
 from muster.v1.admin_pb2 import (
     DeleteGroupsRequest,

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from muster.cli.cluster.digests import NOBODY, Answers, Finding, compare, compared
 from muster.cli.connection import Call, Connection, NodeAnswer
-from muster.cli.digests import NOBODY, Answers, Finding, compare, compared
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Output, Timeout
 from muster.cli.output import Format, Result, Table, Value, show
