@@ -49,7 +49,12 @@ class Soak:
 
     def begin(self, plan: Plan, folder: Path) -> None:
         """From now on samples are taken. Raises OSError where their file cannot be written."""
-        lasting = [job.name for job in plan.jobs if not (job.disturbed and job.disturbed.ends)]
+        # The suite's own, which look on from beside, remember what they have seen.
+        lasting = [
+            job.name
+            for job in plan.jobs
+            if not job.beside and not (job.disturbed and job.disturbed.ends)
+        ]
         self._names = {*lasting, *(f"node-{node_id}" for node_id in self._world.nodes)}
         self._writer = Writer(folder / FILE, self.timetable.total_s, sorted(self._names))
         self._began_s = self._due_s = time.monotonic()
