@@ -18,6 +18,8 @@ PAUSE_S = 3.0
 PHASE = 0.4
 """A fault first happens after this part of its interval."""
 REST_S_MAX = 90.0
+CALM_S = 10.0
+"""Before a quiet window: what members that came and went have left to do is done then."""
 PAGE_S = 5.0
 """A node has so long to answer a scrape."""
 TASKS = "muster_asyncio_tasks "
@@ -84,6 +86,7 @@ class Soak:
         """
         workers.rest(REST_S_MAX)
         self._world.wait_balanced(REST_S_MAX)
+        wait(time.monotonic() + CALM_S)
         self._window = window
         wait(time.monotonic() + self.timetable.rest_s)
         self._window = None

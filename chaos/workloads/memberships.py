@@ -76,8 +76,9 @@ class Membership:
         async def work(partition: muster.Partition) -> None:
             offset = partition.committed or 0
             while not partition.revoking.is_set():
-                offset += 1
-                partition.commit(offset, end_offset=offset + 10)
+                if self._worker.at_work.is_set():
+                    offset += 1
+                    partition.commit(offset, end_offset=offset + 10)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(partition.revoking.wait(), WORK_EVERY_S)
 
@@ -118,7 +119,8 @@ class Membership:
                 mine = consumer.assignment()
                 settled = bool(mine)
                 self._offset += 1
-                for one in mine[self._offset % len(mine) :][:1] if mine else ():
+                works = mine and self._worker.at_work.is_set()
+                for one in mine[self._offset % len(mine) :][:1] if works else ():
                     wanted = [compat.TopicPartition(one.topic, one.partition, self._offset)]
                     with self._refusals():
                         consumer.commit(offsets=wanted, asynchronous=False)
@@ -154,6 +156,7 @@ class Membership:
                     done += 1
                     task.commit(done)
                     await asyncio.sleep(WORK_EVERY_S)
+                    await self._worker.at_work.wait()
 
             async def define() -> None:
                 defined = False

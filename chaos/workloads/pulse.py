@@ -106,6 +106,7 @@ class Pulse(Worker[PulseSettings]):
                     if not kind.endswith("commit") or at == member.at:
                         await member.call(at, kind)
                     await self.pause(self.settings.every_s)
+                    await self.at_work.wait()
 
 
 class RawMember:

@@ -60,6 +60,7 @@ class Watcher(Worker[WatcherSettings]):
                 before = seen
                 self.track.note("led", at_ns=time.monotonic_ns(), led=seen[0], silent=seen[1])
             await asyncio.sleep(LED_EVERY_S)
+            await self.at_work.wait()
 
     async def _view(self, at: str) -> admin_pb2.DescribeClusterResponse | None:
         request = admin_pb2.DescribeClusterRequest()
