@@ -1,6 +1,5 @@
 """Control groups of Linux, version 1 or 2, whichever this machine has a controller in."""
 
-import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ class Controller:
 
     def make(self, name: str) -> Path:
         """A new group, `PREFIX` + pid of this process + `name`. Raises OSError."""
-        sweep(self.base)
         if self.version == 2:  # noqa: PLR2004  # where a controller is handed on to children
             switch = self.base / "cgroup.subtree_control"
             if self.name not in switch.read_text().split():
@@ -29,15 +27,6 @@ class Controller:
         path = self.base / f"{PREFIX}{os.getpid()}-{name}"
         path.mkdir(exist_ok=True)
         return path
-
-
-def sweep(base: Path) -> None:
-    """Remove empty groups of runs that are gone, keeper and all."""
-    for path in base.glob(f"{PREFIX}*"):
-        pid = path.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            with contextlib.suppress(OSError):  # somebody lives in it, or was faster
-                path.rmdir()
 
 
 def find(name: str, *, proc: Path = Path("/proc")) -> Controller | None:

@@ -2,8 +2,8 @@
 
 `python -m musterd.chaos.world.networks.fabric CONFIG`, one JSON object per line in and out.
 It ends with its parent, however that ends; namespaces, bridge, devices and routes go with it and
-with the last process inside. Config: `places` (name -> address), `shaped` (names), `control` (path
-of a unix socket -> [address, port]), `seed`.
+with the last process inside. Config: `places` (name -> address), `control` (path of a unix
+socket -> [address, port]), `seed`.
 """
 
 import asyncio
@@ -93,16 +93,16 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _serve(given: Message, namespaces: Namespaces) -> None:
-    held = {place: one for place, one in namespaces.places.items() if one.tun >= 0}
+    places = namespaces.places
     shaper = Shaper(
-        {place: one.tun for place, one in held.items()},
-        {socket.inet_aton(one.address): place for place, one in held.items()},
+        {place: one.tun for place, one in places.items()},
+        {socket.inet_aton(one.address): place for place, one in places.items()},
         given["seed"],
     )
     fabric = Fabric(namespaces, shaper)
     for path, target in given["control"].items():
         await asyncio.start_unix_server(partial(_hand_on, *target), path)
-    answer(ready=True, namespaces={place: namespaces.paths(place) for place in namespaces.places})
+    answer(ready=True, namespaces={place: namespaces.paths(place) for place in places})
     async for message in commands():
         verb = message.pop("verb")
         try:
@@ -119,7 +119,7 @@ def main() -> None:
     try:
         namespaces = Namespaces()
         for place, address in given["places"].items():
-            namespaces.add(place, address, tun=place in given["shaped"])
+            namespaces.add(place, address)
         namespaces.settle(CONTROL)
     except Exception as error:  # noqa: BLE001  # whatever the machine refuses is the answer
         answer(error=f"no network namespaces: {error}")

@@ -41,7 +41,7 @@ class Namespace:
     handle: int
     """File descriptor that keeps it alive."""
     tun: int
-    """Non-blocking file descriptor; -1 where it has none."""
+    """Non-blocking file descriptor."""
 
 
 def _enter_own_users() -> None:
@@ -76,11 +76,9 @@ class Namespaces:
         self.places: dict[str, Namespace] = {}
         self._core = self._run(self._make_core)
 
-    def add(self, place: str, address: str, *, tun: bool) -> Namespace:
+    def add(self, place: str, address: str) -> None:
         """A namespace with an address on the bridge, and a tun device for shaped links."""
-        made = self._run(self._make, place, address, tun)
-        self.places[place] = made
-        return made
+        self.places[place] = self._run(self._make, place, address)
 
     def settle(self, place: str) -> None:
         """Move the calling thread into a namespace; sockets that it makes are of that."""
@@ -119,12 +117,12 @@ class Namespaces:
             ip.link("set", ifname=_BRIDGE, state="up")
         return handle
 
-    def _make(self, place: str, address: str, tun: bool) -> Namespace:
+    def _make(self, place: str, address: str) -> Namespace:
         handle = _new_network()
         for scope in ("all", "default"):
             # What comes out of the tun device has come a way that a strict check would not expect.
             Path(f"/proc/sys/net/ipv4/conf/{scope}/rp_filter").write_text("0")
-        device = _open_tun() if tun else -1
+        device = _open_tun()
         enter_namespace(self._core)
         outer = f"v{len(self.places)}"
         with pyroute2.IPRoute() as ip:
@@ -136,8 +134,7 @@ class Namespaces:
             ip.link("set", ifname="lo", state="up")
             ip.link("set", ifname=_OFFICE, state="up")
             ip.addr("add", index=_index(ip, _OFFICE), address=address, prefixlen=_PREFIX_BITS)
-            if tun:
-                ip.link("set", ifname=TUN, state="up")
+            ip.link("set", ifname=TUN, state="up")
         return Namespace(place, address, handle, device)
 
     def _route(self, verb: str, source: str, target: str) -> None:

@@ -66,7 +66,6 @@ class Netns(Network):
             control[self._control(n, "metrics")] = [at, _METRICS_PORT]
         given = {
             "places": {**self._hosts, _CONTROL: f"{_SUBNET}.{_CONTROL_HOST}"},
-            "shaped": list(self._hosts),
             "control": control,
             "seed": self._seed,
         }

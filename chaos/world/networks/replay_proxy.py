@@ -1,7 +1,5 @@
 """The conductor's half of the replaying gRPC proxy (chaos/world/networks/replayer.py)."""
 
-from typing import Self
-
 from musterd.chaos.child import Child, ChildError
 from musterd.chaos.world.world import World
 
@@ -9,7 +7,7 @@ _READY_S, _ANSWER_S = 30.0, 10.0
 
 
 class ReplayProxy:
-    """A proxy of every node, at the first host of clients; as a context manager.
+    """A proxy of every node, at the first host of clients.
 
     Clients that are given `endpoints` for their bootstrap stay behind it: it puts its own addresses
     into every answer that names a node's.
@@ -30,12 +28,6 @@ class ReplayProxy:
         except ChildError:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
     def counts(self) -> dict[str, int]:
         """`METHOD passed | copied | not_copied`, `METHOD copy CODE` -> how many."""

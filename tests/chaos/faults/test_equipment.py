@@ -270,17 +270,6 @@ def test_a_controller_of_version_2_is_found_by_its_own_name_and_handed_on(tmp_pa
     assert (root / "cgroup.subtree_control").read_text() == "+io"
 
 
-def test_groups_of_runs_that_are_gone_are_swept_and_others_left(tmp_path) -> None:
-    """By the pid in their name."""
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for name in (f"{gone.pid}-node-0", f"{os.getpid()}-node-0", "other"):
-        (tmp_path / f"{cgroups.PREFIX}{name}").mkdir()
-    cgroups.sweep(tmp_path)
-    left = {path.name.removeprefix(cgroups.PREFIX) for path in tmp_path.iterdir()}
-    assert left == {f"{os.getpid()}-node-0", "other"}
-
-
 def test_the_outfit_provides_what_the_faults_need() -> None:
     """Each capability once."""
     provided = [name for kit in all_equipment() for name in sorted(kit.provides)]

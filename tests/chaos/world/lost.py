@@ -1,6 +1,7 @@
 """A conductor that starts a world, says what it made, and waits to be killed."""
 
 import signal
+from contextlib import closing
 from pathlib import Path
 
 from musterd.chaos.child import Child, answer
@@ -14,7 +15,7 @@ def main() -> None:
     network = Netns()
     with (
         World(3, 2, network=network) as world,
-        ReplayProxy(world, 20.0, (0.0, 5_000.0)) as replaying,
+        closing(ReplayProxy(world, 20.0, (0.0, 5_000.0))) as replaying,
     ):
         worker = Child("tests.chaos.world.prober", {"ports": False}, world.client_command)
         worker.ready()

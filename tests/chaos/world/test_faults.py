@@ -1,6 +1,7 @@
 """Every fault of processes, networks and operation, in a real world: it is real, and it heals."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from random import Random
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_fault_is_real_and_heals(world, client, kind) -> None:
 
 def test_clients_of_the_sdk_stay_behind_the_replaying_proxy(world, client) -> None:
     """All their commits pass it, though each node names its own address; copies arrive, too."""
-    with ReplayProxy(world, 100.0, (0.0, 20.0), seed=1) as replaying:
+    with closing(ReplayProxy(world, 100.0, (0.0, 20.0), seed=1)) as replaying:
         for number in range(SHARDS):
             done = client.ask(
                 "sdk_commits",
