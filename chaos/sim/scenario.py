@@ -153,9 +153,8 @@ class Scenario:
     """A node that went down is up again at the latest after so long."""
     latency_s: float = 0.004
     members: int = 0
-    """So many members of consumer groups, on shards of the coordinator; 0: plain commands."""
-    repeats: float = 0.15
-    """How many commits of members arrive once more, up to three seconds later."""
+    """So many members of consumer groups, on shards of the coordinator, each a process that runs
+    the shipped SDK (sdk_members.py); 0: plain commands."""
     statics: bool = False
     """Half of the members are static: they come back under the same instance id."""
     patience: float = 1.0
@@ -163,33 +162,27 @@ class Scenario:
     kills: bool = False
     """The leader is killed at chosen points of a round; members come to stay (leader_kills.py)."""
     removals: bool = False
-    """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
-    (retention_checks.py)."""
+    """Groups and offsets are deleted and expire (retention_checks.py); ids are asked for and never
+    used (clients.py); commits are atomic and compare."""
     partition_s: float = 0.0
     """So long is a node's loop held up by each partition that an entry names; and clients commit
-    many at a time (heavy_work.py)."""
+    many at a time (clients.py)."""
     state_limits: StateLimits | None = None
-    """Of a node's state; clients fill it (state_filler.py). None: those that ship."""
+    """Of a node's state; clients fill it (clients.py). None: those that ship."""
     herds: bool = False
     """Joins come to each node as when a fleet starts, or in a herd, half of the time
     (coordinator_app.py)."""
-    strangers: bool = False
-    """Many ask for ids and never use them (strangers.py)."""
     operated: bool = False
-    """Of members that run the SDK: settings are altered, members kicked, offsets reset, topics
-    grown (sdk_operator.py), and workers commit forward only, too."""
+    """Settings are altered, members kicked, offsets reset, topics grown (sdk_operator.py), and
+    workers commit forward only, too."""
     may_end: tuple[str, ...] = ()
     """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
     promise."""
-    client: str = "wire"
-    """`sdk`: members are processes that run the shipped SDK (sdk_members.py);
-    `wire`: see members.py."""
     assignor: str = "range"
-    """Of members that run the SDK."""
     life_s: float = 0.0
     """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
     client_faults: ClientFaults = CLIENT_FAULTS
-    """What happens to the messages of clients that run the SDK."""
+    """What happens to the messages of clients."""
     script: str = ""
     """A schedule of scripts.py instead of faults by chance."""
     late_start_s: float = 0.0
@@ -209,6 +202,11 @@ class Scenario:
     An even number would leave a scenario whose size is the seed's without five nodes.
     """
     minima: Minima = Minima(MINIMA_PER_SEED, tuple(WEIGHTS))
+
+    @property
+    def lasting(self) -> bool:
+        """Whether all members are alive and willing until the end: none may be removed."""
+        return bool(self.beat_share or self.kills or self.script not in ("", "suspend-members"))
 
     def nodes_of(self, seed: int) -> int:
         """How many nodes the run of this seed has."""

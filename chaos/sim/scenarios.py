@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from musterd.chaos.sim.actors import state_filler
+from musterd.chaos.sim.actors.clients import LIMITS
 from musterd.chaos.sim.actors.leader_kills import AFTER, BEFORE, COMMIT, preparing
 from musterd.chaos.sim.scenario import (
     BY_SEED,
@@ -12,10 +12,18 @@ from musterd.chaos.sim.scenario import (
     MINIMA_PER_SEED,
     SETTINGS,
     WEIGHTS,
+    ClientFaults,
     Minima,
     Scenario,
 )
-from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK
+from musterd.chaos.sim.sdk_scenarios import (
+    CALM,
+    SCRIPTED,
+    SDK,
+    SDK_COOPERATIVE,
+    SDK_EAGER,
+    SDK_STATIC,
+)
 from musterd.raft.settings import RaftSettings
 
 THREE_NODES, FIVE_NODES = (
@@ -142,15 +150,6 @@ LANES = Scenario(
 """Bulk connections that carry nothing while control does, and peers that send what is no frame, or
 one with a flipped bit."""
 
-FLIPPED_BITS = Scenario(
-    "flipped-bits",
-    weights={"flipped_bit": 1},
-    pause_s=0.02,
-    every=5,
-    minima=Minima({"elections": 2, "acked": 40}, ("flipped_bit",)),
-)
-"""Damage that no TCP notices, all the time."""
-
 LOST_LINKS = Scenario(
     "lost-links",
     weights={"reconnect": 90, "pause": 5, "stall": 5},
@@ -175,69 +174,37 @@ RETURNING = Scenario(
 """One follower at a time is cut off for longer than an election timeout and comes back, or loses
 its connection to the leader alone."""
 
-GROUPS_MINIMA = Minima({"generations": 5, "acked": 20, "reads": 3})
-"""What members of consumer groups get done at least in a run."""
-
-GROUPS = tuple(
-    Scenario(
-        f"groups-{net}",
-        network=net,
-        shards=shards,
-        members=6,
-        chaos_s=10.0,
-        settings=GROUPS_SETTINGS,
-        every=5,
-        minima=GROUPS_MINIMA,
-    )
-    for net, shards in (("fifo", 1), ("late", 2), ("udp", 1))
-)
-# Members come and go, and old requests come again.
-CHURN = replace(GROUPS[0], name="groups-churn", members=8, repeats=0.7, pause_s=1.0)
-
 HERDS = replace(
-    CHURN,
+    SDK_EAGER,
     name="groups-herds",
     herds=True,
-    minima=Minima({**GROUPS_MINIMA.per_seed, "waited_for": 0.3}),
+    minima=Minima({"generations": 8, "acked": 40, "waited_for": 0.3}),
 )
 """First rounds are held open, and sessions stand still, again and again."""
 
-STATICS = replace(CHURN, name="groups-statics", statics=True)
-
 REMOVALS = replace(
-    STATICS,
+    SDK_STATIC,
     name="groups-removals",
-    members=4,
+    members=3,
     removals=True,
     chaos_s=14.0,
-    repeats=0.4,
+    life_s=3.0,
+    weights={"crash": 6, "isolation": 4, "transfer": 2, "reconnect": 4},
+    client_faults=ClientFaults(duplicate=0.0, late_duplicate=0.0),
     minima=Minima(
-        {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}
-        | {"replaced": 1, "handed_out": 0.5, "atomic": 20},
+        {"acked": 40, "generations": 8, "deleted": 2, "expired": 0.3}
+        | {"replaced": 1, "handed_out": 8, "atomic": 20},
         ("crash", "isolation"),
     ),
 )
-"""Groups that are empty for a while, are deleted or expire, and come back."""
-
-STRANGERS = replace(
-    GROUPS[0],
-    name="groups-strangers",
-    members=4,
-    strangers=True,
-    weights={"crash": 6, "isolation": 2, "transfer": 2, "reconnect": 2},
-    pause_s=0.6,
-    minima=Minima(
-        {"acked": 20, "generations": 4, "handed_out": 8, "deleted": 2, "dropped": 5}, ("crash",)
-    ),
-)
-"""Several ids wait at once that were handed out, while nodes start and load what is on disk."""
+"""Groups that are empty for a while, are deleted or expire, and come back; several ids wait at once
+that were handed out, while nodes start and load what is on disk."""
 
 KILLS = replace(
-    GROUPS[0],
+    CALM,
     name="groups-kills",
     members=6,
-    weights={"crash": 1},
-    pause_s=1e9,
+    weights={},
     patience=4.0,
     kills=True,
     chaos_s=24.0,
@@ -248,11 +215,6 @@ KILLS = replace(
     ),
 )
 """Nothing fails but the leader, at a chosen point of a round."""
-
-SLOW_DISKS = replace(
-    CHURN, name="groups-slow-disks", weights={"slow_sync": 10, "transfer": 1}, pause_s=0.3
-)
-"""Entries are under way for long, so that deadlines pass meanwhile."""
 
 HUNG_DISKS = Scenario(
     "hung-disks",
@@ -267,17 +229,6 @@ HUNG_DISKS = Scenario(
 )
 """No sync of a leader ends, for up to a minute; often a voter goes down meanwhile."""
 
-GROUPS_HUNG_DISKS = replace(
-    CHURN,
-    name="groups-hung-disks",
-    weights={"leader_sync_hangs": 1},
-    pause_s=4.0,
-    chaos_s=40.0,
-    every=11,
-    minima=Minima({"elections": 2, "acked": 200}, ("leader_sync_hangs", "ended_with_hung_disk")),
-)
-"""The same with members, and nothing else goes wrong."""
-
 FULL_DISKS = Scenario(
     "full-disks",
     weights={"disks_full": 10, "crash": 2, "transfer": 2, "reconnect": 2, "isolation": 1},
@@ -288,18 +239,9 @@ FULL_DISKS = Scenario(
 )
 """Disks of a majority are low, or have no room for an entry, for seconds; leaders change, too."""
 
-GROUPS_FULL_DISKS = replace(
-    CHURN,
-    name="groups-full-disks",
-    weights={"disks_full": 3, "crash": 1},
-    pause_s=2.0,
-    every=11,
-    minima=Minima({"acked": 20, "generations": 3}, ("disks_full",)),
-)
-"""The same with members: what grows is refused, and comes again."""
-
-LARGE_COMMITS = Scenario(
-    "groups-large-commits",
+LARGE_COMMITS = replace(
+    CALM,
+    name="groups-large-commits",
     nodes=3,
     members=2,
     weights={},
@@ -313,24 +255,16 @@ LARGE_COMMITS = Scenario(
 """Nothing fails, but clients commit a thousand partitions at a time, and work takes time."""
 
 STATE_FULL = replace(
-    CHURN,
+    SDK_COOPERATIVE,
     name="groups-state-full",
     members=4,
-    state_limits=state_filler.LIMITS,
+    state_limits=LIMITS,
     weights={"crash": 4, "isolation": 2, "transfer": 3, "reconnect": 2},
     pause_s=0.8,
+    may_end=(*SDK_COOPERATIVE.may_end, "PolicyViolation"),
     minima=Minima({"acked": 60}, ("state_full", "crash", "transfer")),
 )
 """Clients fill the state up to its limits while leaders change."""
-
-DEAF = replace(
-    CHURN,
-    name="groups-deaf-leader",
-    members=12,
-    weights={"isolation": 4, "one_way_cut": 8, "stall": 6, "reconnect": 2},
-    pause_s=0.5,
-)
-"""Leaders that hear no majority, while members go on talking to them."""
 
 BLINKS = Scenario(
     "groups-blinks",
@@ -383,24 +317,15 @@ SCENARIOS = {
         FIRST_START,
         SPLIT_VOTES,
         LANES,
-        FLIPPED_BITS,
         LOST_LINKS,
         RETURNING,
-        *GROUPS,
-        CHURN,
         HERDS,
-        STATICS,
         REMOVALS,
-        STRANGERS,
         KILLS,
-        SLOW_DISKS,
         HUNG_DISKS,
-        GROUPS_HUNG_DISKS,
         FULL_DISKS,
-        GROUPS_FULL_DISKS,
         LARGE_COMMITS,
         STATE_FULL,
-        DEAF,
         BLINKS,
         STALLS,
         STANDSTILL,

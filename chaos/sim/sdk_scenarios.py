@@ -20,7 +20,6 @@ FENCED = "FencedInstanceId"
 SDK_EAGER = Scenario(
     "sdk-eager",
     members=6,
-    client="sdk",
     chaos_s=10.0,
     rest_s=14.0,
     settings=GROUPS_SETTINGS,
@@ -61,21 +60,6 @@ CALM = replace(
 )
 """Nobody goes, and no message is lost."""
 
-STOP_ONE = replace(
-    CALM,
-    name="stop-one",
-    client="wire",
-    nodes=1,
-    script="stop-all",
-    patience=2.0,
-    chaos_s=42.0,
-    settings=replace(GROUPS_SETTINGS, snapshot_log_bytes=1 << 20),
-)
-"""A cluster of one, which always hears its quorum, and members that hold no heartbeat there.
-
-Where a call is held or a quorum is gone no session runs, so a stop ends none whatever is broken.
-"""
-
 SCRIPTED = tuple(
     replace(
         scenario,
@@ -83,11 +67,9 @@ SCRIPTED = tuple(
         minima=Minima({"acked": 100, "generations": 4}, (SCRIPTS[scenario.script][1],)),
     )
     for scenario in (
-        STOP_ONE,
         replace(CALM, name="sdk-jam-leader", script="jam-leader"),
         replace(CALM, name="sdk-thaw-leader", script="thaw-leader", chaos_s=20.0),
         replace(CALM, name="sdk-suspend-leader", script="suspend-leader", chaos_s=20.0),
-        replace(CALM, name="sdk-jam-all", script="jam-all"),
         replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
         replace(CALM, name="sdk-stall-followers", script="stall-followers"),
         replace(CALM, name="sdk-reset-peers", script="reset-peers"),

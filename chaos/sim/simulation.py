@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from musterd.chaos.sim.actors import deleter, heavy_work, state_filler, strangers
 from musterd.chaos.sim.actors.members import Members
 from musterd.chaos.sim.actors.operator import Operator
 from musterd.chaos.sim.actors.plain_commands import Commands
@@ -168,8 +167,6 @@ class Simulation:
         self._connect_all()
         workload = self.commands if self.members is None else self.members
         workload.start()
-        if self.members is not None:
-            self._start_others(self.members)
         if self.scenario.script:
             assert self.members is not None
             Script(self, self.members).start()
@@ -188,16 +185,6 @@ class Simulation:
             part()
         except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
             self.defect(error)
-
-    def _start_others(self, members: Members) -> None:
-        for wanted, clients in (
-            (self.scenario.removals, deleter),
-            (self.scenario.strangers, strangers),
-            (self.scenario.partition_s, heavy_work),
-            (self.scenario.state_limits, state_filler),
-        ):
-            if wanted:
-                clients.start(self, members)
 
     def _loop(self) -> None:
         end = self.scenario.chaos_s + self.scenario.rest_s

@@ -150,4 +150,4 @@ def test_a_cluster_its_export_and_its_replay_work_beside_a_users_modules(
     for engine in ("local", "spark"):
         to = tmp_path / engine
         muster("replay", f"--input={tmp_path / 'export'}", f"--to={to}", f"--engine={engine}")
-    muster("chaos", "replay-seed", "groups-fifo:1", "--quiet")
+    muster("chaos", "replay-seed", "sdk-eager:1", "--quiet")

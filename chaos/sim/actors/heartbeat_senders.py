@@ -6,15 +6,10 @@ handler runs, as behind a socket and a library (coordinator/runtime/sessions.py 
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from musterd.chaos.sim.actors.sdk_members import Fleet
-from musterd.chaos.sim.checks.applied import Applied
-from musterd.chaos.sim.checks.shard_checks import ShardChecker
-from musterd.chaos.sim.engine.world import World
 from musterd.coordinator.machine.commands import Assignment, Command, JoinGroup, Protocol, SyncGroup
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.events import MemberRemoved, RemovalCause
 from musterd.coordinator.machine.replies import Joined, Refused, Synced
 from musterd.coordinator.runtime.answers import Answer, NotHere
 from musterd.coordinator.runtime.sessions import MemberKey
@@ -42,14 +37,6 @@ def start(members: Fleet) -> None:
         shard = number % members.world.scenario.shards
         one = Punctual(members, shard, f"p{shard}", f"m{number}")
         members.world.schedule(0.6 + number * 0.01, one.join)
-    for checker in members.checkers:
-        checker.firsts.append(partial(_watch, members.world, checker.shard))
-
-
-def _watch(world: World, checker: ShardChecker, one: Applied) -> None:
-    for event in one.events if world.chaotic else ():
-        if isinstance(event, MemberRemoved) and event.cause is RemovalCause.SESSION_EXPIRED:
-            checker.violated("H-session-ended", group=event.group_id, member=event.member_id)
 
 
 class Punctual:

@@ -4,14 +4,12 @@ Nothing else fails in such a world, no member goes of itself, and all run the sh
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from musterd.chaos.sim.actors.members import Members
-from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.engine.network import CLIENTS
 from musterd.chaos.sim.engine.world import Node, World
-from musterd.coordinator.machine.events import MemberRemoved, RemovalCause
 from musterd.coordinator.runtime.disconnect_detector import BREAKS_MIN
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
@@ -42,30 +40,12 @@ class Script:
 
     world: World
     members: Members
-    removed: list[MemberRemoved] = field(default_factory=list)
     _led: tuple[int, int] = (-1, -1)
     _sent: int | None = None
 
     def start(self) -> None:
-        """Put the schedule into the queue, and watch who is removed."""
-        members = self.members
-        if self.world.scenario.script != "suspend-members":
-            for checker in members.checkers:
-                checker.firsts.append(self._watch)
+        """Put the schedule into the queue."""
         self.again(BEGIN_S)
-
-    def _watch(self, one: Applied) -> None:
-        """No member is removed in these worlds: all of them are alive and willing."""
-        for event in one.events:
-            if isinstance(event, MemberRemoved) and self.world.chaotic:
-                self.removed.append(event)
-                self.world.checkers[0].violated(
-                    "H-member-expired",
-                    group=event.group_id,
-                    member=event.member_id,
-                    cause=RemovalCause(event.cause).name,
-                    reason=event.reason,
-                )
 
     # ---- what the schedules are made of
 
@@ -162,13 +142,6 @@ def _stop_leader(script: Script, kind: str, stop: "Callable[[Node], None]") -> N
         script.again(THAW_S + 2 * CUT_S)
 
 
-def jam_all(script: Script) -> None:
-    """Every node's loop stands still for 5 s, each a moment after the other."""
-    script.world.count("jammed_loop")
-    for delay, node in enumerate(script.world.nodes):
-        script.world.schedule(0.02 * delay, script.freeze, [node], JAM_S)
-
-
 def stop_all(script: Script) -> None:
     """SIGSTOP of every node for 30 s: no session ends."""
     script.world.count("stopped_all")
@@ -236,7 +209,6 @@ SCRIPTS: dict[str, tuple[Callable[[Script], None], str]] = {
     "jam-leader": (jam_leader, "jammed_loop"),
     "thaw-leader": (thaw_leader, "thawed_leader"),
     "suspend-leader": (suspend_leader, "suspended_leader"),
-    "jam-all": (jam_all, "jammed_loop"),
     "stop-all": (stop_all, "stopped_all"),
     "stall-followers": (stall_followers, "stalled_fsync"),
     "reset-peers": (reset_peers, "peer_resets"),

@@ -6,7 +6,7 @@ commits and reads is written down in group_history.py.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from muster.errors import (
     IllegalGeneration,
     InvalidPartitions,
     MusterError,
+    PolicyViolation,
     RebalanceInProgress,
     RequestTimedOut,
     UnknownMemberId,
@@ -39,9 +40,8 @@ from muster.net.calls import Caller
 from muster.net.discovery import Discovery, Routes
 from muster.net.pings import Pings
 from muster.net.topic_registry import TopicRegistry
-from muster.types import Assignment, TopicPartition
+from muster.types import Assignment
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
-from musterd.chaos.sim.actors import many_groups
 from musterd.chaos.sim.checks.group_history import GroupHistory, owner
 from musterd.chaos.sim.checks.stale_joins import NOTHING
 from musterd.chaos.sim.engine.coordinator_app import GroupsChecker
@@ -61,6 +61,9 @@ THINK_S = 0.12
 
 BACK = 0.15
 """In runs with an operator: how often a worker tries to go back, and must not get there."""
+
+NOT_NOW = (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable, PolicyViolation)
+"""A commit that may be made again: refused, for a full state too, or of an unknown outcome."""
 
 BOOTSTRAP_S = 0.3
 TIDY_S = 0.05
@@ -120,6 +123,18 @@ def group_in(name: str, shard: int, shards: int) -> str:
     while shard_of(f"{name}-{shard}-{tries}", shards) != shard:
         tries += 1
     return f"{name}-{shard}-{tries}"
+
+
+async def create_topic(client: Client, name: str, partitions: int) -> None:
+    """Make a topic, however often it takes. Where it is refused it is there, and grew since."""
+    with suppress(InvalidPartitions):
+        while True:
+            try:
+                await client.create_topic(name, partitions, exist_ok=True)
+            except (RequestTimedOut, CoordinatorNotAvailable):
+                await asyncio.sleep(BOOTSTRAP_S)
+            else:
+                return
 
 
 class _Core:
@@ -335,7 +350,7 @@ class Worker(RebalanceListener):
             )
         elif isinstance(error, FencedInstanceId):
             shard.counts.ended_fenced += 1
-        else:
+        elif isinstance(error, UnknownTopicOrPartition):
             shard.counts.ended_without_topic += 1
 
     # ---- RebalanceListener
@@ -373,6 +388,8 @@ class Worker(RebalanceListener):
         key, log = Key(self._group_id, *p.key), self._history.log
         shard = self._checker.shard
         value = p.committed or 0
+        stored: int | None = value
+        """0: nothing; None: nobody knows."""
         log.end(self._reads.pop(key), Outcome.OK, value=-1 if p.committed is None else value)
         shard.counts.reads += 1
         while not self._over:
@@ -385,6 +402,12 @@ class Worker(RebalanceListener):
                     break
                 continue
             value += 1
+            terms: dict[str, Any] = {}
+            if self._world.scenario.removals:  # never a value that was deleted
+                value = max(value, self._history.attempted.get(key, 0) + 1)
+                if stored is not None and self._rng.random() < 0.5:
+                    shard.counts.atomic += 1
+                    terms = {"expected": {p.key: stored or None}, "blob": b"kept"}
             name, member_id, generation = self.process.name, p.member_id, self.generation
             number = self._history.began(
                 name,
@@ -398,9 +421,9 @@ class Worker(RebalanceListener):
             outcome, error = Outcome.UNKNOWN, ""
             before = Before(client.counters, lambda: self._world.now)
             try:
-                result = await self._group.commit({p.key: value})
-            except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
-                value -= 1  # refused, or unknown: the same again
+                result = await self._group.commit({p.key: value}, **terms)
+            except NOT_NOW:
+                value, stored = value - 1, None  # refused, or unknown: the same again
             except (IllegalGeneration, UnknownMemberId, GroupClosed) as refused:
                 outcome, error = before.outcome(refused), name_of(refused)
                 break  # it is about to be told
@@ -408,6 +431,7 @@ class Worker(RebalanceListener):
                 outcome = Outcome.OK if p.key in result.acknowledged else Outcome.UNKNOWN
                 error = SUPERSEDED if p.key in result.superseded else ""
                 shard.counts.acked += outcome is Outcome.OK
+                stored = value if outcome is Outcome.OK else None
             finally:
                 # Commits of one member queue, and are sent under what it has by then.
                 generation = max(generation, self.generation)
@@ -419,10 +443,11 @@ class Worker(RebalanceListener):
         less = self._rng.randrange(1, value)
         try:
             result = await self._group.commit({p.key: less}, forward_only=True)
-        except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
+        except NOT_NOW:
             return True
         except (IllegalGeneration, UnknownMemberId, GroupClosed):
             return False
+        self._checker.shard.counts.held_back += p.key in result.superseded
         if p.key not in result.superseded:
             self._checker.shard.violated(
                 "H-offset-fell",
@@ -432,66 +457,3 @@ class Worker(RebalanceListener):
                 committed=less,
             )
         return True
-
-
-class Bystander:
-    """A process that makes the topics, and then reads every group's offsets as an outsider does."""
-
-    def __init__(self, members: Fleet) -> None:
-        assert members.net is not None
-        self._members, self._world = members, members.world
-        self._reads = 0
-        self.process = Process(members.world, members.net, "bystander")
-
-    def start(self) -> None:
-        self.process.launch(self._main)
-
-    async def _main(self) -> None:
-        client = self.process.client()
-        await self._create(client)
-        rng, groups = self._world.rng, self._members.group_ids()
-        while self._world.now < self._world.scenario.chaos_s:
-            await asyncio.sleep(rng.expovariate(1 / 0.5))
-            shard, group = rng.choice(groups)
-            await self._read(client, shard, group)
-
-    async def _create(self, client: Client) -> None:
-        name, partitions = self._members.topic, self._members.partitions
-        while True:
-            try:
-                await client.create_topic(name, partitions, exist_ok=True)
-            except (RequestTimedOut, CoordinatorNotAvailable):
-                await asyncio.sleep(BOOTSTRAP_S)
-                continue
-            except InvalidPartitions as refused:
-                self._members.checkers[0].ledger.topic_refused(name, partitions, str(refused))
-            self._members.made_s = self._world.now
-            return
-
-    async def _read(self, client: Client, shard: int, group: str) -> None:
-        """inv-I1, inv-I13: a strict read of all partitions.
-
-        Every second one is of all groups of the shard, in one call.
-        """
-        self._reads += 1
-        groups = [group]
-        if self._reads % 2 == 0:
-            groups += [g for s, g in self._members.group_ids() if s == shard and g != group]
-        history = self._members.checkers[shard].history
-        keys = [TopicPartition(self._members.topic, p) for p in range(self._members.partitions)]
-        began = history.reads("bystander", [Key(g, *key) for g in groups for key in keys])
-        try:
-            if self._reads % 2 == 0:
-                caller = client._opened().caller
-                found = await many_groups.read(caller, groups, keys, REQUEST_MS)
-            else:
-                committed = await client.committed(group, keys)
-                found = {group: {key: committed.offset(key) for key in keys}}
-        except (RequestTimedOut, CoordinatorNotAvailable):
-            return
-        for g, offsets in found.items():
-            for key in keys:
-                value = offsets[key]
-                value = -1 if value is None else value
-                history.log.end(began[Key(g, *key)], Outcome.OK, value=value)
-        self._members.checkers[shard].shard.counts.reads += 1

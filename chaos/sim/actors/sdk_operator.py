@@ -4,7 +4,6 @@ All through the shipped client and frontend, over the faulty network. What it is
 in real runs (group_history.py), kicks by the log (answer_ledger.py).
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from muster.client import Client
@@ -17,9 +16,8 @@ from muster.errors import (
 )
 from muster.types import TopicPartition
 from musterd.chaos.history import Key, Operated, Outcome
-from musterd.chaos.sim.actors.sdk_members import Fleet, Process, group_in
-from musterd.chaos.sim.checks.answer_ledger import Ledger
-from musterd.chaos.sim.checks.group_history import GroupHistory
+from musterd.chaos.sim.actors.clients import Outsider
+from musterd.chaos.sim.actors.sdk_members import group_in
 from musterd.coordinator.machine.decide.config import (
     INITIAL_DELAY_MS,
     MAX_SIZE,
@@ -46,22 +44,13 @@ TO_BE_MADE = (UnknownTopicOrPartition,)
 """The members' topic is not there yet, or the node has not heard of it."""
 
 
-class SdkOperator:
-    """One process; one order after another."""
+class SdkOperator(Outsider):
+    """One order after another."""
 
-    def __init__(self, members: Fleet) -> None:
-        assert members.net is not None
-        self._members, self._world = members, members.world
-        self._rng = members.world.rng
-        self.process = Process(members.world, members.net, "terminal")
-        self._topics = 0
-        self._log = members.checkers[0].history.log
+    pause_s = PAUSE_S
+    _topics = 0
 
-    def start(self) -> None:
-        self.process.launch(self._main)
-
-    async def _main(self) -> None:
-        client = self.process.client()
+    async def step(self, client: Client) -> None:
         orders: tuple[Callable[[Client], Awaitable[None]], ...] = (
             self._alter,
             self._alter,
@@ -70,12 +59,7 @@ class SdkOperator:
             self._reset,
             self._grow,
         )
-        while self._world.now < self._world.scenario.chaos_s:
-            await asyncio.sleep(self._rng.expovariate(1 / PAUSE_S))
-            await self._rng.choice(orders)(client)
-
-    def _ledger(self, shard: int) -> Ledger:
-        return self._members.checkers[shard].ledger
+        await self.rng.choice(orders)(client)
 
     # ---- settings
 
@@ -84,12 +68,12 @@ class SdkOperator:
 
         The answer says how all of them stand, by the log.
         """
-        shard, group = self._rng.choice(self._members.group_ids())
-        name = self._rng.choice(sorted(SETTINGS))
-        luck = self._rng.random()
-        wanted = {name: self._rng.randint(*SETTINGS[name])} if luck < 0.6 else {}
+        shard, group = self.rng.choice(self.members.group_ids())
+        name = self.rng.choice(sorted(SETTINGS))
+        luck = self.rng.random()
+        wanted = {name: self.rng.randint(*SETTINGS[name])} if luck < 0.6 else {}
         removed = [name] if luck >= 0.8 else []
-        began_ns = self._log.now_ns()
+        began_ns = self.checker.history.log.now_ns()
         changed = wanted | dict.fromkeys(removed, -1)
         try:
             told = await client.alter_group_settings(group, wanted, removed=removed)
@@ -99,9 +83,11 @@ class SdkOperator:
         own = {key: one.value for key, one in told.items() if one.overridden}
         self._operated("set", group, began_ns, changed)
         self._operated("setting", group, began_ns, {key: own.get(key, -1) for key in SETTINGS})
+        checker = self.members.checkers[shard].shard
+        checker.counts.altered += len(changed)
         for key, value in wanted.items():
             if own.get(key) != value:
-                self._ledger(shard).shard.violated(
+                checker.violated(
                     "H-setting-not-taken", group=group, setting=key, wanted=value, told=own
                 )
 
@@ -110,93 +96,78 @@ class SdkOperator:
         what: str,
         subject: str,
         began_ns: int,
-        values: Mapping[str, int],
+        values: Mapping[str, int | None],
         outcome: Outcome = Outcome.OK,
     ) -> None:
-        now_ns = self._log.now_ns()
+        now_ns = self.checker.history.log.now_ns()
         for name, value in values.items():
             told = Operated("terminal", what, subject, began_ns, now_ns, outcome, name, value)
-            self._log.record(told)
+            self.checker.history.log.record(told)
 
     # ---- members
 
     async def _kick(self, client: Client) -> None:
         """Somebody who works now. Not often: each one costs the group a round."""
-        at_work = [worker for worker in self._members.workers if worker.member_id]
-        if not at_work or self._rng.random() < 0.6:
+        at_work = [worker for worker in self.members.workers if worker.member_id]
+        if not at_work or self.rng.random() < 0.6:
             return
-        worker = self._rng.choice(at_work)
+        worker = self.rng.choice(at_work)
         group, member_id = worker.group_id, worker.member_id
-        ledger = self._ledger(worker.shard_number)
-        since = ledger.seen
+        began_ns = self.checker.history.log.now_ns()
         try:
             told = await client.kick_members(group, [member_id], reason="drill")
         except (*UNKNOWN, GroupIdNotFound):
             return
         if told[member_id] is None:
-            ledger.kick_told(group, member_id, since)
+            self._operated("kick", group, began_ns, {member_id: None})
+            self.members.checkers[worker.shard_number].shard.counts.kicked += 1
 
     # ---- offsets of a group without members
 
     async def _reset(self, client: Client) -> None:
         """To anywhere, forward or back; then, mostly, a strict read of all."""
-        shard = self._rng.randrange(self._world.scenario.shards)
-        group = group_in("reset", shard, self._world.scenario.shards)
-        history, partition = self._members.checkers[shard].history, self._rng.randrange(3)
-        key, wanted = TopicPartition(self._members.topic, partition), self._rng.randrange(1_000)
+        shard = self.rng.randrange(self.world.scenario.shards)
+        group = group_in("reset", shard, self.world.scenario.shards)
+        history, partition = self.members.checkers[shard].history, self.rng.randrange(3)
+        key, wanted = TopicPartition(self.members.topic, partition), self.rng.randrange(1_000)
         number = history.began("terminal", "reset", Key(group, *key), wanted)
         try:
             result = await client.commit_offsets(group, {key: wanted})
         except (*UNKNOWN, *TO_BE_MADE):
-            self._log.end(number, Outcome.UNKNOWN)
+            self.checker.history.log.end(number, Outcome.UNKNOWN)
             return
         if key in result.superseded:
             history.shard.violated("H-superseded", group=group, partition=partition, value=wanted)
-        self._log.end(number, Outcome.OK)
+        self.checker.history.log.end(number, Outcome.OK)
         history.shard.counts.reset += 1
-        if self._rng.random() < 0.8:
-            await self._read(client, history, group)
-
-    async def _read(self, client: Client, history: GroupHistory, group: str) -> None:
-        keys = [TopicPartition(self._members.topic, partition) for partition in range(3)]
-        began = history.reads("terminal", [Key(group, *key) for key in keys])
-        try:
-            committed = await client.committed(group, keys)
-        except UNKNOWN:
-            return
-        for key in keys:
-            value = committed.offset(key)
-            value = -1 if value is None else value
-            self._log.end(began[Key(group, *key)], Outcome.OK, value=value)
+        if self.rng.random() < 0.8:
+            await self.read(client, shard, [group])
 
     # ---- topics
 
     async def _grow(self, client: Client) -> None:
         """A topic is made, or one that is there grows: the members' too."""
-        luck = self._rng.random()
+        luck = self.rng.random()
         if luck < 0.3:
             self._topics += 1
             name, wanted = f"made-{self._topics}", 1
             call = client.create_topic(name, wanted, exist_ok=True)
         elif luck < 0.7 and self._topics:
-            name = f"made-{self._rng.randint(1, self._topics)}"
-            wanted = self._rng.randint(2, 9)
+            name = f"made-{self.rng.randint(1, self._topics)}"
+            wanted = self.rng.randint(2, 9)
             call = client.add_partitions(name, wanted)
-        elif self._members.partitions < GROWN_MAX:
-            name, wanted = self._members.topic, self._members.partitions + 1
+        elif self.members.partitions < GROWN_MAX:
+            name, wanted = self.members.topic, self.members.partitions + 1
             call = client.add_partitions(name, wanted)
         else:
             return
-        began_ns = self._log.now_ns()
+        began_ns = self.checker.history.log.now_ns()
         try:
             topic = await call
-        except (*UNKNOWN, *TO_BE_MADE):
-            return  # unknown, or a topic whose making had an unknown outcome
-        except InvalidPartitions as refused:
-            self._ledger(0).topic_refused(name, wanted, str(refused))
-            return
-        if name == self._members.topic:
-            self._members.partitions = max(topic.partitions, self._members.partitions)
-        self._members.told_topics.add(topic.name)
+        except (*UNKNOWN, *TO_BE_MADE, InvalidPartitions):
+            return  # of an unknown outcome, then or when it was asked for before
+        if name == self.members.topic:
+            self.members.partitions = max(topic.partitions, self.members.partitions)
+        self.members.told_topics.add(topic.name)
         self._operated("grow", topic.name, began_ns, {"": topic.partitions})
-        self._ledger(0).shard.counts.grown += 1
+        self.members.checkers[0].shard.counts.grown += 1

@@ -5,7 +5,7 @@ what only a simulator knows: every generation, every removal and every expiry as
 and which owners a group overlooks for a Join that came late a second time (stale_joins.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from musterd.chaos.check import check_all
@@ -84,6 +84,11 @@ class GroupHistory:
     def reads(self, client: str, keys: list[Key]) -> dict[Key, int]:
         """A strict read begins; returns a number for each key."""
         return {key: self.log.invoke(client, "read", key) for key in keys}
+
+    def found(self, began: Mapping[Key, int], offsets: Mapping[Key, int | None]) -> None:
+        """What the read says that began so; None: nothing is stored. Keys may be missing."""
+        for key, value in offsets.items():
+            self.log.end(began[key], Outcome.OK, value=-1 if value is None else value)
 
     def take(self, key: Key, member_id: str, generation: int, who: str, token: int) -> None:
         """A process is told that it owns a partition."""

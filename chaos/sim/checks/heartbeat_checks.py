@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
-from musterd.chaos.sim.engine.world import Node
+from musterd.chaos.sim.engine.world import Node, World
 from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -86,6 +86,23 @@ class Rounds:
         if time_ms < deadline_ms:
             self.checker.violated(
                 "H-timer-acted-early", group=group_id, time_ms=time_ms, deadline_ms=deadline_ms
+            )
+
+
+def nobody_removed(world: World, checker: ShardChecker, one: Applied) -> None:
+    """Where all members are alive and willing: no session ends, whatever fails.
+
+    Those that send heartbeats alone may miss a round.
+    """
+    rounds = BY_ROUND if world.scenario.beat_share else ()
+    for event in one.events if world.chaotic else ():
+        if isinstance(event, MemberRemoved) and event.cause not in rounds:
+            checker.violated(
+                "H-member-removed",
+                group=event.group_id,
+                member=event.member_id,
+                cause=RemovalCause(event.cause).name,
+                reason=event.reason,
             )
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.coordinator.machine.events import (
-    BlobCommitted,
     Ending,
     GroupDeleted,
     GroupEmptied,
@@ -45,8 +44,6 @@ class Expiries:
                     self.shard.counts.deleted += 1
                 case PendingAdded():
                     self.shard.counts.handed_out += 1
-                case BlobCommitted():
-                    self.shard.counts.atomic += 1
                 case _:
                     pass
 

@@ -65,10 +65,8 @@ class Counts:
     """Commits, that were applied."""
     beats: int = 0
     """Heartbeats that were answered."""
-    dropped: int = 0
-    """Ids that were handed out, by deletions that met two or more of them."""
     altered: int = 0
-    """Settings of groups, as applied."""
+    """Settings of groups, as an operator was told."""
     kicked: int = 0
     """Members, as an operator was told."""
     reset: int = 0

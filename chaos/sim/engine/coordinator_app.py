@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from musterd.chaos.sim.checks.answer_ledger import Ledger
 from musterd.chaos.sim.checks.applied import Applied, Watch
 from musterd.chaos.sim.checks.group_history import GroupHistory
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
@@ -30,7 +29,6 @@ class GroupsChecker:
 
     shard: ShardChecker
     history: GroupHistory
-    ledger: Ledger
     firsts: list[Watch] = field(default_factory=list)
     """Each is told of every entry by the first node that applies it."""
     watches: list[Watch] = field(default_factory=list)

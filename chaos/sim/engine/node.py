@@ -89,7 +89,7 @@ class SimNode:
         self._taken = Taken()
         self.paused_until_s = 0.0
         self.busy_until_s = 0.0
-        """Its loop is at work until then (heavy_work.py)."""
+        """Its loop is at work until then (actors/clients.py)."""
         self.awake_s = 0.0
         """By then what a pause has put off was done, though the pause was healed before."""
         self.heard_s: dict[int, float] = {}

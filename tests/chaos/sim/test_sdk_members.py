@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from musterd.chaos.history import Key, Outcome
-from musterd.chaos.sim.checks.answer_ledger import Ledger
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.group_history import GroupHistory, judge, recorder
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
@@ -110,7 +109,7 @@ REMOVED = MemberRemoved("g", "a", RemovalCause.SESSION_EXPIRED, "", 0)
 def test_an_entry_counts_once_when_the_first_node_applies_it() -> None:
     """Another node applies the older one later; what is about each node is told of both."""
     history = _history()
-    checker = GroupsChecker(history.shard, history, Ledger(history.shard))
+    checker = GroupsChecker(history.shard, history)
     once: list[Applied] = []
     each: list[Applied] = []
     checker.firsts.append(once.append)

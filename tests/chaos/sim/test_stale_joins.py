@@ -345,7 +345,7 @@ class Proxied:
             if one.member_id and not one._group._machine.assignment.is_group_leader
         )
         worker.process.paused_until_s = world.now + 0.8
-        self._members._bear(0, worker.group_id.partition("-")[0])
+        self._members._bear(0, worker.group_id)
         join = self._joins[worker.process.name]
         for node in range(len(world.nodes)):
             world.schedule(0.4, self._net._arrive_again, node, JOIN.path, join)
