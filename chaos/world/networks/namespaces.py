@@ -36,7 +36,6 @@ _T = TypeVar("_T")
 class Namespace:
     """One namespace, its address on the bridge, and its tun device."""
 
-    place: str
     address: str
     handle: int
     """File descriptor that keeps it alive."""
@@ -78,7 +77,7 @@ class Namespaces:
 
     def add(self, place: str, address: str) -> None:
         """A namespace with an address on the bridge, and a tun device for shaped links."""
-        self.places[place] = self._run(self._make, place, address)
+        self.places[place] = self._run(self._make, address)
 
     def settle(self, place: str) -> None:
         """Move the calling thread into a namespace; sockets that it makes are of that."""
@@ -117,7 +116,7 @@ class Namespaces:
             ip.link("set", ifname=_BRIDGE, state="up")
         return handle
 
-    def _make(self, place: str, address: str) -> Namespace:
+    def _make(self, address: str) -> Namespace:
         handle = _new_network()
         for scope in ("all", "default"):
             # What comes out of the tun device has come a way that a strict check would not expect.
@@ -135,7 +134,7 @@ class Namespaces:
             ip.link("set", ifname=_OFFICE, state="up")
             ip.addr("add", index=_index(ip, _OFFICE), address=address, prefixlen=_PREFIX_BITS)
             ip.link("set", ifname=TUN, state="up")
-        return Namespace(place, address, handle, device)
+        return Namespace(address, handle, device)
 
     def _route(self, verb: str, source: str, target: str) -> None:
         here = self.places[source]
