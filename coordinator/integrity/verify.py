@@ -136,7 +136,8 @@ class Verifier:
         """The others that agree with each other, and not with this node: over half of all nodes.
 
         The newest index at which a majority agrees decides; nobody, where that is this node's, too.
-        Of a shard in quarantine, whose own state counts for nothing: those that agree.
+        Of a shard in quarantine, whose own state counts for nothing: those that agree, unless
+        others differ at a later index: then the verdict stands that there was.
         """
         for _, votes in self._votes(shard):
             for nodes in votes.values():
@@ -145,6 +146,8 @@ class Verifier:
                         return ()
                     if shard.quarantined or any(self._node_id in one for one in votes.values()):
                         return nodes
+            if shard.quarantined and len(votes) > 1:
+                return ()
         return ()
 
     def conflict(self, shard: Shard) -> bool | None:

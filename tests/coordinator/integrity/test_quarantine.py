@@ -636,6 +636,18 @@ def test_in_quarantine_the_newest_majority_is_whom_it_takes_a_state_of():
     assert rig.log.trusted == (1, 2, 3)
 
 
+def test_in_quarantine_no_agreement_from_before_the_others_differed_counts():
+    """Node 1 is wrong as well: while node 4 is away, it is not trusted for what it held before."""
+    right = {10: A, 20: C}
+    rig, verifier = judged({10: A, 20: B}, n1={10: A, 20: B}, n2=right, n3=right, n4=right)
+    quarantine = musterd.coordinator.integrity.quarantine.Quarantine([rig.shard], verifier)
+    quarantine.judge()
+    assert rig.log.trusted == (2, 3, 4)
+    verifier._peers.said[NodeId(4)] = {}
+    quarantine.judge()
+    assert rig.log.trusted == (2, 3, 4)
+
+
 # ---- what peers are held to
 
 
