@@ -8,6 +8,7 @@ from musterd.chaos.faults import (
     damage,
     disk,
     diverging,
+    garbage,
     load,
     network,
     operation,
@@ -16,6 +17,6 @@ from musterd.chaos.faults import (
 )
 from musterd.chaos.faults.contract import kinds
 
-MODULES = (process, network, operation, disk, damage, diverging, clock, resources, load)
+MODULES = (process, network, garbage, operation, disk, damage, diverging, clock, resources, load)
 
 __all__ = ["MODULES", "kinds"]

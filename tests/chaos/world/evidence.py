@@ -165,6 +165,13 @@ def transferred(world: World, injected: Injected, _client: Child) -> None:
     assert all(terms[int(shard)] > 1 for shard in moved)
 
 
+def passed_for(world: World, injected: Injected, _client: Child) -> None:
+    """Who was passed for is down, every other node runs and every shard is led."""
+    (node_id,) = ids(injected)
+    assert world.running() == [one for one in world.nodes if one != node_id]
+    world.wait(lambda: len(world.leaders()) == world.shards, WAIT_S, "every shard led")
+
+
 def bulk_is_dead(world: World, injected: Injected, _client: Child) -> None:
     """Whoever reads from it lacks what both others have; every shard is led, by whoever led it."""
     other = int(injected.targets[0].partition(">")[2].removeprefix("node-"))
@@ -186,6 +193,7 @@ EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
     "cut_all_peers": quorumless,
     "dead_bulk": bulk_is_dead,
     "delay_jitter": delayed,
+    "garbage": passed_for,
     "half_open_peers": broken,
     "isolate_follower": isolated,
     "isolate_leader": isolated,
