@@ -1,4 +1,4 @@
-"""Builds whose quarantine lacks a rule. The simulator compares no checkpoints: unit tests do."""
+"""Builds whose quarantine lacks a rule."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

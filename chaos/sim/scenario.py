@@ -20,7 +20,6 @@ WEIGHTS = {
     "write_stall": 5,
     "bulk_reconnect": 6,
     "drain": 3,
-    "rebuild": 6,
     "replace": 2,
     "replace_then_crash": 3,
 }
@@ -82,18 +81,18 @@ CLIENT_FAULTS = ClientFaults()
 
 
 SETTINGS = RaftSettings(
-    log_disk_bytes=1600,
-    log_trim_bytes=320,
-    log_memory_bytes=640,
+    log_disk_bytes=3200,
+    log_trim_bytes=640,
+    log_memory_bytes=1280,
     apply_entries=20,
-    window_bytes=400,
-    message_bytes=60,
-    control_bytes=100,
-    frame_bytes=600,
+    window_bytes=800,
+    message_bytes=200,
+    control_bytes=250,
+    frame_bytes=1200,
     resend_ms=700,
-    chunk_bytes=160,
+    chunk_bytes=600,
     chunk_resend_ms=150,
-    snapshot_log_bytes=6400,
+    snapshot_log_bytes=12800,
     snapshot_idle_ms=3000,
     soft_ms=40,
     balance_ms=2500,
@@ -110,7 +109,6 @@ GROUPS_SETTINGS = replace(
     message_bytes=600,
     control_bytes=700,
     frame_bytes=2000,
-    chunk_bytes=600,
     snapshot_log_bytes=30000,
 )
 """As small for entries of the coordinator, which are some hundred bytes long."""
@@ -154,7 +152,7 @@ class Scenario:
     latency_s: float = 0.004
     members: int = 0
     """So many members of consumer groups, on shards of the coordinator, each a process that runs
-    the shipped SDK (sdk_members.py); 0: plain commands."""
+    the shipped SDK (sdk_members.py); 0: clients of plain_commands.py."""
     statics: bool = False
     """Half of the members are static: they come back under the same instance id."""
     patience: float = 1.0
@@ -189,6 +187,10 @@ class Scenario:
     """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0
     """How likely it is that a node dies right after a vote left it."""
+
+    compare_s: float = 0.0
+    """So often nodes record checkpoints and compare them; 0: as the shipped leader records them,
+    and nobody compares (differing_states.py)."""
 
     steady: bool = False
     """Nothing goes wrong that a leader may fall over: the first one leads until the end."""

@@ -5,6 +5,7 @@ clock, gRPC itself. A run has chaos for some virtual seconds, then the world is 
 to rest.
 """
 
+import gc
 import heapq
 import logging
 import traceback
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
+import structlog
+
 from musterd.chaos.sim.actors.members import Members
 from musterd.chaos.sim.actors.operator import Operator
 from musterd.chaos.sim.actors.plain_commands import Commands
@@ -21,7 +24,7 @@ from musterd.chaos.sim.actors.scripts import Script
 from musterd.chaos.sim.actors.sdk_members import drawn_by
 from musterd.chaos.sim.checks.admission_checks import Admissions
 from musterd.chaos.sim.checks.shard_checks import Counts, ShardChecker, Violation
-from musterd.chaos.sim.engine.apps import App, HistoryApp
+from musterd.chaos.sim.engine.coordinator_app import digest
 from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import PowerCutError, SimNode
 from musterd.chaos.sim.engine.rpc import ClientNet
@@ -107,24 +110,19 @@ class Simulation:
         self.crashes = 0
         self.servers: list[SimServer] = []
         self.trace: Callable[[str], None] | None = None
-        self.commands = Commands(self)
         self.processes: list[ClientProcess] = []
-        self.members = Members(self) if scenario.members else None
+        self.members = Members(self)
+        self.commands = Commands(self, self.members)
         self._late: SimNode | None = None
-
-    def make_app(self, node: SimNode, starting: Callable[[], bool]) -> App:
-        if self.members is not None:
-            return self.members.app(node, starting)
-        return HistoryApp(node.number, node.incarnation, self.checkers, starting)
 
     def tell(self, what: str) -> None:
         if self.trace is not None:
             self.trace(f"{self.now:.4f} {what}")
 
     def make_server(self, node: SimNode) -> SimServer | None:
-        if self.members is None or self.members.net is None:
+        if self.members.net is None:
             return None
-        server = SimServer(node, self.members.core(node))
+        server = SimServer(node)
         self.servers.append(server)
         return server
 
@@ -150,11 +148,15 @@ class Simulation:
         """Simulate to the end, or to the first exception."""
         sdk_log, level = logging.getLogger("muster"), logging.getLogger("muster").level
         sdk_log.setLevel(logging.CRITICAL)  # workers warn of every fault that they meet
+        node_log = structlog.get_config()
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         try:
             with drawn_by(self.rng):
                 return self._run()
         finally:
             sdk_log.setLevel(level)
+            structlog.configure(**node_log)
+            gc.unfreeze()  # what each node has frozen that loaded a shard
 
     def _run(self) -> Result:
         if self.scenario.late_start_s:
@@ -165,10 +167,9 @@ class Simulation:
             if node is not self._late:
                 node.start()
         self._connect_all()
-        workload = self.commands if self.members is None else self.members
+        workload = self.members if self.scenario.members else self.commands
         workload.start()
         if self.scenario.script:
-            assert self.members is not None
             Script(self, self.members).start()
         self.faults.start()
         self.schedule(self.scenario.chaos_s, self._heal)
@@ -239,7 +240,7 @@ class Simulation:
 
     @property
     def clients(self) -> ClientNet | None:
-        return None if self.members is None else self.members.net
+        return self.members.net
 
     def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
         node = self.nodes[number]
@@ -320,13 +321,15 @@ class Simulation:
             if len(ends) != 1 or roles.count(Role.LEADER) != 1 or Role.LEARNER in roles:
                 return False
             applied, last, _, _ = ends.pop()
-            if applied != last or any(r.busy or r._rebuilding for r in replicas):
+            if applied != last or any(r.busy or r.distrusted for r in replicas):
                 return False  # a state that is being loaded is none yet, and nobody is served
+            if self.checkers[shard].differing:
+                return False
         return True
 
     def _is_owned(self) -> bool:
         """Whether the members have shared all out again, or have had the time of inv-I8 for it."""
-        if self.members is None or not self.members.unowned():
+        if not self.members.unowned():
             return True
         return self.now > self.scenario.chaos_s + self.members.recovery_s
 
@@ -336,23 +339,21 @@ class Simulation:
             return
         for shard, checker in enumerate(self.checkers):
             replicas = [node.replica(shard) for node in self.nodes]
-            finals = [node.app.final(shard) for node in self.nodes if node.app is not None]
             states = [
-                (replica.applied_index, *final)
-                for replica, final in zip(replicas, finals, strict=True)
+                (node.replica(shard).applied_index, digest(node.shard(shard)))
+                for node in self.nodes
             ]
             leaders = sum(r.leads for r in replicas)
             checker.finished(states, [r.last_index for r in replicas], leaders)
             if any(r.role is Role.LEARNER for r in replicas):
                 checker.violated("L-never-admitted", roles=[r.role.value for r in replicas])
-        if self.members is not None:
-            self.members.read_all()
+        self.members.read_all()
         self.commands.finished()
 
     def _judge(self) -> None:
         """However the run ended. The first violation of each kind and subject is kept."""
         known: set[object] = set()
-        for one in () if self.members is None else self.members.judged():
+        for one in self.members.judged():
             if (one.kind, one.about) not in known:
                 known.add((one.kind, one.about))
                 self.violations.append(one)

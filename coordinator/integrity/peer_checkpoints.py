@@ -74,7 +74,10 @@ class PeerCheckpoints:
         return answer if answer and answer.store_uuid == self._store_uuid(node) else None
 
     async def _ask(self, node: NodeId) -> None:
-        answer = await self._answer(node)
+        self.answered(node, await self._answer(node))
+
+    def answered(self, node: NodeId, answer: pb.CheckpointsResponse | None) -> None:
+        """Keep what a node said now; None: it has said nothing."""
         if answer is None:
             self._answers.pop(node, None)
             return

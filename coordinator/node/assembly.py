@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
+import grpc
+
 from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.reply_queue import ReplyQueue
@@ -10,6 +12,9 @@ from musterd.coordinator.api.frame.statuses import Statuses
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
 from musterd.coordinator.host import freeze_loaded
+from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
+from musterd.coordinator.integrity.quarantine import Quarantine
+from musterd.coordinator.integrity.verify import Frozen, Verifier
 from musterd.coordinator.machine.events import NodeReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.wall_clock import WallClock
@@ -27,6 +32,7 @@ from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.driver import Driver, Link
 from musterd.raft.identity import load_identity
 from musterd.raft.peers import Replacement
+from musterd.raft.settings import RaftSettings
 from musterd.storage.clock import steady_s
 from musterd.storage.store import Store
 
@@ -121,38 +127,80 @@ def open_node(
     link: Link,
     endpoint: str,
     rng: Random,
-    wrap: Callable[[StateMachine], StateMachine] = lambda machine: machine,
+    wrap: Callable[[Shard], StateMachine] = lambda shard: shard,
     retention: Retention = RETENTION,
     limits: StateLimits | None = None,
+    *,
+    clock: Callable[[], float] | None = None,
+    wall_ms: Callable[[], int] | None = None,
+    settings: RaftSettings | None = None,
+    joins: Callable[[], Joins] | None = None,
 ) -> tuple[Driver, Assembly]:
     """A node on `store`: its driver, which does not run yet, and what is attached to it.
 
-    `wrap` may measure the state machines. Raises what `Driver` raises: CorruptStoreError,
-    IdentityError.
+    `wrap` may look on at the state machines. `clock` is the driver's, None: `CLOCK`; `wall_ms` and
+    `joins` are as in `Assembly`, None: those of this process. Raises what `Driver` raises:
+    CorruptStoreError, IdentityError.
     """
     identity = load_identity(store)
     assembly = Assembly(
         NodeId(identity.node_id),
         endpoint,
         identity.shards,
-        wall_ms=WallClock().now_ms,
+        wall_ms=wall_ms or WallClock().now_ms,
         wake=lambda: driver.wake(),  # noqa: PLW0108 - there is no driver yet
         peers=lambda: driver.book.endpoints,
         retention=retention,
         limits=limits,
+        joins=joins,
     )
     driver = Driver(
         store,
         lambda number: wrap(assembly.shards[number]),
         link,
-        CLOCK,
+        clock or CLOCK,
         rng,
-        client_endpoint=endpoint,
+        settings,
+        endpoint,
     )
     assembly.attach(driver)
     for shard in assembly.shards:
         shard.on_reload.append(freeze_loaded)
     return driver, assembly
+
+
+class Integrity:
+    """Whether this node's shards hold what those of the other nodes do; see Quarantine.
+
+    Made once the driver has started: what it loaded then is no leader's state.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        assembly: Assembly,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """`credentials`: for calls to the other nodes' client ports."""
+        self._driver, self._shards = driver, assembly.shards
+        identity = driver.identity
+        self.peers = PeerCheckpoints(
+            [NodeId(peer) for peer in identity.peers],
+            assembly.core.directory,
+            credentials,
+            driver.book.store_uuid,
+        )
+        self.verifier = Verifier(identity.node_id, self._shards, self, self.peers)
+        self.quarantine = Quarantine(self._shards, self.verifier)
+
+    def freeze(self, shard: int) -> Frozen | None:
+        """What is stored of a shard now; None where the disk asks to wait (verify.Disk)."""
+        store = self._driver.store
+        store.write()
+        if store.pending_bytes:
+            return None
+        replica = self._driver.replicas[ShardId(shard)]
+        return Frozen(replica.stored(), self._shards[shard].state.digest)
 
 
 def _follow_replacements(driver: Driver, shard_0: Shard) -> None:

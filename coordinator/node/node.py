@@ -23,12 +23,9 @@ from musterd.coordinator.api.rpcs.group_service import GroupService
 from musterd.coordinator.api.rpcs.topic_service import TopicService
 from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
 from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
-from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
-from musterd.coordinator.integrity.quarantine import Quarantine
-from musterd.coordinator.integrity.verify import Frozen, Verifier
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.metrics.node import NodeMetrics, Sources
-from musterd.coordinator.node.assembly import open_node
+from musterd.coordinator.node.assembly import Integrity, open_node
 from musterd.coordinator.node.config import ConfigError, Settings, split_address
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.room_watch import RoomWatch
@@ -116,15 +113,7 @@ class Node:
         self.driver.start()
         freeze_heap()
         core = self.assembly.core
-        own = self.driver.identity.node_id
-        self._peers = PeerCheckpoints(
-            [NodeId(peer) for peer in self.driver.identity.peers],
-            core.directory,
-            _channel_credentials(settings),
-            self.driver.book.store_uuid,
-        )
-        self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
-        self.quarantine = Quarantine(self.assembly.shards, self._verifier)
+        self._integrity = Integrity(self.driver, self.assembly, _channel_credentials(settings))
         self._attach_metrics()
         self._probe = QueueProbe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
@@ -167,7 +156,7 @@ class Node:
                 room=lambda: self.driver.room,
                 reserve=self.settings.disk_reserve_bytes,
                 state_size=self.assembly.state_size,
-                quarantine=self.quarantine,
+                quarantine=self._integrity.quarantine,
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,
@@ -226,7 +215,7 @@ class Node:
             TopicService(core),
             self._acceptor,  # type: ignore[arg-type]  # the same
         )
-        admin = AdminService(core, self, self._verifier)
+        admin = AdminService(core, self, self._integrity.verifier)
         admin_pb2_grpc.add_AdminServicer_to_server(
             admin,
             self._acceptor,  # type: ignore[arg-type]  # the same
@@ -275,7 +264,7 @@ class Node:
         await self._server.stop(STOP_GRACE_MS / MS)
         await self._acceptor.stop()
         await self._page.stop()
-        await self._peers.close()
+        await self._integrity.peers.close()
         self._runner.stop()
         await self._hub.close()
         patience_s = 0 if self.driver.disk_hangs else STORE_CLOSE_MS_MAX / MS
@@ -348,8 +337,8 @@ class Node:
     async def _compare_checkpoints(self) -> None:
         while True:
             await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
-            await self._peers.refresh()
-            self.quarantine.judge()
+            await self._integrity.peers.refresh()
+            self._integrity.quarantine.judge()
 
     async def _follow_exporter(self) -> None:
         """The logs keep what an exporter has not read (docs/replay.md, The cursor)."""
@@ -450,16 +439,6 @@ class Node:
         while self._store.synced_epoch < epoch:  # noqa: ASYNC110  # as long as the caller waits
             await asyncio.sleep(DRAIN_POLL_S)
         return True
-
-    # ---- Disk, of integrity/verify.py
-
-    def freeze(self, shard: int) -> Frozen | None:
-        """What is stored of a shard now; None where the disk asks to wait."""
-        self._store.write()
-        if self._store.pending_bytes:
-            return None
-        replica = self.driver.replicas[ShardId(shard)]
-        return Frozen(replica.stored(), self.assembly.shards[shard].state.digest)
 
 
 def _check_peers(own: Identity, given: dict[int, str]) -> None:

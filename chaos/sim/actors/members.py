@@ -19,10 +19,9 @@ from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTI
 from musterd.chaos.sim.checks.retention_checks import Expiries
 from musterd.chaos.sim.checks.shard_checks import Violation
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
-from musterd.chaos.sim.engine.coordinator_app import GroupsApp, GroupsChecker, joins_at
+from musterd.chaos.sim.engine.coordinator_app import GroupsApp, GroupsChecker, digest, stored_digest
 from musterd.chaos.sim.engine.rpc import ClientNet
 from musterd.chaos.sim.engine.world import Node, World
-from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime.retention import RETENTION
 from musterd.coordinator.runtime.routing import shard_of
@@ -52,7 +51,6 @@ class Members:
                 checker.watches.append(Phases(world, checker.shard).watch)
             if world.scenario.lasting:
                 checker.firsts.append(partial(nobody_removed, world, checker.shard))
-        self._apps: dict[int, GroupsApp] = {}
         self._born = 0
         scenario = world.scenario
         self.topic, self.partitions = TOPIC, PARTITIONS
@@ -65,40 +63,25 @@ class Members:
         self.told_topics: set[str] = set()
         """Those of which an operator was told that they are there."""
         self._is_read = False
-        if not scenario.beat_share:
+        if scenario.members and not scenario.beat_share:
             self.net = ClientNet(world, scenario.client_faults)
             self.net.watches.append(self._sent)
 
-    def app(self, node: Node, starting: Callable[[], bool]) -> GroupsApp:
-        who = (node.number, node.incarnation)
-
-        def wake() -> None:
-            if node.alive:
-                node.running.wake()
-
-        scenario = self.world.scenario
-        kept = SHORT_RETENTION if scenario.removals else RETENTION
-        limits = scenario.state_limits
-        herds = (lambda: joins_at(self.world.now, node.number)) if scenario.herds else None
-        app = GroupsApp(
-            who, self.checkers, lambda: self.world.now, wake, starting, kept, limits, herds
-        )
-        self._apps[node.number] = app
-        for shard, checker in zip(app.shards, self.checkers, strict=True):
+    def open(self, node: Node, starting: Callable[[], bool]) -> GroupsApp:
+        """Start a node's process on its disk; see GroupsApp."""
+        kept = SHORT_RETENTION if self.world.scenario.removals else RETENTION
+        app = GroupsApp(node, self.checkers, starting, kept)
+        for shard, checker in zip(app.assembly.shards, self.checkers, strict=True):
             Served(shard, node, checker.shard)
             CallLedger(shard, node, checker.shard)
         return app
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
-        if not self.world.nodes[node].alive:
-            return None
-        return self._apps[node].shards[shard]
+        there = self.world.nodes[node]
+        return there.shard(shard) if there.alive else None
 
     def turns_at(self, node: int) -> Turns:
-        return self._apps[node].turns
-
-    def core(self, node: Node) -> Coordination:
-        return self._apps[node.number].core
+        return self.world.nodes[node].assembly.turns
 
     def group_ids(self) -> list[tuple[int, str]]:
         """Every group of workers, with its shard."""
@@ -167,12 +150,11 @@ class Members:
         """Of a world at rest: read everything at every node. The keys on disk say the same."""
         for shard, checker in enumerate(self.checkers):
             for node in self.world.nodes:
-                app, name = self._apps[node.number], f"node-{node.number}"
-                state = app.shards[shard].state
+                name, state = f"node-{node.number}", node.shard(shard).state
                 began = checker.history.reads(name, list(checker.history.attempted))
                 for key, number in began.items():
-                    self.log.end(number, Outcome.OK, value=_stored_offset(state, key))
-                if app.stored_digest(shard) != app.final(shard)[1]:
+                    self.log.end(number, Outcome.OK, value=stored_offset(state, key))
+                if stored_digest(node, shard) != digest(node.shard(shard)):
                     checker.shard.violated("H-stored-state-diverged", node=node.number)
         for node in self.world.nodes if self.world.scenario.operated else ():
             self._note_partitions(node.number)
@@ -197,7 +179,7 @@ class Members:
 
     def _note_partitions(self, node: int) -> None:
         """Of every topic that the operator was told of: how many a node has, 0 where it is not."""
-        topics = self._apps[node].shards[0].state.topics
+        topics = self.world.nodes[node].shard(0).state.topics
         for name in sorted(self.told_topics):
             now = self.log.now_ns()
             partitions = topics.get(name, 0)
@@ -205,7 +187,7 @@ class Members:
             self.log.record(replace(told, node=node))
 
 
-def _stored_offset(state: ShardState, key: Key) -> int:
+def stored_offset(state: ShardState, key: Key) -> int:
     """What the state has for a partition; -1: nothing."""
     group = state.groups.get(key.group)
     offset = None if group is None else group.offsets.get((key.topic, key.partition))

@@ -1,17 +1,22 @@
-"""What a careful operator does: replace a node's disk, have a wrong state rebuilt."""
+"""What a careful operator does: replace a node's disk."""
+
+from functools import partial
 
 from musterd.chaos.sim.engine.world import Node, World
-from musterd.raft.peers import Replacement
+from musterd.coordinator.api.rpcs.node_replacement import COMMAND_BYTES
+from musterd.coordinator.machine.commands import ReplaceNode
+from musterd.coordinator.runtime.shard import Shard
 from musterd.storage.memory import MemoryStore
+
+ASK_S = 0.05
+"""Between two calls of ReplaceNode."""
 
 
 class Operator:
-    """Stands in for ReplaceNode in shard 0."""
+    """One for the whole cluster."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.replacements: list[Replacement] = []
-        """What shard 0's log says; see replacement_news.py for what they are true as of."""
         self._lost: int | None = None
         """The node whose disk was lost, until somebody sees to it."""
 
@@ -84,7 +89,6 @@ class Operator:
         ):
             self._lost = None
             self._world.count("begun_again")
-            self.replacements.clear()
             for checker in self._world.checkers:
                 checker.begun_again()
             for node in nodes:
@@ -96,24 +100,6 @@ class Operator:
     @property
     def _shards(self) -> range:
         return range(self._world.scenario.shards)
-
-    def spoil(self, number: int) -> bool:
-        """A node's state goes bad, and the others prove it.
-
-        As at a checkpoint: two other voters agree, so they are well and not far behind. (Were the
-        only state that reaches far enough the wrong one, nobody could help.)
-        """
-        if len(self._world.nodes) < 3:
-            return False  # a node alone has nobody who could outvote it, or give it a state
-        if not all(node.alive for node in self._world.nodes) or not self._is_admitted():
-            return False
-        for shard in self._shards:
-            start = self._world.nodes[number].replica(shard).journal.first_index
-            for node in self._world.nodes:
-                replica = node.replica(shard)
-                if replica._rebuilding or replica.applied_index < start:
-                    return False
-        return self._world.nodes[number].spoil()
 
     def forget(self, number: int, age_s: float, kind: str, dies: int | None = None) -> bool:
         """Copy a node's disk now, and put the copy back in `age_s`, after a power cut.
@@ -143,12 +129,31 @@ class Operator:
         node.put_back(copy)
         world.count(kind)
 
-    def _replaced(self, node: Node) -> None:
-        """Who has applied so much hears of it soon, the others when they get there."""
-        before = self.replacements[-1].as_of if self.replacements else 0
-        as_of = max(2 * self._world.checkers[0].committed_index, before) + 1
-        self.replacements.append(Replacement(node.number, node.store_uuid, as_of))
+    def _replaced(self, node: Node, store_uuid: str = "") -> None:
+        """Ask whoever leads shard 0, until it is committed which store the node lives in.
+
+        As ReplaceNode does it: nothing is proposed before a quorum has confirmed the leader.
+        """
+        wanted = node.store_uuid.hex()
+        if store_uuid not in ("", wanted):
+            return
+        for leader in self._world.nodes:
+            if not leader.leads_shard(0):
+                continue
+            shard = leader.shard(0)
+            if shard.state.replaced_nodes.get(node.number) == wanted:
+                return
+            leader.run_later(leader.incarnation, partial(_propose, shard, node.number, wanted))
+        self._world.schedule(ASK_S, self._replaced, node, wanted)
 
     def _is_admitted(self) -> bool:
         """Every replaced node says so itself, as `muster cluster status` would show it."""
         return all(n.is_admitted(shard) for n in self._world.nodes for shard in self._shards)
+
+
+def _propose(shard: Shard, number: int, store_uuid: str) -> None:
+    def confirmed(ok: bool) -> None:
+        if ok:
+            shard.submit(ReplaceNode(number, store_uuid), COMMAND_BYTES, lambda _: None)
+
+    shard.read(confirmed)

@@ -184,7 +184,7 @@ def break_heartbeats(script: Script) -> None:
     """A proxy dies: every held heartbeat breaks at once, and nobody can come back for 3 s."""
     members = script.members
     assert members.net is not None
-    held = max(members.core(node).heartbeats.held for node in script.world.nodes)
+    held = max(node.assembly.core.heartbeats.held for node in script.world.nodes)
     if held <= BREAKS_MIN:  # some are in a round: what breaks now may be single deaths
         script.again(ASK_S)
         return

@@ -7,7 +7,6 @@ that the shard did not come to rest, X that something raised. What clients saw i
 checkers of chaos/check (group_history.py), under the names of their invariants, I1 to I17.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -101,14 +100,6 @@ class _Replica:
     applied: dict[int, int] = field(default_factory=dict)
 
 
-GENESIS = b"\0" * 16
-
-
-def chain(before: bytes, index: int, entry: bytes) -> bytes:
-    """The digest of a history one entry longer."""
-    return hashlib.blake2b(before + index.to_bytes(8, "big") + entry, digest_size=16).digest()
-
-
 class ShardChecker:
     """All checks of one shard over a whole run."""
 
@@ -117,9 +108,6 @@ class ShardChecker:
         self.now = 0.0
         self.counts = Counts()
         self.violations: list[Violation] = []
-        self.acked: dict[int, int] = {}
-        """Command -> index at which its client was told that it is applied."""
-        self.acked_index = 0
         self._committed: dict[int, _Committed] = {}
         self.committed_index = 0
         """The highest that was ever seen."""
@@ -129,6 +117,8 @@ class ShardChecker:
         self._digests: dict[int, bytes] = {}
         self._happened: dict[int, tuple[object, ...]] = {}
         self._replicas = [_Replica() for _ in range(nodes)]
+        self.differing: dict[int, int] = {}
+        """Nodes whose states differ, by a fault (differing_states.py), since which index."""
         self.steady_s: float | None = None
         """Nobody new may be elected after so many virtual seconds."""
 
@@ -191,8 +181,8 @@ class ShardChecker:
 
     def applied(self, node: int, incarnation: int, index: int, entry: bytes, digest: bytes) -> None:
         """State-machine safety and no double apply; `digest` covers the history through `index`."""
-        known = self._digests.setdefault(index, digest)
-        if known != digest:
+        differs = node in self.differing
+        if not differs and self._digests.setdefault(index, digest) != digest:
             self.violated("H-state-machine-divergence", node=node, index=index)
         committed = self._committed.get(index)
         if committed is not None and committed.command[1:] != entry:
@@ -207,6 +197,8 @@ class ShardChecker:
 
         Observers and the export read them; the digest covers only the state that they leave.
         """
+        if node in self.differing:
+            return
         known = self._happened.setdefault(index, events)
         if known != events:
             differ = [pair for pair in zip(known, events, strict=False) if pair[0] != pair[1]]
@@ -216,6 +208,9 @@ class ShardChecker:
     def reloaded(self, node: int, applied_index: int, digest: bytes, *, snapshot: bool) -> None:
         """State from disk or from a snapshot equals what was applied at the same index."""
         self.counts.snapshots += snapshot
+        if applied_index >= self.differing.get(node, applied_index + 1) and not snapshot:
+            return
+        self.differing.pop(node, None)
         known = self._digests.get(applied_index)
         if known is not None and known != digest:
             self.violated("H-reloaded-state-diverged", node=node, index=applied_index)
@@ -230,6 +225,8 @@ class ShardChecker:
             self._replicas[node] = mine = _Replica(incarnation=incarnation, applied=mine.applied)
         if seen.role is Role.LEADER:
             self._check_leader(node, seen, mine)
+        if seen.distrusted and node not in self.differing:
+            self.violated("H-right-state-in-quarantine", node=node)
         mine.role, mine.term = seen.role, seen.term
         commit = seen.commit_index
         if commit < mine.commit_index:
@@ -276,43 +273,17 @@ class ShardChecker:
                     "S-commit-without-durable-majority", leader=node, index=top, holders=count
                 )
 
-    # -- clients
-
-    def answered(self, command: int, index: int) -> None:
-        """A client was told that its command is applied at `index`."""
-        if command in self.acked:
-            self.violated("H-answered-twice", command=command)
-        self.acked[command] = index
-        self.acked_index = max(self.acked_index, index)
-        self.counts.acked += 1
-
-    def read(self, node: int, applied_index: int, acked_before: int) -> None:
-        """ReadIndex: a read sees every command acknowledged before it was asked."""
-        self.counts.reads += 1
-        if applied_index < acked_before:
-            self.violated(
-                "H-stale-read", node=node, applied=applied_index, acknowledged=acked_before
-            )
-
     # -- end
 
     def finished(
-        self, states: list[tuple[int, list[int], bytes]], last_indexes: list[int], leaders: int
+        self, states: list[tuple[int, bytes]], last_indexes: list[int], leaders: int
     ) -> None:
-        """After the world was healed and left alone: (applied index, history, digest) per node."""
+        """After the world was healed and left alone: applied index and digest, per node."""
         applied = [s[0] for s in states]
         if leaders != 1 or len(set(applied)) != 1 or set(last_indexes) != set(applied):
             self.violated("L-not-converged", applied=applied, last=last_indexes, leaders=leaders)
-            return
-        if any(s != states[0] for s in states):
+        elif any(s != states[0] for s in states):
             self.violated("H-final-state-diverged", applied=applied)
-        history = states[0][1]
-        known = set(history)
-        missing = [c for c in self.acked if c not in known]
-        if missing:
-            self.violated("H-acknowledged-command-lost", first=missing[0], count=len(missing))
-        if len(known) != len(history):
-            self.violated("H-command-applied-twice", count=len(history) - len(known))
 
 
 def _entry_at(replica: Replica, index: int) -> tuple[int, bytes]:

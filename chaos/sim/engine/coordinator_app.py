@@ -1,22 +1,23 @@
 """The shipped coordinator shard on a simulated node, and what must hold of its groups."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from random import Random
 
 from musterd.chaos.sim.checks.applied import Applied, Watch
 from musterd.chaos.sim.checks.group_history import GroupHistory
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.rpc import endpoint
+from musterd.chaos.sim.engine.world import Node
+from musterd.chaos.sim.faults.differing_states import wrong_entry
 from musterd.coordinator.machine.events import MemberReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
-from musterd.coordinator.node.assembly import Assembly
-from musterd.coordinator.runtime.growth import StateLimits
+from musterd.coordinator.node.assembly import open_node
 from musterd.coordinator.runtime.persist import scrub
 from musterd.coordinator.runtime.retention import Retention
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.turn import Joins
-from musterd.raft.contract import Examination, NodeId, Role, ShardId, StateBatch, StateView
-from musterd.raft.driver import Driver
+from musterd.raft.contract import Examination, Role, ShardId, StateBatch, StateView
 from musterd.raft.state import ShardView
 
 DIGEST_BYTES = 16
@@ -52,23 +53,38 @@ class WatchedShard:
         self,
         inner: Shard,
         checker: GroupsChecker,
-        who: tuple[int, int],
+        node: Node,
         starting: Callable[[], bool],
     ) -> None:
-        self.inner, self._checker, self._who, self._starting = inner, checker, who, starting
+        self.inner, self._checker, self._node, self._starting = inner, checker, node, starting
+        self._who = (node.number, node.incarnation)
         self._waiting: set[str] = set()
         inner.observers.append(self._observe)
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
-        result = self.inner.apply(index, term, entry, batch)
-        self._checker.shard.applied(*self._who, index, entry, self.digest)
+        wrong_after = self._node.wrong_after.get(self.inner.number)
+        goes_wrong = wrong_after is not None and index > wrong_after
+        applied = self._wrong(index, entry) if goes_wrong else entry
+        result = self.inner.apply(index, term, applied, batch)
+        self._checker.shard.applied(*self._who, index, entry, digest(self.inner))
         return result
+
+    def _wrong(self, index: int, entry: bytes) -> bytes:
+        """As a follower: what a leader has under way it does not read again."""
+        wrong = wrong_entry(entry)
+        if wrong != entry:
+            del self._node.wrong_after[self.inner.number]
+            if self.inner.leadership is None:
+                self._node.world.count("states_differ")
+                self._checker.shard.differing[self._node.number] = index
+                return wrong
+        return entry
 
     def reload(self, view: StateView) -> Iterator[None]:
         yield from self.inner.reload(view)
         snapshot = not self._starting()
         self._checker.shard.reloaded(
-            self._who[0], view.applied_index, self.digest, snapshot=snapshot
+            self._who[0], view.applied_index, digest(self.inner), snapshot=snapshot
         )
 
     def count_waiting(self) -> None:
@@ -83,10 +99,6 @@ class WatchedShard:
 
     def role_changed(self, role: Role, term: int) -> None:
         self.inner.role_changed(role, term)
-
-    @property
-    def digest(self) -> bytes:
-        return self.inner.state.digest.to_bytes(DIGEST_BYTES, "big")
 
     def _observe(
         self, _shard: ShardId, index: int, entry: Entry, results: tuple[CommandResult, ...]
@@ -114,64 +126,49 @@ class GroupsApp:
 
     def __init__(
         self,
-        who: tuple[int, int],
+        node: Node,
         checkers: list[GroupsChecker],
-        now: Callable[[], float],
-        wake: Callable[[], None],
         starting: Callable[[], bool],
         retention: Retention,
-        limits: StateLimits | None = None,
-        joins: Callable[[], Joins] | None = None,
     ) -> None:
-        self._driver: Driver | None = None
-        self.assembly = Assembly(
-            NodeId(who[0]),
-            endpoint(who[0]),
-            len(checkers),
-            wall_ms=lambda: EPOCH_MS + int(now() * 1_000),
-            wake=wake,
-            peers=self._endpoints,
-            retention=retention,
-            limits=limits,
-            joins=joins or (lambda: Joins.FEW),
+        """`starting`: whether the process starts, so that a reload is no snapshot."""
+        world = node.world
+        self._watched: list[WatchedShard] = []
+
+        def watch(shard: Shard) -> WatchedShard:
+            self._watched.append(WatchedShard(shard, checkers[shard.number], node, starting))
+            return self._watched[-1]
+
+        self.driver, self.assembly = open_node(
+            node.store,
+            node,
+            endpoint(node.number),
+            Random(world.rng.getrandbits(64)),
+            watch,
+            retention,
+            world.scenario.state_limits,
+            clock=node.clock,
+            wall_ms=lambda: EPOCH_MS + int(world.now * 1_000),
+            settings=world.settings,
+            joins=lambda: joins_at(world.now, node.number) if world.scenario.herds else Joins.FEW,
         )
-        self.shards, self.core = self.assembly.shards, self.assembly.core
-        self.turns = self.assembly.turns
-        self._watched = [
-            WatchedShard(shard, checker, who, starting)
-            for shard, checker in zip(self.shards, checkers, strict=True)
-        ]
-
-    def _endpoints(self) -> Mapping[int, str]:
-        """Where clients reach the peers, as these have said."""
-        return {} if self._driver is None else self._driver.book.endpoints
-
-    def machine(self, shard: int) -> WatchedShard:
-        return self._watched[shard]
-
-    def attach(self, driver: Driver) -> None:
-        self._driver = driver
-        self.assembly.attach(driver)
 
     def timer(self, late_s: float) -> None:
-        self.turns.timer_fired(late_s)
+        """The node's timer came, so many seconds late."""
+        self.assembly.turns.timer_fired(late_s)
         for watched in self._watched:
             watched.count_waiting()
 
-    def spoil(self, shard: int) -> None:
-        self.shards[shard].state.groups.clear()
-        self.shards[shard].state.digest ^= 1
 
-    def final(self, shard: int) -> tuple[list[int], bytes]:
-        return [], self._watched[shard].digest
+def digest(shard: Shard) -> bytes:
+    """Of the state in memory."""
+    return shard.state.digest.to_bytes(DIGEST_BYTES, "big")
 
-    def stored_digest(self, shard: int) -> bytes:
-        """The digest anew, from the keys that are written."""
-        assert self._driver is not None
-        replica = self._driver.replicas[ShardId(shard)]
-        self._driver.store.write()
-        view = ShardView(
-            self._driver.store, ShardId(shard), replica._snapshots.local_id, replica.applied_index
-        )
-        *_, last = scrub(view)
-        return last.total.to_bytes(DIGEST_BYTES, "big")
+
+def stored_digest(node: Node, shard: int) -> bytes:
+    """The digest anew, from the keys that are written."""
+    replica = node.replica(shard)
+    node.store.write()
+    view = ShardView(node.store, ShardId(shard), replica._snapshots.local_id, replica.applied_index)
+    *_, last = scrub(view)
+    return last.total.to_bytes(DIGEST_BYTES, "big")

@@ -16,6 +16,9 @@ Schedule = Callable[..., None]
 
 Damage = Callable[[bytes], bytes]
 
+REFUSED_S = 0.1
+"""After so long a node calls again that was not let in."""
+
 CLIENTS = -1
 """All clients, as the end of a link that is blocked."""
 
@@ -44,6 +47,8 @@ class _Pair:
     up: bool = False
     epoch: int = 0
     bulk_epoch: int = 0
+    refused: bool = False
+    """One did not take the other's hello, and is called again soon."""
 
 
 @dataclass(slots=True)
@@ -78,6 +83,9 @@ class Network:
             return
         # The node that was called judges first, and what it answers carries its own replacements.
         if not (other.greets(one) and one.greets(other)):
+            if not pair.refused:
+                pair.refused = True
+                self.schedule(REFUSED_S, self._call_again, a, b)
             return
         pair.up = True
         pair.epoch += 1
@@ -88,6 +96,10 @@ class Network:
         for x, y in ((a, b), (b, a)):
             if self.nodes[x].alive:
                 self.nodes[x].connected(y)
+
+    def _call_again(self, a: int, b: int) -> None:
+        self._pair(a, b).refused = False
+        self.connect(a, b)
 
     def disconnect(self, a: int, b: int) -> None:
         pair = self._pair(a, b)

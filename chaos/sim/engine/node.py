@@ -2,15 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from random import Random
 from typing import Protocol
 
+from muster.v1 import admin_pb2 as pb_admin
 from muster.v1 import peer_pb2 as pb
-from musterd.chaos.sim.actors.operator import Operator
+from musterd.chaos.sim.actors.members import Members
 from musterd.chaos.sim.checks.admission_checks import Admissions
-from musterd.chaos.sim.engine.apps import App
-from musterd.chaos.sim.engine.replacement_news import News
-from musterd.chaos.sim.engine.rpc import endpoint
 from musterd.chaos.sim.engine.server import SimServer
 from musterd.chaos.sim.engine.wal import cut, encode, has_entry, recover
 from musterd.chaos.sim.engine.world import Node, World
@@ -23,8 +20,10 @@ from musterd.chaos.sim.faults.hung_disks import (
     takes_part,
 )
 from musterd.coordinator.node import assembly
+from musterd.coordinator.node.assembly import Integrity
+from musterd.coordinator.runtime.shard import Shard
 from musterd.raft import codec
-from musterd.raft.contract import NodeId, Outcome, Role, Room, ShardId, StateMachine
+from musterd.raft.contract import NodeId, Role, Room, ShardId
 from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, load_identity, write_identity
 from musterd.raft.journal import Journal
@@ -39,6 +38,8 @@ from musterd.storage.store import Family
 
 UNHEARD_STARTS = 4
 """An older copy was started fewer times than this before anybody hears of it."""
+KILLED_SHARE = 0.3
+"""Of the looks after which a state is in quarantine: the process is killed."""
 CODE_S = 5e-5
 """What one look at the clock costs, so that no loop sees time stand still."""
 
@@ -56,7 +57,7 @@ class Host(World, Protocol):
     """The simulation as its nodes see it."""
 
     admissions: list[Admissions]
-    operator: Operator
+    members: Members
 
     @property
     def nodes(self) -> Sequence["SimNode"]: ...
@@ -66,7 +67,6 @@ class Host(World, Protocol):
 
     def make_server(self, node: "SimNode") -> SimServer | None: ...
 
-    def make_app(self, node: "SimNode", starting: Callable[[], bool]) -> App: ...
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None: ...
 
 
@@ -80,7 +80,6 @@ class SimNode:
         self._members, self._shards = tuple(range(nodes)), shards
         self.incarnation = 0
         self.driver: Driver | None = None
-        self.app: App | None = None
         self.server: SimServer | None = None
         self.crash_after_sends: int | None = None
         self.crash_after_vote = crash_after_vote
@@ -96,6 +95,7 @@ class SimNode:
         """By peer, when this process last took a frame of it in, on this process's clock."""
         self.told_s: dict[int, float] = {}
         """By peer, when that one last took a frame of this process in, on this process's clock."""
+        self.wrong_after: dict[int, int] = {}
         self._slept_s = 0.0
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
@@ -144,17 +144,12 @@ class SimNode:
         self.store = MemoryStore()
         self.wipe()
 
-    def _machine(self, shard: ShardId) -> StateMachine:
-        assert self.app is not None
-        machine = self.app.machine(shard)
-        return self._news.beside(machine) if shard == 0 else machine
-
     def start(self) -> None:
         """Open the store and run. Nobody is connected yet."""
         self.incarnation += 1
-        self._news = News(self.world.operator.replacements, lambda: self.running)
         self.heard_s.clear()
         self.told_s.clear()
+        self.wrong_after.clear()
         self._unsynced.restart()
         self._taken = Taken()
         self.busy_until_s = 0.0
@@ -163,18 +158,11 @@ class SimNode:
         self._turn_scheduled = self._syncing = self._sync_fails = False
         self.store.on_write = self._written
         life = self.incarnation
-        self.app = self.world.make_app(self, lambda: self._starting or self.incarnation != life)
-        self.driver = Driver(
-            self.store,
-            self._machine,
-            self,
-            self.clock,
-            Random(self.world.rng.getrandbits(64)),
-            self.world.settings,
-            endpoint(self.number),
+        self._app = self.world.members.open(
+            self, lambda: self._starting or self.incarnation != life
         )
-        self.driver.on_wake(self._want_turn)
-        self.app.attach(self.driver)
+        self.driver, self.assembly = self._app.driver, self._app.assembly
+        self.driver.on_wake(lambda: self._want_turn(life))
         for shard, replica in self.driver.replicas.items():
             self._watch(shard, replica.journal)
             if len(self._members) == 1:
@@ -182,6 +170,13 @@ class SimNode:
                 self.world.checkers[shard].restarted_alone(journal.last_index, replica.term)
         self.driver.start()
         self._starting = False
+        if self.world.scenario.compare_s:
+            self._integrity = Integrity(self.driver, self.assembly)
+            self._compare_later(life)
+        for shard, replica in self.driver.replicas.items():
+            known = self.store.get(Family.META, keys.distrusted_key(shard))
+            if known and not replica.distrusted:
+                self.world.checkers[shard].violated("H-quarantine-forgotten", node=self.number)
         self.server = self.world.make_server(self)
         self._timer_due_s = self.monotonic_s()
         self.world.schedule(0.0, self.run_later, self.incarnation, self._timer)
@@ -264,6 +259,10 @@ class SimNode:
 
     def leads_shard(self, shard: int) -> bool:
         return self.driver is not None and self.driver.replicas[ShardId(shard)].leads
+
+    def shard(self, number: int) -> Shard:
+        """Of the process that runs, or did last."""
+        return self.assembly.shards[number]
 
     def replica(self, shard: int) -> Replica:
         return self.running.replicas[ShardId(shard)]
@@ -385,27 +384,53 @@ class SimNode:
             return
         self.world.run_on(self, run)
 
-    def _want_turn(self) -> None:
-        if not self._turn_scheduled:
+    def _want_turn(self, life: int) -> None:
+        if self.alive and life == self.incarnation and not self._turn_scheduled:
             self._turn_scheduled = True
             # Frames that come meanwhile share the turn, as they do on a busy loop.
             delay_s = self.world.rng.random() * 0.002
-            self.world.schedule(delay_s, self.run_later, self.incarnation, self._turn)
+            self.world.schedule(delay_s, self.run_later, life, self._turn)
 
     def _turn(self) -> None:
         self._turn_scheduled = False
         self.running.turn()
 
     def _timer(self) -> None:
-        assert self.app is not None
         late_s = self.monotonic_s() - self._timer_due_s
-        self.app.timer(max(late_s, 0.0))
-        self._news.applied(self.replica(0).applied_index)
+        self._app.timer(max(late_s, 0.0))
         wait = self.running.timer() / self._rate
         self._look_after_disk()
         self._timer_due_s = self.monotonic_s() + wait * self._rate
         wait += self.world.rng.random() * 0.01
         self.world.schedule(wait, self.run_later, self.incarnation, self._timer)
+
+    # -- checkpoints
+
+    def _compare_later(self, life: int) -> None:
+        delay_s = self.world.scenario.compare_s * (0.5 + self.world.rng.random())
+        self.world.schedule(delay_s, self.run_later, life, self._compare)
+
+    def _compare(self) -> None:
+        """As a node does it; those that it is connected to have answered at once."""
+        for other in self.world.nodes:
+            if other is not self:
+                reached = other.alive and self.world.net.is_up(self.number, other.number)
+                said = other.checkpoints() if reached else None
+                self._integrity.peers.answered(NodeId(other.number), said)
+        self._integrity.quarantine.judge()
+        for shard in self.assembly.shards:
+            shard.checkpoint_soon()
+        self._compare_later(self.incarnation)
+        outvoted = any(shard.quarantined for shard in self.assembly.shards)
+        if outvoted and self.world.chaotic and self.world.rng.random() < KILLED_SHARE:
+            self.world.count("killed_in_quarantine")
+            self.world.schedule(0.0, self._end, self.incarnation, False)
+
+    def checkpoints(self) -> pb_admin.CheckpointsResponse:
+        """What it tells the others."""
+        return pb_admin.CheckpointsResponse(
+            checkpoints=self._integrity.verifier.own_checkpoints(()), store_uuid=self.store_uuid
+        )
 
     # -- disk: one sync at a time, covering what was written when it began
 
@@ -558,12 +583,6 @@ class SimNode:
 
     # -- requests
 
-    def propose(self, shard: int, entry: bytes, done: Callable[[Outcome], None]) -> None:
-        self.run_later(self.incarnation, lambda: self.replica(shard).propose(entry, done))
-
-    def read(self, shard: int, done: Callable[[bool], None]) -> None:
-        self.run_later(self.incarnation, lambda: self.replica(shard).read_index(done))
-
     def transfer_leadership(self, to: int | None = None) -> None:
         for shard in self.running.led():
             self.running.replicas[shard].transfer_leadership(None if to is None else NodeId(to))
@@ -575,17 +594,6 @@ class SimNode:
     def stall_writes(self, count: int) -> None:
         """Let the database ask to wait, the next `count` times."""
         self.store.stall_writes = count
-
-    def spoil(self) -> bool:
-        """Let the memory of each shard that this node follows go bad, and have it rebuilt."""
-        spoilt = False
-        assert self.app is not None
-        for shard, replica in self.running.replicas.items():
-            if replica.role is Role.FOLLOWER:
-                replica.rebuild([NodeId(peer) for peer in self.running.identity.peers])
-                self.app.spoil(shard)
-                spoilt = True
-        return spoilt
 
 
 def _brief(message: codec.Message) -> str:

@@ -13,7 +13,6 @@ import grpc
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.chaos.sim.engine.loop import make_loop
 from musterd.chaos.sim.engine.world import Node, Respond
-from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.rpcs.admin_service import AdminService
 from musterd.coordinator.api.rpcs.group_service import GroupService
 from musterd.coordinator.api.rpcs.topic_service import TopicService
@@ -55,9 +54,8 @@ class _Methods:
 class SimServer:
     """The client port of one life of a node."""
 
-    def __init__(self, node: Node, core: Coordination) -> None:
-        life = node.incarnation
-        self.core = core
+    def __init__(self, node: Node) -> None:
+        life, core = node.incarnation, node.assembly.core
         self.loop = make_loop(
             node.world, node.monotonic_s, lambda run: node.run_pass(life, run), node.world.defect
         )

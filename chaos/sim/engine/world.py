@@ -12,8 +12,10 @@ from musterd.chaos.sim.engine.loop import ProcessLoop
 from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.faults.schedule import Draws
 from musterd.chaos.sim.scenario import Scenario
-from musterd.raft.contract import Outcome, Room
-from musterd.raft.driver import Driver
+from musterd.coordinator.node.assembly import Assembly
+from musterd.coordinator.runtime.shard import Shard
+from musterd.raft.contract import Room
+from musterd.raft.driver import Driver, Link
 from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings
 from musterd.storage.memory import MemoryStore
@@ -45,10 +47,12 @@ class ClientPort(Protocol):
     ) -> asyncio.Task[None]: ...
 
 
-class Node(Protocol):
+class Node(Link, Protocol):
     """A simulated node, over all its lives."""
 
     incarnation: int
+    assembly: Assembly
+    """Of the process that runs, or did last."""
     crash_after_sends: int | None
     sync_stalled_until_s: float
     """Nothing written is on the disk before this time."""
@@ -56,6 +60,8 @@ class Node(Protocol):
     """The same, of a sync that is under way, too."""
     paused_until_s: float
     awake_s: float
+    wrong_after: dict[int, int]
+    """By shard, behind which index its state is to differ (differing_states.py)."""
     store: MemoryStore
     """Its disk."""
     store_uuid: bytes
@@ -97,6 +103,8 @@ class Node(Protocol):
     def told_s(self) -> Mapping[int, float]:
         """By peer, when that one last took a frame of this process in, on this process's clock."""
 
+    def clock(self) -> float: ...
+    def shard(self, number: int) -> Shard: ...
     def replica(self, shard: int) -> Replica: ...
     def leads_shard(self, shard: int) -> bool: ...
     def is_admitted(self, shard: int) -> bool: ...
@@ -108,11 +116,8 @@ class Node(Protocol):
     def work(self, seconds: float) -> None: ...
     def run_pass(self, life: int, run: Callable[[], None]) -> None: ...
     def run_later(self, life: int, run: Callable[[], None]) -> None: ...
-    def propose(self, shard: int, entry: bytes, done: Callable[[Outcome], None]) -> None: ...
-    def read(self, shard: int, done: Callable[[bool], None]) -> None: ...
     def wipe(self) -> None: ...
     def begin_again(self) -> None: ...
-    def spoil(self) -> bool: ...
     def would_miss(self, node: "Node", copy: MemoryStore) -> bool: ...
     def put_back(self, copy: MemoryStore) -> None: ...
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from musterd.chaos.sim.actors.operator import Operator
 from musterd.chaos.sim.engine.network import CLIENTS
 from musterd.chaos.sim.engine.world import World
-from musterd.chaos.sim.faults import full_disks, harmless_faults, hung_disks
+from musterd.chaos.sim.faults import differing_states, full_disks, harmless_faults, hung_disks
 from musterd.chaos.sim.faults.schedule import Draws, Planned, Struck
+
+LAG_S = 0.25
 
 
 class Faults:
@@ -54,7 +56,6 @@ class Faults:
             "garbage": self._garbage,
             "flipped_bit": self._flipped_bit,
             "drain": self._drain,
-            "rebuild": self._rebuild,
             "replace": self._replace,
             "replace_then_crash": self._replace_then_crash,
             "replace_again": self._replace_again,
@@ -71,6 +72,7 @@ class Faults:
             "disk_full": self._disk_full,
             "leader_sync_hangs": lambda: hung_disks.hang(self),
             "disks_full": lambda: full_disks.fill(self),
+            "states_differ": lambda: differing_states.arm(self),
         }
         self._kinds = {**kinds, **harmless_faults.kinds(self)}
 
@@ -279,10 +281,6 @@ class Faults:
         if self.world.nodes[number].incarnation == life and self.world.now < self.until_s:
             self.world.crash(number, power_cut=False)
 
-    def _rebuild(self) -> bool:
-        """A scrub found a wrong state: it is taken anew from the leader."""
-        return self._operator.spoil(self._node())
-
     def _replace(self) -> bool:
         return self._operator.replace(self._node())
 
@@ -309,26 +307,29 @@ class Faults:
         return self._operator.forget(self._node(), 0.5 + 2.5 * self.rng.random(), "older_copy")
 
     def _forget_then_crash(self) -> bool:
-        """A follower forgets what it acknowledged while another lags, and then the leader dies."""
-        nodes = range(len(self.world.nodes))
-        leader = next((n for n in nodes if self.world.nodes[n].leads), None)
-        if leader is None:
-            return False
-        others = self.rng.sample([n for n in nodes if n != leader], len(nodes) - 1)
-        for lagging in others[: len(nodes) // 2]:
-            self.world.net.block(leader, lagging, 0.3)
-        return self._operator.forget(others[-1], 0.25, "forget_then_crash", leader)
+        """A follower forgets what it acknowledged while others lag, and then the leader dies."""
+        pair = self._lag_behind()
+        return pair is not None and self._operator.forget(
+            pair[1], LAG_S, "forget_then_crash", pair[0]
+        )
 
     def _replace_then_crash(self) -> bool:
-        """A follower that acknowledged is wiped while another lags, and then the leader dies."""
+        """A follower that acknowledged is wiped while others lag, and then the leader dies."""
+        pair = self._lag_behind()
+        if pair is not None:
+            self.world.schedule(LAG_S, self._lose_both, *pair)
+        return pair is not None
+
+    def _lag_behind(self) -> tuple[int, int] | None:
+        """Let half of the followers miss what a leader sends; the leader, and one that does not."""
         nodes = range(len(self.world.nodes))
         leader = next((n for n in nodes if self.world.nodes[n].leads), None)
         if leader is None or len(nodes) == 1:
-            return False
-        lagging, wiped = self.rng.sample([n for n in nodes if n != leader], 2)
-        self.world.net.block(leader, lagging, 0.3)
-        self.world.schedule(0.25, self._lose_both, wiped, leader)
-        return True
+            return None
+        others = self.rng.sample([n for n in nodes if n != leader], len(nodes) - 1)
+        for lagging in others[: len(nodes) // 2]:
+            self.world.net.block(leader, lagging, LAG_S + 0.05)
+        return leader, others[-1]
 
     def _replace_again(self) -> bool:
         """One node loses its disk twice; then, while it leads, another one does. A step each time.
@@ -383,7 +384,7 @@ class Faults:
         if self.world.now < self.until_s and self._operator.replace_early(number):
             self.counts["lost_meanwhile"] += 1
 
-    def _lose_both(self, wiped: int, leader: int) -> None:
+    def _lose_both(self, leader: int, wiped: int) -> None:
         if self.world.now < self.until_s and self._operator.replace(wiped):
             self.world.crash(leader, power_cut=True, down_s=2.5)
 

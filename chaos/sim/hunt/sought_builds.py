@@ -26,6 +26,7 @@ _FENCED = ("I6",)
 _EXPIRED = ("H-member-removed",)
 _DISRUPTED = ("A-leader-disrupted",)
 _STATE_DIFFERS = ("H-reloaded-state-diverged", "H-state-machine-divergence")
+_WRONGLY_JUDGED = ("H-right-state-in-quarantine",)
 _FORGOTTEN = ("A-call-forgotten", "A-parked-call-forgotten", "A-call-left-waiting")
 _NO_QUORUM = ("H-answered-without-quorum",)
 _STOPPED = ("L-not-converged", "L-never-admitted")
@@ -33,21 +34,25 @@ _STOPPED = ("L-not-converged", "L-never-admitted")
 
 SOUGHT = {
     "truncation_guard": Sought("udp3", ("S-committed-entry-dropped",)),
-    "snapshot_commit_cap": Sought("fifo3", ("H-commit-divergence", "S-commit-index-went-back"), 2),
+    "snapshot_commit_cap": Sought("fifo3", ("H-commit-divergence", "S-commit-index-went-back"), 11),
     "majority": Sought("fifo3", _LOST),
     "pre_vote": Sought("returning-follower", _DISRUPTED),
-    "sticky_voters": Sought("returning-follower", _DISRUPTED, 2),
-    "log_comparison": Sought("fifo3", ("H-leader-completeness",), 2),
-    "admission": Sought("replacements", _LOST, 6),
-    "losses": Sought("forgetful3", (*_LOST, "H-voted-twice"), 5),
-    "last_start_only": Sought("forgetful3", (*_LOST, "H-voted-twice"), 29),
+    "sticky_voters": Sought("returning-follower", _DISRUPTED, 6),
+    "log_comparison": Sought("fifo3", ("H-leader-completeness",), 3),
+    "admission": Sought("forgetful3", _LOST),
+    "two_suffice": Sought("quarantine", _WRONGLY_JUDGED),
+    "stale_votes": Sought("quarantine", _WRONGLY_JUDGED),
+    "any_state_taken": Sought("quarantine@5", _WRONGLY_JUDGED),
+    "quarantine_forgotten": Sought("quarantine@3", ("H-quarantine-forgotten",)),
+    "losses": Sought("forgetful3", (*_LOST, "H-voted-twice")),
+    "last_start_only": Sought("forgetful3", (*_LOST, "H-voted-twice")),
     "loss_noted_by_all": Sought("forgetful5", ("H-admitted-too-early",)),
     "loss_log_held": Sought("forgetful5", ("H-admitted-too-early",)),
     "forgotten_match": Sought("forgetful3", _STOPPED, 20),
-    "introduction": Sought("first-start@3", ("H-voted-twice", "H-two-leaders-in-a-term"), 1),
+    "introduction": Sought("first-start@3", ("H-voted-twice", "H-two-leaders-in-a-term"), 2),
     "newcomer_vote": Sought("newcomer-away", _STOPPED),
     "replacement_order": Sought("replaced-again", _STOPPED),
-    "read_round": Sought("lost-links@3", ("H-stale-read",), 1),
+    "read_round": Sought("lost-links@3", ("H-stale-read",), 5),
     "check_quorum": Sought("sdk-thaw-leader", _NO_QUORUM),
     "send_times": Sought("sdk-thaw-leader", _NO_QUORUM),
     "frame_checksum": Sought("lanes", ("S-garbage-taken",)),
@@ -55,7 +60,7 @@ SOUGHT = {
     "no_fsync": Sought("fifo3", _LOST, 12),
     "message_hold": Sought("fifo3", _NOT_DURABLE),
     "durable_cap": Sought("fifo3", _NOT_DURABLE),
-    "vote_durability": Sought("split-votes", ("H-voted-twice", "H-two-leaders-in-a-term"), 1),
+    "vote_durability": Sought("split-votes", ("H-voted-twice", "H-two-leaders-in-a-term"), 2),
     "applied_ahead": Sought("fifo3", _STATE_DIFFERS),
     "half_snapshot": Sought("fifo3", _STATE_DIFFERS),
     "hung_leader": Sought("hung-disks@3", ("A-led-with-hung-disk",), 1),
