@@ -60,6 +60,7 @@ _NESTED: Final[dict[type, type[Message]]] = {
     commands.PartitionCommit: log_pb2.OffsetCommit.Partition,
     commands.TopicPartition: log_pb2.TopicPartition,
     commands.ConfigSetting: log_pb2.ConfigSetting,
+    commands.DeletedTopic: log_pb2.DeletedTopic,
     events.ConfigValue: log_pb2.ConfigValue,
 }
 
@@ -175,6 +176,7 @@ def _encode(command: Command) -> log_pb2.Command:
         forward_only=command.forward_only,
         expected_generation=command.expected_generation,
         blob=command.blob,
+        deletions_version=command.deletions_version,
     )
     add = message.partitions.add
     for one in command.partitions:
@@ -238,6 +240,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 commit.forward_only,
                 commit.expected_generation if commit.HasField("expected_generation") else None,
                 commit.blob if commit.HasField("blob") else None,
+                commit.deletions_version,
             )
         )
     return tuple(found)

@@ -28,25 +28,29 @@ class EntryWriter:
         Raises `codec.UnknownFormatError` for an entry of a later version.
         """
         if record.entry is None:
-            return [self._row(record, None, 0, NOOP, None, self.state.generation_floor)], None
+            return [self._row(record, None, 0, NOOP, None, self._of_shard())], None
         entry = codec.decode_entry(record.entry)
-        floors = [self.state.generation_floor]  # before each command, as `decide` reads it
+        read = [self._of_shard()]  # before each command, as `decide` reads it
         results = apply_entry(
             self.state,
             entry,
             record.position,
-            lambda _: floors.append(self.state.generation_floor),
+            lambda _: read.append(self._of_shard()),
         )
         if not results:
-            return [self._row(record, entry, 0, EMPTY, None, floors[0])], None
+            return [self._row(record, entry, 0, EMPTY, None, read[0])], None
         rows: list[Row] = []
         digest: bytes | None = None
         for sub, result in enumerate(results):
-            rows.append(self._row(record, entry, sub, kind_of(result.command), result, floors[sub]))
+            rows.append(self._row(record, entry, sub, kind_of(result.command), result, read[sub]))
             for event in result.events:
                 if isinstance(event, CheckpointTaken):
                     digest = event.digest
         return rows, digest
+
+    def _of_shard(self) -> tuple[int, int]:
+        """What the envelope of a group's command has of its shard."""
+        return self.state.generation_floor, self.state.dropped_version
 
     def _row(
         self,
@@ -55,10 +59,11 @@ class EntryWriter:
         sub: int,
         kind: str,
         result: CommandResult | None,
-        floor: int,
+        of_shard: tuple[int, int],
     ) -> Row:
         command = None if result is None else result.command
         reply = None if result is None else result.reply
+        floor, dropped_version = of_shard
         return Row(
             cluster_id=self._cluster_id,
             shard=self._shard,
@@ -75,7 +80,7 @@ class EntryWriter:
             command=None if command is None else codec.encode_command(command),
             events=None if result is None else codec.encode_events(result.events),
             error=reply.error.name if isinstance(reply, Refused) else None,
-            topics_version=0 if entry is None else entry.topics_version,
+            topics_version=0 if entry is None else max(entry.topics_version, dropped_version),
         )
 
 

@@ -146,6 +146,20 @@ class Client:
         """
         return await topics.describe_topics(self._opened().caller, names, self._timeout_ms)
 
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all offsets that groups have of it. Returns once they are gone.
+
+        Groups that read it rebalance. A topic of the same name begins without offsets.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            RequestTimedOut: the topic is gone or was not reached; offsets may be there, until every
+                shard of the cluster has had a leader.
+        """
+        core = self._opened()
+        await topics.delete_topic(core.caller, name, self._timeout_ms)
+        core.registry.forget(name)
+
     async def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raise a topic's count to this total.
 

@@ -81,6 +81,9 @@ CHANNEL_END_MS = 500
 COMMIT_INTERVAL_MS = 100
 """Buffered commits go out this often, at most."""
 
+DELETION_POLL_MS = 100
+"""Between two looks whether the offsets of a topic that was deleted are gone."""
+
 TOPIC_WAIT_MS = 3_000
 """How long a topic or partition that a node does not know is looked for: its copy may lag."""
 

@@ -1,7 +1,7 @@
 """The values that users hold: partitions, assignments, offsets. All immutable."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -141,6 +141,8 @@ class Topic:
 
     name: str
     partitions: int
+    created_wall_ms: int | None = field(default=None, compare=False)
+    """When it was created, in milliseconds since 1970; None where the cluster does not know."""
 
 
 @dataclass(slots=True)

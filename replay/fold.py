@@ -13,19 +13,36 @@ from pathlib import Path
 
 from musterd.coordinator.codec import decode_command, decode_events, encode_events
 from musterd.coordinator.machine import decide
-from musterd.coordinator.machine.commands import AddPartitions, Checkpoint, CreateTopic, ReplaceNode
+from musterd.coordinator.machine.commands import (
+    AddPartitions,
+    BeginDrop,
+    Checkpoint,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    DropOffsets,
+    EndDrop,
+    ForgetDeletion,
+    OffsetCommit,
+    ReplaceNode,
+)
 from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
+    DeletionForgotten,
+    DropBegun,
+    DropEnded,
     Event,
     NodeReplaced,
     PartitionsAdded,
     TopicCreated,
+    TopicDeleted,
 )
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION
 from musterd.coordinator.machine.records.group_records import GROUP_PREFIX, group_of_key
 from musterd.coordinator.machine.replies import Parked, Refused, Reply
 from musterd.coordinator.machine.shard_state import (
+    DELETIONS_DIFFER,
     ShardState,
     decide_shard,
     evolve_counted,
@@ -137,7 +154,16 @@ class GroupFold:
     def _evolve(self, event: Event, row: Row) -> Iterator[Emitted]:
         state, digest = self._state, self._state.digest
         match event:
-            case TopicCreated() | PartitionsAdded() | NodeReplaced() | CheckpointTaken():
+            case (
+                TopicCreated()
+                | PartitionsAdded()
+                | TopicDeleted()
+                | DropBegun()
+                | DropEnded()
+                | DeletionForgotten()
+                | NodeReplaced()
+                | CheckpointTaken()
+            ):
                 if self._group_id != SHARD_WIDE:
                     raise ValueError(f"{type(event).__name__} in a group's row")
                 evolve_shard_counted(state, event)
@@ -167,13 +193,26 @@ class GroupFold:
             self._unproven += 1
             return
         command = decode_command(row.command)
+        if _reads_the_shard(command, row):
+            self._unproven += 1
+            return
         events: tuple[Event, ...]
         reply: Reply | Parked
         match command:
             case Checkpoint():
                 return  # reads the whole shard; the comparison of digests proves it
-            case CreateTopic() | AddPartitions() | ReplaceNode():
-                events, reply = decide_shard(self._state, command, limits, row.rules_version)
+            case (
+                CreateTopic()
+                | AddPartitions()
+                | DeleteTopic()
+                | BeginDrop()
+                | EndDrop()
+                | ForgetDeletion()
+                | ReplaceNode()
+            ):
+                events, reply = decide_shard(
+                    self._state, command, limits, row.rules_version, row.wall_ms
+                )
             case _:
                 env = Envelope(
                     row.time_ms,
@@ -213,6 +252,13 @@ class GroupFold:
             if count:
                 yield Tally(self._plan.shard, what, count)
         self._events = self._proven = self._unproven = 0
+
+
+def _reads_the_shard(command: Command, row: Row) -> bool:
+    """True where the shard refused a group's command by what it knows of deleted topics."""
+    return (
+        isinstance(command, OffsetCommit | DropOffsets) and row.error == DELETIONS_DIFFER.error.name
+    )
 
 
 def fold_shard(plan: ShardPlan, *, prove: bool) -> Iterator[Emitted]:

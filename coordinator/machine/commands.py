@@ -149,6 +149,7 @@ class OffsetCommit:
     Generation -1 is a simple commit, for groups without members; `commit_seq` 0 asks for no check
     (gp-O9). `atomic`: all partitions and the `blob`, or nothing. `forward_only`: an offset below
     the stored one is superseded. `expected_generation`: what the group's must be.
+    `deletions_version`: of the registry that has the partitions (ShardState).
     """
 
     group_id: str
@@ -161,6 +162,7 @@ class OffsetCommit:
     forward_only: bool = False
     expected_generation: int | None = None
     blob: bytes | None = None
+    deletions_version: int = 0
 
 
 class TopicPartition(NamedTuple):
@@ -260,6 +262,55 @@ class Checkpoint:
     """Every replica records the shard's digest at this index."""
 
 
+class DeletedTopic(NamedTuple):
+    """A topic that was deleted; `topics_version` is what this gave the registry."""
+
+    name: str
+    topics_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Shard 0: a topic is no more; its name is free once no shard has offsets of it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginDrop:
+    """Every shard: drop the offsets of `topics`, which are all that were deleted since the last.
+
+    No commit is taken from here on that was checked by another `deletions_version`.
+    """
+
+    topics: tuple[DeletedTopic, ...]
+    deletions_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropOffsets:
+    """Remove one group's offsets of a topic that was deleted."""
+
+    group_id: str
+    topic: str
+    topics_version: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndDrop:
+    """Every shard: no group of it has offsets of these topics, and all that read them were told."""
+
+    topics: tuple[DeletedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetDeletion:
+    """Shard 0: every shard has dropped the offsets of these topics."""
+
+    topics: tuple[DeletedTopic, ...]
+
+
 GroupCommand = (
     JoinGroup
     | SyncGroup
@@ -272,6 +323,16 @@ GroupCommand = (
     | ExpireOffsets
     | AlterGroupConfig
     | TopicsChanged
+    | DropOffsets
 )
-ShardCommand = CreateTopic | AddPartitions | ReplaceNode | Checkpoint
+ShardCommand = (
+    CreateTopic
+    | AddPartitions
+    | DeleteTopic
+    | BeginDrop
+    | EndDrop
+    | ForgetDeletion
+    | ReplaceNode
+    | Checkpoint
+)
 Command = GroupCommand | ShardCommand

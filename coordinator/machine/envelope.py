@@ -16,8 +16,8 @@ class Envelope:
 
     The floor is one for generations and fencing tokens: no group goes on below it with either.
 
-    `topics_version` is that of the topic registry as the proposer knew it: the sum of all partition
-    counts, which only rises and names one state of the registry.
+    `topics_version` is that of the topic registry as the proposer knew it, or as the shard does: no
+    generation forms under an earlier one than that of a deletion that the shard was told of.
     """
 
     time_ms: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from musterd.coordinator.machine.commands import Assignment, Protocol, RoundTimer
+from musterd.coordinator.machine.commands import Assignment, DeletedTopic, Protocol, RoundTimer
 
 
 class RemovalCause(IntEnum):
@@ -261,6 +261,7 @@ class Ending(IntEnum):
 
     DELETED = 1
     EXPIRED = 2
+    TOPIC_DELETED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +317,15 @@ class GroupConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic is registered; the registry has `topics_version` from now on, 0 under rules 1."""
+    """A topic is registered; the registry has `topics_version` from now on, 0 under rules 1.
+
+    `wall_ms` is when, for people; 0 under rules 1 to 3.
+    """
 
     name: str
     partitions: int
     topics_version: int = 0
+    wall_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +343,36 @@ class NodeReplaced:
 
     node_id: int
     store_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """A topic is gone from the registry, which has `topics_version` from now on."""
+
+    name: str
+    topics_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropBegun:
+    """A shard drops the offsets of these topics; commits are checked by `deletions_version`."""
+
+    topics: tuple[DeletedTopic, ...]
+    deletions_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropEnded:
+    """A shard has no offsets of these topics any more."""
+
+    topics: tuple[DeletedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionForgotten:
+    """No shard has offsets of these topics: their names are free."""
+
+    topics: tuple[DeletedTopic, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,5 +402,14 @@ GroupEvent = (
     | BlobCommitted
     | GroupConfigChanged
 )
-ShardEvent = TopicCreated | PartitionsAdded | NodeReplaced | CheckpointTaken
+ShardEvent = (
+    TopicCreated
+    | PartitionsAdded
+    | TopicDeleted
+    | DropBegun
+    | DropEnded
+    | DeletionForgotten
+    | NodeReplaced
+    | CheckpointTaken
+)
 Event = GroupEvent | ShardEvent

@@ -12,18 +12,28 @@ from typing import Final, Literal, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    BeginDrop,
     Checkpoint,
     Command,
     CreateTopic,
+    DeleteTopic,
+    DropOffsets,
+    EndDrop,
+    ForgetDeletion,
     GroupCommand,
+    OffsetCommit,
     ReplaceNode,
 )
 from musterd.coordinator.machine.commit_events import CommitEvents
 from musterd.coordinator.machine.decide.dispatch import decide
 from musterd.coordinator.machine.decide.shard import ShardDecision, decide_shard, evolve_shard
 from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
+    DeletionForgotten,
+    DropBegun,
+    DropEnded,
     Event,
     GroupDeleted,
     GroupEvent,
@@ -31,11 +41,14 @@ from musterd.coordinator.machine.events import (
     PartitionsAdded,
     ShardEvent,
     TopicCreated,
+    TopicDeleted,
 )
 from musterd.coordinator.machine.evolve import evolve, evolve_offsets
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.group_records import (
+    DELETIONS_KEY,
+    DROPPED_KEY,
     FLOOR_KEY,
     TIME_KEY,
     Ref,
@@ -48,18 +61,22 @@ from musterd.coordinator.machine.records.group_records import (
 )
 from musterd.coordinator.machine.records.shard_records import (
     ShardState,
+    dropping_key,
     load_state,
     node_key,
     recount,
     reweigh,
     shard_records,
+    shard_value,
     time_record,
     topic_changed_key,
+    topic_created_key,
+    topic_deleted_key,
     topic_key,
 )
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES, record_size
-from musterd.coordinator.machine.records.values import put_header, put_name, put_number, put_offset
-from musterd.coordinator.machine.replies import Parked, Reply
+from musterd.coordinator.machine.records.values import put_header, put_number, put_offset
+from musterd.coordinator.machine.replies import Parked, Refused, Reply
 from musterd.coordinator.machine.state import Group
 from musterd.invariant import InvariantError, invariant
 
@@ -90,6 +107,13 @@ Write = tuple[bytes, bytes | Literal[True] | None]
 POINT_DELETIONS_MAX: Final = 1_000
 """A group with more offsets is deleted as one range: ranges cost each later read of the database a
 little, so not every small group is one."""
+
+
+DELETIONS_DIFFER: Final = Refused(
+    Error.COORDINATOR_LOAD_IN_PROGRESS,
+    "A topic was deleted, and this node or the group's shard was not told of it yet: repeat the "
+    "request.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +169,17 @@ def _apply_command(
     state: ShardState, entry: Entry, command: Command, limits: Limits
 ) -> CommandResult:
     match command:
-        case CreateTopic() | AddPartitions() | ReplaceNode() | Checkpoint():
-            decision = decide_shard(state, command, limits, entry.rules_version)
+        case (
+            CreateTopic()
+            | AddPartitions()
+            | DeleteTopic()
+            | BeginDrop()
+            | EndDrop()
+            | ForgetDeletion()
+            | ReplaceNode()
+            | Checkpoint()
+        ):
+            decision = decide_shard(state, command, limits, entry.rules_version, entry.wall_ms)
             writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
             return CommandResult(command, decision.events, decision.reply, writes)
         case _:
@@ -163,8 +196,11 @@ def _apply_group_command(
         limits_version=entry.limits_version,
         generation_floor=state.generation_floor,
         limits=limits,
-        topics_version=entry.topics_version,
+        topics_version=max(entry.topics_version, state.dropped_version),
     )
+    refused = refuse_for_deletions(state, command)
+    if refused is not None:
+        return CommandResult(command, (), refused, ())
     group = state.groups.get(command.group_id)
     decision = decide(group, command, env)
     events = decision.events
@@ -174,6 +210,25 @@ def _apply_group_command(
     if group is None:
         writes = (*writes, *_raise_floor_counted(state, events))
     return CommandResult(command, events, decision.reply, writes)
+
+
+def refuse_for_deletions(state: ShardState, command: GroupCommand) -> Refused | None:
+    """Why a commit, or a removal of offsets, does not fit the deletions that the shard knows.
+
+    An offset that is stored was checked against a registry of the same deletions as the shard has
+    been told of: so those that are removed are all of the topic that was deleted, and no offset of
+    it comes after them, nor one of a topic of the same name before.
+    """
+    match command:
+        case OffsetCommit():
+            if command.partitions and command.deletions_version != state.dropped_version:
+                return DELETIONS_DIFFER
+        case DropOffsets():
+            if state.dropping.get(command.topic) != command.topics_version:
+                return DELETIONS_DIFFER
+        case _:
+            pass
+    return None
 
 
 def evolve_counted(
@@ -315,36 +370,39 @@ def _advance_time(state: ShardState, time_ms: int) -> None:
 
 def evolve_shard_counted(state: ShardState, event: ShardEvent) -> tuple[Write, ...]:
     """`evolve_shard`, keeping the digest; returns the changed records."""
-    changed: tuple[tuple[bytes, bytes | None, bytes], ...] = ()
+    keys = _touched(event)
+    before = [shard_value(state, key) for key in keys]
+    evolve_shard(state, event)
+    writes = []
+    for key, old in zip(keys, before, strict=True):
+        new = shard_value(state, key)
+        if new != old:
+            _count(state, key, old, new)
+            writes.append((key, new))
+    return tuple(writes)
+
+
+def _touched(event: ShardEvent) -> tuple[bytes, ...]:
+    """Which records a shard-wide event may change."""
     match event:
-        case TopicCreated() | PartitionsAdded():
-            key, known = topic_key(event.name), state.topics.get(event.name)
-            old = None if known is None else put_number(known)
-            new = put_number(event.partitions)
-            changed = _changed_record(state, event)
+        case TopicCreated() | PartitionsAdded() | TopicDeleted():
+            name = event.name
+            made = (topic_key(name), topic_changed_key(name), topic_created_key(name))
+            if isinstance(event, TopicDeleted):
+                return (*made, topic_deleted_key(name), DELETIONS_KEY)
+            return made
+        case DropBegun():
+            return (*(dropping_key(name) for name, _ in event.topics), DROPPED_KEY)
+        case DropEnded():
+            return tuple(dropping_key(name) for name, _ in event.topics)
+        case DeletionForgotten():
+            return tuple(topic_deleted_key(name) for name, _ in event.topics)
         case NodeReplaced():
-            key, store_uuid = node_key(event.node_id), state.replaced_nodes.get(event.node_id)
-            old = None if store_uuid is None else put_name(store_uuid)
-            new = put_name(event.store_uuid)
+            return (node_key(event.node_id),)
         case CheckpointTaken():
             return ()
         case _:
             assert_never(event)
-    evolve_shard(state, event)
-    for one, before, after in ((key, old, new), *changed):
-        _count(state, one, before, after)
-    return ((key, new), *((one, after) for one, _, after in changed))
-
-
-def _changed_record(
-    state: ShardState, event: TopicCreated | PartitionsAdded
-) -> tuple[tuple[bytes, bytes | None, bytes], ...]:
-    """When the topic changed: its key, the value before and after; nothing under rules 1."""
-    if not event.topics_version:
-        return ()
-    known = state.topics_changed.get(event.name)
-    before = None if known is None else put_number(known)
-    return ((topic_changed_key(event.name), before, put_number(event.topics_version)),)
 
 
 def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) -> None:

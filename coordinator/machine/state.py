@@ -26,6 +26,7 @@ DeleteGroup           gone      not empty             not empty             not 
 OffsetDelete          gone      (4)                   (4)                   (4)
 ExpireOffsets         due: gone nothing               nothing               (5)
 TopicsChanged         nothing   nothing               (6)                   (6)
+DropOffsets           gone      gone                  gone                  gone
 AlterGroupConfig      stored    stored                stored                stored
 timer INITIAL_DELAY   -         extend, or close      -                     -
 timer JOIN            -         drop absent, close    -                     -

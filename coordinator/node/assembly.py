@@ -80,6 +80,7 @@ class Assembly:
             lambda: ordered[0].state,
             heartbeats.group_moved,
             heartbeats.shard_moved,
+            lambda topic, version: all(shard.has_dropped(topic, version) for shard in ordered),
         )
         ordered.extend(Shard(ShardId(number), context) for number in range(shards))
         self.shards = tuple(ordered)
@@ -91,8 +92,7 @@ class Assembly:
             self.shards,
             heartbeats,
             TopicRegistry(
-                lambda: registry.state.topics,
-                lambda: registry.state.topics_version,
+                lambda: registry.state,
                 lambda: registry.current,
             ),
             directory,

@@ -24,7 +24,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused
-from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER, ShardState
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
@@ -84,6 +84,10 @@ class Coordinator(Protocol):
         """Ask for a turn soon."""
         ...
 
+    def begin_drop(self) -> None:
+        """Tell the shard of topics that were deleted, before what was checked without them."""
+        ...
+
 
 _TOO_MANY_GROUPS = Refused(
     Error.INVALID_REQUEST,
@@ -102,6 +106,11 @@ class CommandRouter:
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
         """Take a validated request whose encoding is at most `size` bytes."""
         coordinator = self._coordinator
+        if isinstance(command, OffsetCommit):
+            coordinator.begin_drop()
+            if command.deletions_version < coordinator.state.dropped_version:
+                call.answer(DELETIONS_DIFFER)
+                return
         group = coordinator.state.groups.get(command.group_id)
         plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
         if not _hold(call, command, coordinator.sessions):

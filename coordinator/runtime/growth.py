@@ -18,13 +18,18 @@ from typing import Final, NamedTuple, assert_never
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterGroupConfig,
+    BeginDrop,
     Checkpoint,
     CloseRound,
     Command,
     CreateTopic,
     DeleteGroup,
+    DeleteTopic,
+    DropOffsets,
+    EndDrop,
     ExpireMember,
     ExpireOffsets,
+    ForgetDeletion,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
@@ -110,6 +115,11 @@ def growth_of(state: ShardState, command: Command) -> Growth:
             | ExpireOffsets()
             | TopicsChanged()
             | AddPartitions()
+            | DeleteTopic()
+            | BeginDrop()
+            | DropOffsets()
+            | EndDrop()
+            | ForgetDeletion()
             | ReplaceNode()
             | Checkpoint()
         ):

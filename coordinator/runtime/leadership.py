@@ -9,6 +9,7 @@ from typing import Protocol
 
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
+    BeginDrop,
     Checkpoint,
     ExpireMember,
     JoinGroup,
@@ -46,11 +47,13 @@ from musterd.coordinator.runtime.proposer import (
     Proposer,
     QueueMeter,
 )
-from musterd.coordinator.runtime.retention import Sweep, command_bytes
+from musterd.coordinator.runtime.retention import Sweep
+from musterd.coordinator.runtime.retention import command_bytes as sweep_bytes
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.shard_time import ShardTime
 from musterd.coordinator.runtime.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FORGIVEN_MS
 from musterd.coordinator.runtime.topic_change_notifier import TopicChangeNotifier
+from musterd.coordinator.runtime.topic_deletion import TopicDeletion, command_bytes
 from musterd.coordinator.runtime.turn import Turn
 from musterd.coordinator.runtime.waiters import Barrier, Waiters
 from musterd.invariant import invariant
@@ -125,6 +128,7 @@ class Leadership:
         self._router = CommandRouter(self)
         self._sweep = Sweep(shard.node.retention, shard.clock_ms)
         self._notices = TopicChangeNotifier()
+        self._deletion = TopicDeletion(self.state)
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
         self._served = True
         self._checkpoint_due_ms = shard.clock_ms + CHECKPOINT_INTERVAL_MS // 10
@@ -158,7 +162,11 @@ class Leadership:
     def quiet(self) -> bool:
         """True where nothing here has a deadline, and nobody waits for a turn."""
         return not (
-            self.sessions.armed or self.waiters or self.proposer.waiting or self._notices.busy
+            self.sessions.armed
+            or self.waiters
+            or self.proposer.waiting
+            or self._notices.busy
+            or self._deletion.busy(self._shard.registry)
         )
 
     def take(self, call: Call, size: int) -> None:
@@ -219,6 +227,13 @@ class Leadership:
         """Ask for a turn soon."""
         self._shard.wake()
 
+    def begin_drop(self) -> None:
+        """Tell the shard of topics that were deleted, before what was checked without them."""
+        for command in self._deletion.begin(self._shard.registry):
+            if self.proposer.offer(command, command_bytes(command, FIRING_BYTES)) is not None:
+                self._deletion.failed()
+                return
+
     # ---- the turn
 
     def turn(self, turn: Turn, *, serving: bool) -> None:
@@ -262,6 +277,7 @@ class Leadership:
             self._settle()
 
     def _fire(self, *, many_joins: bool) -> None:
+        self.begin_drop()
         for closing in self.sessions.rounds_due(many_joins=many_joins):
             self.proposer.offer(closing, FIRING_BYTES)
         if self.proposer.drains:  # so that a call heard until now withdraws it (sc-H19)
@@ -279,10 +295,16 @@ class Leadership:
             self._look_around(clock_ms)
 
     def _look_around(self, clock_ms: int) -> None:
-        """What nobody asked for: old offsets, and topics that running groups do not know of."""
+        """What nobody asked for: offsets that go, and topics that running groups do not know of."""
         groups = self.state.groups
         for sweep in self._sweep.turn(clock_ms, self._shard.node.wall_ms(), groups):
-            self.proposer.offer(sweep, command_bytes(sweep, FIRING_BYTES))
+            self.proposer.offer(sweep, sweep_bytes(sweep, FIRING_BYTES))
+        dropped = self._shard.node.offsets_dropped
+        for command in (
+            *self._deletion.turn(clock_ms, groups),
+            *self._deletion.forget(clock_ms, dropped),
+        ):
+            self.proposer.offer(command, command_bytes(command, FIRING_BYTES))
         for notice in self._notices.turn(self._shard.registry, groups):
             if self.proposer.offer(notice, FIRING_BYTES) is not None:
                 self._notices.again(notice.group_id)
@@ -308,6 +330,8 @@ class Leadership:
             self._moved_since_checkpoint = True
         if isinstance(pending.command, TopicsChanged):
             self._notices.again(pending.command.group_id)
+        if isinstance(pending.command, BeginDrop):
+            self._deletion.failed()
         call = pending.call
         if call is None or call.ended:
             return

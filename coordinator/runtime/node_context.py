@@ -27,3 +27,6 @@ class NodeContext:
     """The members of a group have something to do: heartbeats that are held are answered."""
     shard_moved: Callable[[int], None] = lambda _shard: None
     """The same of all groups of a shard."""
+    offsets_dropped: Callable[[str, int], bool] = lambda _topic, _version: False
+    """Whether every shard is done with a topic's deletion at a version of the registry, as this
+    node's own replicas show; by default they never do."""

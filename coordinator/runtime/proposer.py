@@ -16,13 +16,18 @@ from musterd.coordinator.codec import encode_entry
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterGroupConfig,
+    BeginDrop,
     Checkpoint,
     CloseRound,
     Command,
     CreateTopic,
     DeleteGroup,
+    DeleteTopic,
+    DropOffsets,
+    EndDrop,
     ExpireMember,
     ExpireOffsets,
+    ForgetDeletion,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
@@ -394,7 +399,7 @@ def work_of(command: Command, offsets: int = 0) -> int:
     `offsets` that it has, and fills an entry at most.
     """
     match command:
-        case OffsetCommit() | OffsetDelete() | ExpireOffsets():
+        case OffsetCommit() | OffsetDelete() | ExpireOffsets() | DropOffsets():
             return max(1, len(command.partitions))
         case DeleteGroup():
             return min(1 + offsets // OFFSETS_PER_PARTITION, LIMITS.entry_max_partitions)
@@ -402,9 +407,20 @@ def work_of(command: Command, offsets: int = 0) -> int:
             return max(1, len(command.members) // MEMBERS_PER_PARTITION)
         case JoinGroup():
             return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
-        case SyncGroup() | ExpireMember() | CloseRound() | TopicsChanged() | AlterGroupConfig():
-            return 1
-        case CreateTopic() | AddPartitions() | ReplaceNode() | Checkpoint():
+        case BeginDrop() | EndDrop() | ForgetDeletion():
+            return max(1, len(command.topics))
+        case (
+            SyncGroup()
+            | ExpireMember()
+            | CloseRound()
+            | TopicsChanged()
+            | AlterGroupConfig()
+            | CreateTopic()
+            | AddPartitions()
+            | DeleteTopic()
+            | ReplaceNode()
+            | Checkpoint()
+        ):
             return 1
         case _:
             assert_never(command)

@@ -201,6 +201,12 @@ class Shard:
         """Whether applied state here lacks nothing but what is new (raft/contract.py)."""
         return not self.quarantined and self.log.current
 
+    def has_dropped(self, topic: str, version: int) -> bool:
+        """Whether it is done with the topic's deletion; what is committed here is so everywhere."""
+        state = self.state
+        told = state.dropped_version >= version and not self.quarantined
+        return told and topic not in state.dropping
+
     def elsewhere(self) -> NotHere:
         """Who coordinates this shard, as far as this replica knows."""
         log = self.log
@@ -315,7 +321,7 @@ class Shard:
             limits_version=LIMITS_VERSION,
             generation_floor=self.state.generation_floor,
             limits=LIMITS,
-            topics_version=self.registry.topics_version,
+            topics_version=max(self.registry.topics_version, self.state.dropped_version),
         )
 
     def checkpoint_soon(self) -> bool:

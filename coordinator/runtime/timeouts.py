@@ -56,6 +56,9 @@ on for longer holds up rounds, and stops sessions, for half of the time at most.
 SHARD_TIME_STEP_MS_MAX: Final = 100
 """Shard time advances by at most this much in one turn (arch-3.1)."""
 
+DROP_PAUSE_MS: Final = 50
+"""Between two looks at the groups of a shard while offsets of a topic that was deleted go."""
+
 LAG_FORGIVEN_MS: Final = 200
 """A turn that is later than this extends every session by its lag (arch-3.1)."""
 

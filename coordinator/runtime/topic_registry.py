@@ -6,6 +6,7 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Joined, PartitionResult, Refused
 
 BEHIND: Final = Refused(
@@ -39,24 +40,23 @@ class Split:
 class TopicRegistry:
     """This node's copy.
 
-    It may lag behind shard 0's leader: topics only grow, so what it knows is true. What it does not
-    know may exist all the same, unless the copy `is_current`: a node can lead other shards long
-    before its replica of shard 0 has arrived.
+    It may lag behind shard 0's leader. What it knows was true, and what is done by it fails where a
+    topic was deleted since (shard_state.py). What it does not know may exist all the same, unless
+    the copy `is_current`: a node can lead other shards long before its replica of shard 0 has
+    arrived.
     """
 
     def __init__(
         self,
-        registry: Callable[[], Mapping[str, int]],
-        version: Callable[[], int],
+        state: Callable[[], ShardState],
         current: Callable[[], bool],
     ) -> None:
-        """`registry` gives the applied topics of shard 0 (name -> partition count).
-
-        `version` is their topics_version, `current` whether shard 0's replica here is.
-        """
-        self._registry = registry
-        self._version = version
+        """`state` gives the applied state of shard 0, `current` whether its replica here is."""
+        self._state = state
         self._current = current
+
+    def _registry(self) -> Mapping[str, int]:
+        return self._state().topics
 
     @property
     def is_current(self) -> bool:
@@ -79,12 +79,29 @@ class TopicRegistry:
         """The partition count of a topic; None where it is not known here."""
         return self._registry().get(name)
 
+    @property
+    def version(self) -> int:
+        """The registry's topics_version: it rises with each change."""
+        return self._state().topics_version
+
+    def created_wall_ms(self, name: str) -> int:
+        """When a topic was created; 0 where that is not known."""
+        return self._state().topics_created.get(name, 0)
+
+    def is_deleting(self, name: str) -> bool:
+        """Whether it was deleted, and some shard may have offsets of it still."""
+        return name in self._state().topics_deleted
+
     def split(self, command: OffsetCommit) -> Split:
         """Refuse, before anything is proposed, what does not exist here (gp-O2).
 
+        The rest says by which deletions that was found.
+
         Where nothing remains, or nothing was there, the coordinator is not consulted (gp-0.4).
         """
-        registry = self._registry()
+        registry, deletions_version = self._registry(), self._state().deletions_version
+        if deletions_version:
+            command = replace(command, deletions_version=deletions_version)
         refused = tuple(_refuse(partition, registry) for partition in command.partitions)
         if command.atomic and any(refused):
             pairs = zip(command.partitions, refused, strict=True)
@@ -116,7 +133,7 @@ class TopicRegistry:
         registry = self._registry()
         names = sorted(registry.keys() & joined.topics)
         lacks = len(names) < len(joined.topics) and not self.is_current
-        if lacks or self._version() < joined.topics_version:
+        if lacks or self.version < joined.topics_version:
             return None
         return {name: registry[name] for name in names}
 

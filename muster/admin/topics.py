@@ -1,13 +1,16 @@
 """The topic registry, and what a group's coordinator says of it."""
 
+import asyncio
 from collections.abc import Collection
 
+from muster import timeouts
 from muster.admin.rebalances import KEPT, Rebalance, rebalances_of
 from muster.errors import (
     ErrorCode,
     InvalidPartitions,
     InvalidRequest,
     MusterError,
+    RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
     error_from_status,
@@ -21,7 +24,7 @@ PARTITIONS_PER_TOPIC_MAX = 2**31 - 1
 
 
 def _topic(message: admin_pb2.Topic) -> Topic:
-    return Topic(message.name, message.partitions)
+    return Topic(message.name, message.partitions, message.created_wall_ms or None)
 
 
 async def create_topic(
@@ -113,6 +116,34 @@ async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms:
     )
     raise_status(response.status)
     return _topic(response.topic)
+
+
+async def delete_topic(caller: Caller, name: str, timeout_ms: float) -> None:
+    """See `Client.delete_topic`."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    response = await call_any(
+        caller,
+        "/muster.v1.Topics/DeleteTopic",
+        admin_pb2.DeleteTopicResponse.FromString,
+        lambda r: r.status,
+        admin_pb2.DeleteTopicRequest(name=name),
+        timeout_ms,
+    )
+    raise_status(response.status)
+    while True:
+        left_ms = (deadline - loop.time()) * 1000
+        if left_ms <= 0:
+            raise RequestTimedOut(
+                f"topic {name!r} is deleted, not yet all of its offsets: a shard has no leader",
+                hint="they go once it has one; until then the name cannot be used again",
+            )
+        seen = await _described(caller, [name], left_ms)
+        if seen.topics_version >= response.topics_version and not any(
+            result.deleting for result in seen.results
+        ):
+            return
+        await asyncio.sleep(min(timeouts.DELETION_POLL_MS, left_ms) / 1000)
 
 
 async def rebalances(

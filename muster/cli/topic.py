@@ -1,10 +1,12 @@
 """`muster topic`: the registry of topics and their partition counts."""
 
+import time
 from typing import Annotated
 
 import typer
 
-from muster.cli.connection import Connection
+from muster import timeouts
+from muster.cli.connection import Connection, Removal, Stubs
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -13,16 +15,21 @@ from muster.cli.options import (
     DryRun,
     Output,
     Timeout,
+    Yes,
+    confirm,
 )
-from muster.cli.output import Format, Result, Table, show
+from muster.cli.output import Format, Result, Table, rfc3339, show
 from muster.cli.refusals import refused
 from muster.cli.watch import watchable
 from muster.v1.admin_pb2 import (
     AddPartitionsRequest,
     CreateTopicRequest,
+    DeleteTopicRequest,
+    DeleteTopicResponse,
     DescribeTopicsRequest,
     DescribeTopicsResponse,
     ListTopicsRequest,
+    Topic,
 )
 from muster.v1.errors_pb2 import ErrorCode
 
@@ -41,6 +48,7 @@ def register(app: typer.Typer) -> None:
     family = typer.Typer(help="Topics and their partition counts.", no_args_is_help=True)
     family.command("create")(create)
     family.command("alter")(alter)
+    family.command("delete")(delete)
     family.command("list")(watchable(list_topics))
     family.command("describe")(watchable(describe))
     app.add_typer(family, name="topic")
@@ -130,6 +138,78 @@ def alter(
     )
 
 
+def delete(
+    name: Name,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete a topic and all offsets that groups have of it. Groups that read it rebalance.
+
+    Exits 3 where there is no such topic, 6 where not all of its offsets are gone in time.
+    """
+    if not dry_run:
+        confirm(f"Delete topic {name} with all committed offsets?", yes=yes)
+    plan = DeleteTopicRequest(name=name, validate_only=True)
+    with Connection(bootstrap, timeout) as to:
+        found = to.ask(lambda at, s: at.topics.DeleteTopic(plan, timeout=s))
+        if not dry_run:
+            _delete(to, name)
+    word = "would be deleted" if dry_run else "deleted"
+    document = {
+        "name": name,
+        "partitions": found.topic.partitions,
+        "offsets": found.offsets,
+        "groups": found.groups,
+        "reading_groups": found.reading_groups,
+        "reading_group_ids": list(found.reading_group_ids),
+        "dry_run": dry_run,
+    }
+    row = (name, found.topic.partitions, found.offsets, found.groups, found.reading_groups, word)
+    columns = ("TOPIC", "PARTITIONS", "OFFSETS", "GROUPS", "READING-GROUPS", "RESULT")
+    show(
+        Result(
+            schema="muster.topic.delete/v1",
+            document=document,
+            tables=[Table(columns, [row])],
+            items=[document],
+            names=[name],
+        ),
+        output,
+    )
+
+
+def _delete(to: Connection, name: str) -> None:
+    """Returns once no shard has offsets of it. Raises CommandError where the time is over."""
+    request = DeleteTopicRequest(name=name)
+
+    def call(at: Stubs, timeout_s: float) -> DeleteTopicResponse:
+        answer: DeleteTopicResponse = at.topics.DeleteTopic(request, timeout=timeout_s)
+        return answer
+
+    removal, version = Removal(call), 0
+    try:
+        version = to.ask(removal).topics_version
+    except CommandError as error:
+        if error.exit_code is not ExitCode.NOT_FOUND or not removal.in_doubt:
+            raise
+    try:
+        while True:
+            seen = _described(to, [name])
+            if seen.topics_version >= version and not seen.results[0].deleting:
+                return
+            time.sleep(min(timeouts.DELETION_POLL_MS / 1000, to.remaining_s()))
+    except CommandError as error:
+        raise CommandError(
+            f"topic {name} is deleted, but not seen to be without offsets: {error.message}",
+            next_step="`muster cluster status` shows shards without a leader: they drop the "
+            "offsets once they have one, and until then the name cannot be used again",
+            exit_code=ExitCode.UNREACHABLE,
+        ) from error
+
+
 def list_topics(
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -138,8 +218,8 @@ def list_topics(
     """List all topics, by name."""
     with Connection(bootstrap, timeout) as to:
         answer = to.ask(lambda at, s: at.topics.ListTopics(ListTopicsRequest(), timeout=s))
-    pairs = sorted((topic.name, topic.partitions) for topic in answer.topics)
-    show(_topics("muster.topic.list/v1", pairs), output)
+    topics = sorted(answer.topics, key=lambda topic: topic.name)
+    show(_topics("muster.topic.list/v1", topics), output)
 
 
 def describe(
@@ -151,8 +231,8 @@ def describe(
     """Describe topics. Exits 3 where one does not exist; the others are printed."""
     with Connection(bootstrap, timeout) as to:
         results = _described(to, names).results
-    pairs = [(r.name, r.topic.partitions) for r in results if r.status.code == ErrorCode.NONE]
-    show(_topics("muster.topic.describe/v1", pairs), output)
+    topics = [result.topic for result in results if result.status.code == ErrorCode.NONE]
+    show(_topics("muster.topic.describe/v1", topics), output)
     for result in results:
         if result.status.code != ErrorCode.NONE:
             raise refused(result.status.code, result.status.message or f"topic {result.name}")
@@ -170,14 +250,21 @@ def _described(to: Connection, names: list[str]) -> DescribeTopicsResponse:
     return answer
 
 
-def _topics(schema: str, pairs: list[tuple[str, int]]) -> Result:
-    items = [{"name": name, "partitions": count} for name, count in pairs]
+def _topics(schema: str, topics: list[Topic]) -> Result:
+    items = [
+        {
+            "name": topic.name,
+            "partitions": topic.partitions,
+            "created_at": rfc3339(topic.created_wall_ms),
+        }
+        for topic in topics
+    ]
     return Result(
         schema=schema,
         document={"topics": items},
-        tables=[Table(("TOPIC", "PARTITIONS"), pairs)],
+        tables=[Table(("TOPIC", "PARTITIONS", "CREATED"), [tuple(i.values()) for i in items])],
         items=items,
-        names=[name for name, _ in pairs],
+        names=[topic.name for topic in topics],
     )
 
 

@@ -2,7 +2,7 @@
 
 A fleet that starts names the same topics a thousand times. Names that come up in the same turn of
 the loop share one call, and whoever names a topic that is being asked about waits for that answer.
-A topic stays once it is there, so one that was found is never asked about again.
+A topic that was found is not asked about again; if it is deleted, it has no partitions.
 """
 
 import asyncio
@@ -81,6 +81,10 @@ class TopicRegistry:
                 if errors[name] is None:
                     self._learn(name)
                 answer.set_result(errors[name])
+
+    def forget(self, name: str) -> None:
+        """The topic was deleted."""
+        self._known.discard(name)
 
     def _learn(self, name: str) -> None:
         if len(self._known) >= KNOWN_MAX:

@@ -102,7 +102,13 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
     },
     "Topics": {
         name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
-        for name in ("CreateTopic", "ListTopics", "DescribeTopics", "AddPartitions")
+        for name in (
+            "CreateTopic",
+            "ListTopics",
+            "DescribeTopics",
+            "AddPartitions",
+            "DeleteTopic",
+        )
     },
 }
 _COORDINATOR_ONLY = frozenset(
@@ -679,6 +685,24 @@ class Cluster:
             else:
                 unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
                 result.status.CopyFrom(unknown)
+        return response
+
+    async def _on_delete_topic(
+        self, _node: _Node, request: admin_pb2.DeleteTopicRequest
+    ) -> admin_pb2.DeleteTopicResponse:
+        if request.name not in self.topics:
+            unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {request.name!r}")
+            return admin_pb2.DeleteTopicResponse(status=unknown)
+        topic = admin_pb2.Topic(name=request.name, partitions=self.topics[request.name])
+        response = admin_pb2.DeleteTopicResponse(topic=topic)
+        for group in self.groups.values():
+            keys = [key for key in group.offsets if key.topic == request.name]
+            response.groups += bool(keys)
+            response.offsets += len(keys)
+            for key in keys if not request.validate_only else ():
+                del group.offsets[key]
+        if not request.validate_only:
+            del self.topics[request.name]
         return response
 
     async def _on_add_partitions(

@@ -21,15 +21,19 @@ class Topic(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    CREATED_WALL_MS_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
+    created_wall_ms: builtins.int
+    """0 = not known: it was created under rules 1 to 3"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         partitions: builtins.int = ...,
+        created_wall_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_wall_ms", b"created_wall_ms", "name", b"name", "partitions", b"partitions"]) -> None: ...
 
 global___Topic = Topic
 
@@ -134,7 +138,10 @@ class DescribeTopicsResponse(google.protobuf.message.Message):
         NAME_FIELD_NUMBER: builtins.int
         STATUS_FIELD_NUMBER: builtins.int
         TOPIC_FIELD_NUMBER: builtins.int
+        DELETING_FIELD_NUMBER: builtins.int
         name: builtins.str
+        deleting: builtins.bool
+        """it was deleted, and a shard may have offsets of it still"""
         @property
         def status(self) -> muster.v1.errors_pb2.Status: ...
         @property
@@ -145,12 +152,16 @@ class DescribeTopicsResponse(google.protobuf.message.Message):
             name: builtins.str = ...,
             status: muster.v1.errors_pb2.Status | None = ...,
             topic: global___Topic | None = ...,
+            deleting: builtins.bool = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["status", b"status", "topic", b"topic"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["name", b"name", "status", b"status", "topic", b"topic"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["deleting", b"deleting", "name", b"name", "status", b"status", "topic", b"topic"]) -> None: ...
 
     STATUS_FIELD_NUMBER: builtins.int
     RESULTS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    topics_version: builtins.int
+    """of the answering node's copy of the registry; rises with each change"""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -160,11 +171,72 @@ class DescribeTopicsResponse(google.protobuf.message.Message):
         *,
         status: muster.v1.errors_pb2.Status | None = ...,
         results: collections.abc.Iterable[global___DescribeTopicsResponse.Result] | None = ...,
+        topics_version: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["results", b"results", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["results", b"results", "status", b"status", "topics_version", b"topics_version"]) -> None: ...
 
 global___DescribeTopicsResponse = DescribeTopicsResponse
+
+@typing.final
+class DeleteTopicRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    validate_only: builtins.bool
+    """any node says what would go, as it has applied"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        validate_only: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "validate_only", b"validate_only"]) -> None: ...
+
+global___DeleteTopicRequest = DeleteTopicRequest
+
+@typing.final
+class DeleteTopicResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    OFFSETS_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
+    READING_GROUPS_FIELD_NUMBER: builtins.int
+    READING_GROUP_IDS_FIELD_NUMBER: builtins.int
+    topics_version: builtins.int
+    """a copy of the registry of this version, or a later one, knows of the deletion"""
+    offsets: builtins.int
+    """With validate_only: offsets that go, in so many groups, and whose members read the topic: the first 8, and how many."""
+    groups: builtins.int
+    reading_groups: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def topic(self) -> global___Topic:
+        """as it was; not set where it was being deleted already"""
+
+    @property
+    def reading_group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        topic: global___Topic | None = ...,
+        topics_version: builtins.int = ...,
+        offsets: builtins.int = ...,
+        groups: builtins.int = ...,
+        reading_groups: builtins.int = ...,
+        reading_group_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "offsets", b"offsets", "reading_group_ids", b"reading_group_ids", "reading_groups", b"reading_groups", "status", b"status", "topic", b"topic", "topics_version", b"topics_version"]) -> None: ...
+
+global___DeleteTopicResponse = DeleteTopicResponse
 
 @typing.final
 class AddPartitionsRequest(google.protobuf.message.Message):

@@ -41,6 +41,14 @@ class TopicsStub:
     ]
     """Counts only grow: a smaller one is INVALID_PARTITIONS."""
 
+    DeleteTopic: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DeleteTopicRequest,
+        muster.v1.admin_pb2.DeleteTopicResponse,
+    ]
+    """The topic is gone once this is answered; its offsets go at once in every shard that has a leader, and in the others
+    as soon as they have one. Until all are gone the name is not free: CreateTopic is COORDINATOR_LOAD_IN_PROGRESS.
+    """
+
 class TopicsAsyncStub:
     CreateTopic: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.CreateTopicRequest,
@@ -63,6 +71,14 @@ class TopicsAsyncStub:
         muster.v1.admin_pb2.AddPartitionsResponse,
     ]
     """Counts only grow: a smaller one is INVALID_PARTITIONS."""
+
+    DeleteTopic: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DeleteTopicRequest,
+        muster.v1.admin_pb2.DeleteTopicResponse,
+    ]
+    """The topic is gone once this is answered; its offsets go at once in every shard that has a leader, and in the others
+    as soon as they have one. Until all are gone the name is not free: CreateTopic is COORDINATOR_LOAD_IN_PROGRESS.
+    """
 
 class TopicsServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -94,6 +110,16 @@ class TopicsServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.AddPartitionsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.AddPartitionsResponse]]:
         """Counts only grow: a smaller one is INVALID_PARTITIONS."""
+
+    @abc.abstractmethod
+    def DeleteTopic(
+        self,
+        request: muster.v1.admin_pb2.DeleteTopicRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.DeleteTopicResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DeleteTopicResponse]]:
+        """The topic is gone once this is answered; its offsets go at once in every shard that has a leader, and in the others
+        as soon as they have one. Until all are gone the name is not free: CreateTopic is COORDINATOR_LOAD_IN_PROGRESS.
+        """
 
 def add_TopicsServicer_to_server(servicer: TopicsServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

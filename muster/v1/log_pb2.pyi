@@ -113,6 +113,7 @@ class _EndingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     """somebody asked for it"""
     EXPIRED: _Ending.ValueType  # 2
     """kept for the retention time"""
+    TOPIC_DELETED: _Ending.ValueType  # 3
 
 class Ending(_Ending, metaclass=_EndingEnumTypeWrapper): ...
 
@@ -121,6 +122,7 @@ DELETED: Ending.ValueType  # 1
 """somebody asked for it"""
 EXPIRED: Ending.ValueType  # 2
 """kept for the retention time"""
+TOPIC_DELETED: Ending.ValueType  # 3
 global___Ending = Ending
 
 @typing.final
@@ -146,7 +148,7 @@ class Entry(google.protobuf.message.Message):
     """for people, and for day-scale retention"""
     limits_version: builtins.int
     topics_version: builtins.int
-    """of the topic registry, as the proposer knew it: the sum of all partition counts"""
+    """of the topic registry, as the proposer knew it: it rises with each change"""
     @property
     def commands(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Command]: ...
     def __init__(
@@ -183,6 +185,11 @@ class Command(google.protobuf.message.Message):
     ADD_PARTITIONS_FIELD_NUMBER: builtins.int
     REPLACE_NODE_FIELD_NUMBER: builtins.int
     CHECKPOINT_FIELD_NUMBER: builtins.int
+    DELETE_TOPIC_FIELD_NUMBER: builtins.int
+    BEGIN_DROP_FIELD_NUMBER: builtins.int
+    DROP_OFFSETS_FIELD_NUMBER: builtins.int
+    END_DROP_FIELD_NUMBER: builtins.int
+    FORGET_DELETION_FIELD_NUMBER: builtins.int
     @property
     def join_group(self) -> global___JoinGroup: ...
     @property
@@ -221,6 +228,24 @@ class Command(google.protobuf.message.Message):
     def checkpoint(self) -> global___Checkpoint:
         """every shard"""
 
+    @property
+    def delete_topic(self) -> global___DeleteTopic:
+        """shard 0"""
+
+    @property
+    def begin_drop(self) -> global___BeginDrop:
+        """every shard"""
+
+    @property
+    def drop_offsets(self) -> global___DropOffsets: ...
+    @property
+    def end_drop(self) -> global___EndDrop:
+        """every shard"""
+
+    @property
+    def forget_deletion(self) -> global___ForgetDeletion:
+        """shard 0"""
+
     def __init__(
         self,
         *,
@@ -239,10 +264,15 @@ class Command(google.protobuf.message.Message):
         add_partitions: global___AddPartitions | None = ...,
         replace_node: global___ReplaceNode | None = ...,
         checkpoint: global___Checkpoint | None = ...,
+        delete_topic: global___DeleteTopic | None = ...,
+        begin_drop: global___BeginDrop | None = ...,
+        drop_offsets: global___DropOffsets | None = ...,
+        end_drop: global___EndDrop | None = ...,
+        forget_deletion: global___ForgetDeletion | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion"] | None: ...
 
 global___Command = Command
 
@@ -531,6 +561,7 @@ class OffsetCommit(google.protobuf.message.Message):
     FORWARD_ONLY_FIELD_NUMBER: builtins.int
     EXPECTED_GENERATION_FIELD_NUMBER: builtins.int
     BLOB_FIELD_NUMBER: builtins.int
+    DELETIONS_VERSION_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     generation: builtins.int
@@ -544,6 +575,8 @@ class OffsetCommit(google.protobuf.message.Message):
     """of the group"""
     blob: builtins.bytes
     """with atomic: the group's, in place of the one before"""
+    deletions_version: builtins.int
+    """Of the last topic that was deleted, in the registry that has the partitions: its topics_version. 0 = none was."""
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommit.Partition]: ...
     def __init__(
@@ -559,9 +592,10 @@ class OffsetCommit(google.protobuf.message.Message):
         forward_only: builtins.bool = ...,
         expected_generation: builtins.int | None = ...,
         blob: builtins.bytes | None = ...,
+        deletions_version: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "blob", b"blob", "expected_generation", b"expected_generation"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "deletions_version", b"deletions_version", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
     @typing.overload
@@ -787,6 +821,128 @@ class Checkpoint(google.protobuf.message.Message):
 global___Checkpoint = Checkpoint
 
 @typing.final
+class DeletedTopic(google.protobuf.message.Message):
+    """Of a topic that was deleted: the topics_version that this gave the registry."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    topics_version: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        topics_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "topics_version", b"topics_version"]) -> None: ...
+
+global___DeletedTopic = DeletedTopic
+
+@typing.final
+class DeleteTopic(google.protobuf.message.Message):
+    """The topic is gone. Its name is free again once every shard has dropped the offsets (ForgetDeletion)."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+global___DeleteTopic = DeleteTopic
+
+@typing.final
+class BeginDrop(google.protobuf.message.Message):
+    """The shard takes no commit from here on that was checked against a registry from before deletions_version."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    DELETIONS_VERSION_FIELD_NUMBER: builtins.int
+    deletions_version: builtins.int
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeletedTopic]: ...
+    def __init__(
+        self,
+        *,
+        topics: collections.abc.Iterable[global___DeletedTopic] | None = ...,
+        deletions_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deletions_version", b"deletions_version", "topics", b"topics"]) -> None: ...
+
+global___BeginDrop = BeginDrop
+
+@typing.final
+class DropOffsets(google.protobuf.message.Message):
+    """Offsets of a topic that was deleted, of one group."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    topic: builtins.str
+    topics_version: builtins.int
+    """of the deletion"""
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        topic: builtins.str = ...,
+        topics_version: builtins.int = ...,
+        partitions: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "partitions", b"partitions", "topic", b"topic", "topics_version", b"topics_version"]) -> None: ...
+
+global___DropOffsets = DropOffsets
+
+@typing.final
+class EndDrop(google.protobuf.message.Message):
+    """No group of the shard has offsets of these topics any more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeletedTopic]: ...
+    def __init__(
+        self,
+        *,
+        topics: collections.abc.Iterable[global___DeletedTopic] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["topics", b"topics"]) -> None: ...
+
+global___EndDrop = EndDrop
+
+@typing.final
+class ForgetDeletion(google.protobuf.message.Message):
+    """No shard has offsets of these topics any more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeletedTopic]: ...
+    def __init__(
+        self,
+        *,
+        topics: collections.abc.Iterable[global___DeletedTopic] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["topics", b"topics"]) -> None: ...
+
+global___ForgetDeletion = ForgetDeletion
+
+@typing.final
 class Event(google.protobuf.message.Message):
     """---- events: what happened. The unit of replies, persistence, metrics, export and replay."""
 
@@ -814,6 +970,10 @@ class Event(google.protobuf.message.Message):
     NODE_REPLACED_FIELD_NUMBER: builtins.int
     CHECKPOINT_TAKEN_FIELD_NUMBER: builtins.int
     GROUP_CONFIG_CHANGED_FIELD_NUMBER: builtins.int
+    TOPIC_DELETED_FIELD_NUMBER: builtins.int
+    DROP_BEGUN_FIELD_NUMBER: builtins.int
+    DROP_ENDED_FIELD_NUMBER: builtins.int
+    DELETION_FORGOTTEN_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -858,6 +1018,14 @@ class Event(google.protobuf.message.Message):
     def checkpoint_taken(self) -> global___CheckpointTaken: ...
     @property
     def group_config_changed(self) -> global___GroupConfigChanged: ...
+    @property
+    def topic_deleted(self) -> global___TopicDeleted: ...
+    @property
+    def drop_begun(self) -> global___DropBegun: ...
+    @property
+    def drop_ended(self) -> global___DropEnded: ...
+    @property
+    def deletion_forgotten(self) -> global___DeletionForgotten: ...
     def __init__(
         self,
         *,
@@ -883,10 +1051,14 @@ class Event(google.protobuf.message.Message):
         node_replaced: global___NodeReplaced | None = ...,
         checkpoint_taken: global___CheckpointTaken | None = ...,
         group_config_changed: global___GroupConfigChanged | None = ...,
+        topic_deleted: global___TopicDeleted | None = ...,
+        drop_begun: global___DropBegun | None = ...,
+        drop_ended: global___DropEnded | None = ...,
+        deletion_forgotten: global___DeletionForgotten | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten"] | None: ...
 
 global___Event = Event
 
@@ -1570,18 +1742,22 @@ class TopicCreated(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
     TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
     topics_version: builtins.int
     """of the registry from now on; 0 = not kept (rules 1)"""
+    wall_ms: builtins.int
+    """when, for people; 0 = not kept (rules 1 to 3)"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         partitions: builtins.int = ...,
         topics_version: builtins.int = ...,
+        wall_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions", "topics_version", b"topics_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions", "topics_version", b"topics_version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___TopicCreated = TopicCreated
 
@@ -1639,6 +1815,76 @@ class CheckpointTaken(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["digest", b"digest"]) -> None: ...
 
 global___CheckpointTaken = CheckpointTaken
+
+@typing.final
+class TopicDeleted(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    topics_version: builtins.int
+    """of the registry from now on"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        topics_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "topics_version", b"topics_version"]) -> None: ...
+
+global___TopicDeleted = TopicDeleted
+
+@typing.final
+class DropBegun(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    DELETIONS_VERSION_FIELD_NUMBER: builtins.int
+    deletions_version: builtins.int
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeletedTopic]: ...
+    def __init__(
+        self,
+        *,
+        topics: collections.abc.Iterable[global___DeletedTopic] | None = ...,
+        deletions_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deletions_version", b"deletions_version", "topics", b"topics"]) -> None: ...
+
+global___DropBegun = DropBegun
+
+@typing.final
+class DropEnded(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeletedTopic]: ...
+    def __init__(
+        self,
+        *,
+        topics: collections.abc.Iterable[global___DeletedTopic] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["topics", b"topics"]) -> None: ...
+
+global___DropEnded = DropEnded
+
+@typing.final
+class DeletionForgotten(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeletedTopic]: ...
+    def __init__(
+        self,
+        *,
+        topics: collections.abc.Iterable[global___DeletedTopic] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["topics", b"topics"]) -> None: ...
+
+global___DeletionForgotten = DeletionForgotten
 
 @typing.final
 class EventList(google.protobuf.message.Message):

@@ -213,6 +213,28 @@ def _deleting(groups, no):
     return delete_groups
 
 
+def _topic(name, partitions):
+    """Of orders the cluster knows when it was created."""
+    created = 1_790_000_000_000 if name == "orders" else 0
+    return admin_pb2.Topic(name=name, partitions=partitions, created_wall_ms=created)
+
+
+def _deleting_topic(topics, no):
+    """DeleteTopic: two groups have offsets, one of them reads it."""
+
+    def delete(request):
+        if request.name not in topics:
+            unknown = no(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+            return admin_pb2.DeleteTopicResponse(status=unknown)
+        answer = admin_pb2.DeleteTopicResponse(topic=_topic(request.name, topics[request.name]))
+        if request.validate_only:
+            answer.offsets, answer.groups, answer.reading_groups = 5, 2, 1
+            answer.reading_group_ids.append("billing")
+        return answer
+
+    return delete
+
+
 def _deleting_offsets(no):
     """OffsetDelete of a group that reads `orders`."""
 
@@ -259,7 +281,7 @@ def scene(cluster, no):
         unknown = no(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         return admin_pb2.DescribeTopicsResponse(
             results=[
-                result(name=n, topic=admin_pb2.Topic(name=n, partitions=topics[n]))
+                result(name=n, topic=_topic(n, topics[n]))
                 if n in topics
                 else result(name=n, status=unknown)
                 for n in request.names
@@ -315,11 +337,12 @@ def scene(cluster, no):
     for node in cluster.nodes:
         node.script |= {
             "ListTopics": admin_pb2.ListTopicsResponse(
-                topics=[admin_pb2.Topic(name=n, partitions=p) for n, p in topics.items()]
+                topics=[_topic(n, p) for n, p in topics.items()]
             ),
             "DescribeTopics": describe_topics,
             "CreateTopic": create,
             "AddPartitions": _adding(topics, no),
+            "DeleteTopic": _deleting_topic(topics, no),
             "ListGroups": admin_pb2.ListGroupsResponse(),
             "Verify": admin_pb2.VerifyResponse(
                 node_id=node.node_id,
@@ -384,7 +407,7 @@ def test_scenarios_cover_every_command():
     text = "\n".join(path.read_text() for path in SCENARIOS)
     blocks = [block for block in text.split("\n\n") if block.startswith("muster ")]
     commands = (
-        *("topic create", "topic alter", "topic list", "topic describe"),
+        *("topic create", "topic alter", "topic list", "topic describe", "topic delete"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
         *("group reset-offsets", "group state", "group members"),
         *("member list", "member describe", "member kick", "group config"),

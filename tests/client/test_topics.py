@@ -46,6 +46,59 @@ async def test_topics_are_created_listed_and_grow(open_cluster):
             await client.describe_topics(["a", "zzz"])
 
 
+async def test_a_topic_is_deleted_with_its_offsets(open_cluster):
+    """And made again, without any."""
+    async with open_cluster(1, topics={"a": 2, "b": 1}) as (_, client):
+        offsets = {muster.TopicPartition("a", 0): 5, muster.TopicPartition("b", 0): 6}
+        await client.commit_offsets("g", offsets)
+        await client.delete_topic("a")
+        assert [topic.name for topic in await client.topics()] == ["b"]
+        with pytest.raises(UnknownTopicOrPartition):
+            await client.delete_topic("a")
+        await client.create_topic("a", 2)
+        stored = await client.committed("g")
+        assert [(key.topic, one.offset) for key, one in stored.items()] == [("b", 6)]
+
+
+async def test_delete_topic_returns_once_no_shard_has_offsets(open_cluster, monkeypatch):
+    """A copy of the registry from before, and one that says that a shard is not done, do not do."""
+    monkeypatch.setattr(timeouts, "DELETION_POLL_MS", 1)
+
+    def seen(version, *, deleting):
+        answer = admin_pb2.DescribeTopicsResponse(topics_version=version)
+        answer.results.add(name="a", deleting=deleting)
+        return answer
+
+    async with open_cluster(1, topics={"a": 2}) as (cluster, client):
+        cluster.script("DeleteTopic", admin_pb2.DeleteTopicResponse(topics_version=7))
+        steps = [seen(6, deleting=False), seen(7, deleting=True), seen(7, deleting=False)]
+        cluster.script("DescribeTopics", *steps)
+        await client.delete_topic("a")
+        assert len(cluster.seen("DescribeTopics")) == 3
+
+
+async def test_offsets_that_do_not_go_in_time_are_told(open_cluster, monkeypatch):
+    """The topic is deleted; what is left to wait for is said."""
+    monkeypatch.setattr(timeouts, "DELETION_POLL_MS", 1)
+    left = admin_pb2.DescribeTopicsResponse(topics_version=7)
+    left.results.add(name="a", deleting=True)
+    monkeypatch.setattr(Cluster, "_on_describe_topics", lambda *_: asyncio.sleep(0, left))
+    async with open_cluster(1, client={"request_timeout_ms": 300}) as (_, client):
+        with pytest.raises(RequestTimedOut, match="not yet all of its offsets"):
+            await client.delete_topic("t")
+
+
+async def test_a_topic_says_when_it_was_created(open_cluster):
+    """None where the cluster does not know; it is no part of what makes two topics equal."""
+    async with open_cluster(1) as (cluster, client):
+        topics = [admin_pb2.Topic(name="a", partitions=1, created_wall_ms=5)]
+        topics.append(admin_pb2.Topic(name="b", partitions=1))
+        cluster.script("ListTopics", admin_pb2.ListTopicsResponse(topics=topics))
+        a, b = await client.topics()
+        assert (a.created_wall_ms, b.created_wall_ms) == (5, None)
+        assert a == muster.Topic("a", 1)
+
+
 @pytest.mark.parametrize("count", [0, -1, 2**31])
 async def test_an_impossible_count_is_not_sent(open_cluster, count):
     """Refused here, with the number."""

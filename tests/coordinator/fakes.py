@@ -171,7 +171,8 @@ class Rig:
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
         self.registry = lambda: self.shard.state
-        """What the node says; a test may replace it, and the next two."""
+        """What the node says; a test may replace it, and the next three."""
+        self.offsets_dropped = None
         self.group_moved = lambda _shard, _group_id: None
         self.shard_moved = lambda _shard: None
         self.shard = Shard(
@@ -185,6 +186,7 @@ class Rig:
                 self._registry,
                 self._group_moved,
                 self._shard_moved,
+                self._offsets_dropped,
             ),
         )
         self.log = FakeLog(view=view)
@@ -207,6 +209,10 @@ class Rig:
 
     def _registry(self):
         return self.registry()
+
+    def _offsets_dropped(self, topic, version):
+        dropped = self.offsets_dropped or self.shard.has_dropped
+        return dropped(topic, version)
 
     def _group_moved(self, shard, group_id):
         self.group_moved(shard, group_id)

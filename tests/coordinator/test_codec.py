@@ -33,6 +33,7 @@ NESTED = {
     "PartitionCommit": log_pb2.OffsetCommit.Partition,
     "TopicPartition": log_pb2.TopicPartition,
     "ConfigSetting": log_pb2.ConfigSetting,
+    "DeletedTopic": log_pb2.DeletedTopic,
     "ConfigValue": log_pb2.ConfigValue,
 }
 ENUMS = {

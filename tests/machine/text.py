@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from enum import IntEnum
 
-from musterd.coordinator.machine.commands import Assignment, Protocol
+from musterd.coordinator.machine.commands import Assignment, DeletedTopic, Protocol
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     ConfigValue,
@@ -41,6 +41,8 @@ def put_value(value: object) -> str:  # noqa: PLR0911
             return f"{value.name}:{put_value(value.metadata)}"
         case ConfigValue():
             return f"{value.name}:{value.value}"
+        case DeletedTopic():
+            return f"{value.name}@{value.topics_version}"
         case Assignment():
             return f"{value.member_id}:{put_value(value.assignment)}"
         case tuple():
@@ -65,7 +67,8 @@ HISTORY = ("wall_ms", "client_id", "group_instance_id", "members_before")
 """What a round that opens says for its history alone."""
 
 
-TOKENS = ("token", "fence")
+UNKNOWN_AS_0 = ("topics_version", "token", "fence", "with_assignment", "wall_ms")
+"""What earlier rules did not have, or most scenarios have not."""
 
 
 def put_event(event: Event) -> str:
@@ -77,12 +80,8 @@ def put_event(event: Event) -> str:
         value = getattr(event, name)
         if value in ("", (), None) or USUAL.get(name) == value:
             continue
-        if name == "topics_version" and not value:
-            continue  # no topic is registered
-        if name in TOKENS and not value:
-            continue  # rules 1 and 2
-        if name == "with_assignment" and not value:
-            continue  # as in Kafka
+        if name in UNKNOWN_AS_0 and not value:
+            continue
         if name == "time_ms" or (isinstance(event, RebalanceStarted) and name in HISTORY):
             continue  # `why` shows what became of it
         if name == "wall_ms":

@@ -5,6 +5,7 @@ Several commands of one log entry stand on one line, between ` ; `.
 
     time MS               shard time from here on
     limits NAME=VALUE ... replicated limits of this scenario
+    knows N               the registry's version that the leader knows from here on
     rules N               the rules version of entries from here on, as of an older leader
     join CLIENT [nonce=1] [protocols=range] [meta=x] [topics=t,u] [type=consumer]
                 [session=MS] [rebalance=MS] [reason=] [instance=]
@@ -20,6 +21,7 @@ Several commands of one log entry stand on one line, between ` ; `.
                                               [instance=]; member `-`: a simple commit
               also: [expect=N,M,...] one expected offset per partition, `-` for no check;
                     [atomic=1] [forward=1] [generation=N: expected of the group] [blob=TEXT]
+                    [checked=N: by the registry of this deletions_version]
     config NAME=VALUE ... [delete=NAME,...]   overrides of the group; SHORT names, see below
     changed TOPIC [version=N]                 the leader tells the group, as the registry is now
     stale                                     what the leader would tell the group now
@@ -28,6 +30,11 @@ Several commands of one log entry stand on one line, between ` ; `.
     due [retention=MS]    what the leader would name in a sweep now
     heartbeat MEMBER [gen=N] [instance=]
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
+    delete-topic NAME
+    begin-drop [known=N]              the leader tells the shard what the registry has deleted
+    drop TOPIC/PARTITION ... [version=N]      what it names of a group then
+    end-drop TOPIC ... | forget TOPIC ...     [version=N]
+    registry              topics, with their version; deletions; what the shard drops
     restart               a new coordinator that loads the stored records; parked calls are lost.
                           From here on the replica that was not loaded decides beside it.
     times N LINE          the line N times; `#` is the number of the time, the last one is printed
@@ -57,14 +64,20 @@ from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterGroupConfig,
     Assignment,
+    BeginDrop,
     Checkpoint,
     CloseRound,
     Command,
     ConfigSetting,
     CreateTopic,
+    DeletedTopic,
     DeleteGroup,
+    DeleteTopic,
+    DropOffsets,
+    EndDrop,
     ExpireMember,
     ExpireOffsets,
+    ForgetDeletion,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
@@ -109,6 +122,7 @@ from musterd.coordinator.machine.shard_state import (
     apply_entry,
     load_state,
     recount,
+    refuse_for_deletions,
     reweigh,
     shard_records,
 )
@@ -130,6 +144,7 @@ class World:
         self.unloaded: ShardState | None = None
         self.limits = LIMITS
         self.rules_version = rules_version
+        self.known: int | None = None
         self.now_ms = 0
         self.index = 0
         self.parked: list[tuple[str, str, str]] = []
@@ -189,17 +204,20 @@ class World:
             limits_version=LIMITS_VERSION,
             generation_floor=self.state.generation_floor,
             limits=self.limits,
-            topics_version=self.topics_version(),
+            topics_version=max(self.topics_version(), self.state.dropped_version),
         )
 
     def topics_version(self) -> int:
         """As the leader knows it: this shard is the registry's own. Rules 1 had none."""
-        return self.state.topics_version if self.rules_version > 1 else 0
+        version = self.state.topics_version if self.rules_version > 1 else 0
+        return version if self.known is None else self.known
 
     def _decide_first(self, command: Command) -> tuple[Event, ...] | None:
         """Decide apart from applying: nothing changes, and every event keeps the invariants."""
         if isinstance(command, ShardCommand):
             return None
+        if refuse_for_deletions(self.state, command) is not None:
+            return ()
         before = recount(self.state)
         group = self.state.groups.get(command.group_id)
         decision = decide(group, command, self.envelope())
@@ -269,6 +287,10 @@ class World:
     def do_limits(self, _plain, options):
         self.limits = replace(self.limits, **{name: int(v) for name, v in options.items()})
         self.out.append("ok")
+
+    def do_knows(self, plain, _options):
+        self.known = int(plain[0])
+        self.out.append(f"knows {self.known}")
 
     def do_rules(self, plain, _options):
         self.rules_version = int(plain[0])
@@ -383,6 +405,7 @@ class World:
             forward_only=options.get("forward") == "1",
             expected_generation=int(options["generation"]) if "generation" in options else None,
             blob=options["blob"].encode() if "blob" in options else None,
+            deletions_version=int(options.get("checked", self.state.dropped_version)),
         )
 
     def do_delete_group(self, _plain, options):
@@ -415,6 +438,45 @@ class World:
 
     def do_grow(self, plain, _options):
         return AddPartitions(plain[0], int(plain[1]))
+
+    def do_delete_topic(self, plain, _options):
+        return DeleteTopic(plain[0])
+
+    def do_begin_drop(self, _plain, options):
+        state = self.state
+        version = int(options.get("known", state.deletions_version))
+        return BeginDrop(tuple(DeletedTopic(*one) for one in state.topics_deleted.items()), version)
+
+    def do_drop(self, plain, options):
+        topics = {place.topic for place in map(_place, plain)}
+        (topic,) = topics
+        return DropOffsets(
+            options.get("group", "g"),
+            topic,
+            int(options.get("version", self.state.dropping.get(topic, 0))),
+            tuple(_place(text).partition for text in plain),
+        )
+
+    def do_end_drop(self, plain, options):
+        return EndDrop(self._deleted(plain, options))
+
+    def do_forget(self, plain, options):
+        return ForgetDeletion(self._deleted(plain, options))
+
+    def _deleted(self, names, options):
+        known = {**self.state.topics_deleted, **self.state.dropping}
+        return tuple(DeletedTopic(n, int(options.get("version", known.get(n, 0)))) for n in names)
+
+    def do_registry(self, _plain, _options):
+        state = self.state
+        for name, partitions in sorted(state.topics.items()):
+            made = state.topics_created.get(name)
+            when = "" if made is None else f" made at {made - WALL_MS}"
+            self.out.append(f"{name}: {partitions} partitions{when}")
+        self.out.append(f"version {state.topics_version}, deletions {state.deletions_version}")
+        for what, names in (("deleted", state.topics_deleted), ("dropping", state.dropping)):
+            self.out += [f"{what}: {name}@{version}" for name, version in sorted(names.items())]
+        self.out.append(f"deletions known to the shard {state.dropped_version}")
 
     def do_replace(self, plain, _options):
         return ReplaceNode(int(plain[0]), plain[1])

@@ -11,14 +11,24 @@ from musterd.coordinator.api.frame.handler import (
     with_status,
 )
 from musterd.coordinator.api.limits.admission import Kind
-from musterd.coordinator.api.limits.cooperative_yield import TOPIC_ENTRIES
-from musterd.coordinator.machine.commands import AddPartitions, CreateTopic
+from musterd.coordinator.api.limits.cooperative_yield import KEYS_PER_ENTRY, TOPIC_ENTRIES
+from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, DeleteTopic
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.replies import Done
+from musterd.coordinator.machine.replies import Done, Refused
+from musterd.coordinator.machine.subscriptions import is_subscribed
 from musterd.coordinator.runtime.topic_registry import BEHIND
 
 SHARD_COMMAND_BYTES = 1_024
 """A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
+
+READING_GROUPS = 8
+"""Groups that read a topic, as a dry run of its deletion names them."""
+
+
+def _missing(name: str) -> Refused:
+    return Refused(
+        Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}: create it first."
+    )
 
 
 class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
@@ -31,7 +41,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         """Register a topic; the same name with the same count is success."""
         command = CreateTopic(request.name, request.partitions)
         done = await call.ask(command, SHARD_COMMAND_BYTES, Done)
-        topic = pb.Topic(name=request.name, partitions=request.partitions)
+        topic = self._topic(request.name, request.partitions)
         return pb.CreateTopicResponse(topic=topic, created=done.changed)
 
     @handler(Kind.ORDINARY, bounds.CHANGE_TOPIC, with_status(pb.AddPartitionsResponse))
@@ -41,8 +51,45 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         """Let a topic grow to a new total."""
         command = AddPartitions(request.name, request.partitions)
         await call.ask(command, SHARD_COMMAND_BYTES, Done)
-        topic = pb.Topic(name=request.name, partitions=request.partitions)
-        return pb.AddPartitionsResponse(topic=topic)
+        return pb.AddPartitionsResponse(topic=self._topic(request.name, request.partitions))
+
+    def _topic(self, name: str, partitions: int) -> pb.Topic:
+        created_wall_ms = self.core.topics.created_wall_ms(name)
+        return pb.Topic(name=name, partitions=partitions, created_wall_ms=created_wall_ms)
+
+    @handler(Kind.ORDINARY, bounds.CHANGE_TOPIC, with_status(pb.DeleteTopicResponse))
+    async def DeleteTopic(
+        self, request: pb.DeleteTopicRequest, call: ActiveCall
+    ) -> pb.DeleteTopicResponse:
+        """Delete a topic; its offsets go afterwards (topic_deletion.py)."""
+        topics, name = self.core.topics, request.name
+        if request.validate_only:
+            return await self._would_delete(name, call)
+        count = topics.count(name)
+        known = None if count is None else self._topic(name, count)
+        await call.ask(DeleteTopic(name), SHARD_COMMAND_BYTES, Done)
+        return pb.DeleteTopicResponse(topic=known, topics_version=topics.version)
+
+    async def _would_delete(self, name: str, call: ActiveCall) -> pb.DeleteTopicResponse:
+        """Count on this node's own replicas, which all shards have."""
+        topics = self.core.topics
+        count = topics.count(name)
+        if count is None:
+            call.refuse(_missing(name) if topics.is_current else BEHIND, name)
+        response = pb.DeleteTopicResponse(topic=self._topic(name, count or 0))
+        async with call.slices() as slices:
+            await slices.turn(sum(len(shard.state.groups) for shard in self.core.shards))
+            for shard in self.core.shards:
+                for group in list(shard.state.groups.values()):
+                    found = sum(topic == name for topic, _ in group.offsets)
+                    response.offsets += found
+                    response.groups += found > 0
+                    if is_subscribed(group, name):
+                        response.reading_groups += 1
+                        if len(response.reading_group_ids) < READING_GROUPS:
+                            response.reading_group_ids.append(group.group_id)
+                    await slices.looked_at(KEYS_PER_ENTRY + len(group.offsets))
+        return response
 
     @handler(Kind.ORDINARY, bounds.NONE, with_status(pb.ListTopicsResponse), reads=True)
     async def ListTopics(
@@ -54,7 +101,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         async with call.slices() as slices:
             await slices.turn(self.core.topics.number)
             for name, count in self.core.topics.all().items():
-                response.topics.add(name=name, partitions=count)
+                created_wall_ms = self.core.topics.created_wall_ms(name)
+                response.topics.add(name=name, partitions=count, created_wall_ms=created_wall_ms)
                 await slices.did(1)
         return response
 
@@ -66,7 +114,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
     ) -> pb.DescribeTopicsResponse:
         """One result per name, from this node's copy of the registry."""
         topics, statuses = self.core.topics, self.core.statuses
-        response = pb.DescribeTopicsResponse()
+        response = pb.DescribeTopicsResponse(topics_version=topics.version)
         async with call.slices() as slices:
             await slices.turn(TOPIC_ENTRIES * len(request.names))
             counts = {name: topics.count(name) for name in request.names}
@@ -76,11 +124,9 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
                 count = counts[name]
                 result = response.results.add(name=name)
                 if count is None:
-                    message = f"There is no topic {name!r}: create it first."
-                    result.status.CopyFrom(
-                        statuses.error(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
-                    )
+                    result.status.CopyFrom(statuses.of(_missing(name)))
+                    result.deleting = topics.is_deleting(name)
                 else:
-                    result.topic.CopyFrom(pb.Topic(name=name, partitions=count))
+                    result.topic.CopyFrom(self._topic(name, count))
                 await slices.did(TOPIC_ENTRIES)
         return response

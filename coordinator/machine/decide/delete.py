@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from musterd.coordinator.machine.commands import (
     DeleteGroup,
+    DropOffsets,
     ExpireOffsets,
     OffsetDelete,
     TopicPartition,
@@ -143,7 +144,22 @@ class _Due:
         return max(stored.wall_ms, self._group.emptied_wall_ms) <= self._before_ms
 
 
-# ---- both
+# ---- DropOffsets
+
+
+def decide_drop(group: Group | None, command: DropOffsets) -> Decision:
+    """What is stored of these partitions; the group stays, for retention to take (sc-E16)."""
+    stored = {} if group is None else group.offsets
+    keys = dict.fromkeys(TopicPartition(command.topic, number) for number in command.partitions)
+    events = tuple(
+        _removed(group, key, stored[key], Ending.TOPIC_DELETED)
+        for key in keys
+        if group is not None and key in stored
+    )
+    return Decision(events, Done(changed=bool(events)))
+
+
+# ---- all
 
 
 def _not_found(group_id: str) -> Decision:

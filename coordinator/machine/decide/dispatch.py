@@ -7,6 +7,7 @@ from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
     CloseRound,
     DeleteGroup,
+    DropOffsets,
     ExpireMember,
     ExpireOffsets,
     GroupCommand,
@@ -22,6 +23,7 @@ from musterd.coordinator.machine.decide.config import decide_config, own_limits
 from musterd.coordinator.machine.decide.decision import Decision
 from musterd.coordinator.machine.decide.delete import (
     decide_delete,
+    decide_drop,
     decide_offset_delete,
     decide_sweep,
 )
@@ -69,6 +71,8 @@ def decide(  # noqa: PLR0912 - one arm per command
             return decide_sweep(group, command, env)
         case TopicsChanged():
             return decide_topics(group, command, env)
+        case DropOffsets():
+            return decide_drop(group, command)
         case AlterGroupConfig():
             return decide_config(group, command, cluster)
         case _:

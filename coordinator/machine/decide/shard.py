@@ -1,11 +1,17 @@
 """Shard-wide commands: topics, replaced nodes, checkpoints."""
 
-from typing import NamedTuple, assert_never
+from collections.abc import Mapping
+from typing import Final, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    BeginDrop,
     Checkpoint,
     CreateTopic,
+    DeletedTopic,
+    DeleteTopic,
+    EndDrop,
+    ForgetDeletion,
     ReplaceNode,
     ShardCommand,
 )
@@ -14,10 +20,14 @@ from musterd.coordinator.machine.envelope import RULES_VERSION
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
+    DeletionForgotten,
+    DropBegun,
+    DropEnded,
     NodeReplaced,
     PartitionsAdded,
     ShardEvent,
     TopicCreated,
+    TopicDeleted,
 )
 from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.quotation import quoted
@@ -25,6 +35,9 @@ from musterd.coordinator.machine.records.digest import digest_bytes
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Done, Refused, Reply
 from musterd.invariant import invariant
+
+_NAME_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+"""Of topics, as Kafka's. What was made before rules 4 keeps its name."""
 
 
 class ShardDecision(NamedTuple):
@@ -35,12 +48,28 @@ class ShardDecision(NamedTuple):
 
 
 def decide_shard(
-    state: ShardState, command: ShardCommand, limits: Limits, rules_version: int = RULES_VERSION
+    state: ShardState,
+    command: ShardCommand,
+    limits: Limits,
+    rules_version: int = RULES_VERSION,
+    wall_ms: int = 0,
 ) -> ShardDecision:
-    """Topics only grow; a repeated command with the same content is a success (arch-3.6)."""
+    """A topic's count only grows; a repeated command with the same content is a success (arch-3.6).
+
+    `wall_ms` is the entry's.
+    """
     match command:
         case CreateTopic():
-            return _decide_create(state, command, limits, rules_version)
+            noted_ms = wall_ms if rules_version >= 4 else 0  # noqa: PLR2004 - since when it is kept
+            return _decide_create(state, command, limits, rules_version, noted_ms)
+        case DeleteTopic():
+            return _decide_delete(state, command)
+        case BeginDrop():
+            return _decide_drop(state, command)
+        case EndDrop():
+            return _ended(state.dropping, command.topics, DropEnded)
+        case ForgetDeletion():
+            return _ended(state.topics_deleted, command.topics, DeletionForgotten)
         case AddPartitions():
             return _decide_add(state, command, limits, rules_version)
         case ReplaceNode():
@@ -56,7 +85,7 @@ def _refused(error: Error, message: str) -> ShardDecision:
 
 
 def _decide_create(
-    state: ShardState, command: CreateTopic, limits: Limits, rules_version: int
+    state: ShardState, command: CreateTopic, limits: Limits, rules_version: int, wall_ms: int
 ) -> ShardDecision:
     refused = refuse_topic_name(command.name, limits)
     if refused is not None:
@@ -73,10 +102,54 @@ def _decide_create(
             Error.INVALID_PARTITIONS,
             f"Topic {quoted(command.name)} has {known} partitions already.",
         )
-    if len(state.topics) >= limits.max_topics:
+    if rules_version >= 4 and not _is_topic_name(command.name):  # noqa: PLR2004 - since when
+        return _refused(
+            Error.INVALID_TOPIC_EXCEPTION,
+            f"{quoted(command.name)} is no name of a topic: use the letters a to z and A to Z, "
+            'digits, ".", "_" and "-", and not "." or ".." alone.',
+        )
+    if command.name in state.topics_deleted:
+        return _refused(
+            Error.COORDINATOR_LOAD_IN_PROGRESS,
+            f"Topic {quoted(command.name)} was deleted, and a shard has yet to drop its offsets: "
+            "repeat the request.",
+        )
+    if len(state.topics) + len(state.topics_deleted) >= limits.max_topics:
         return _refused(Error.INVALID_REQUEST, f"The cluster has its {limits.max_topics} topics.")
     version = _version_after(state, command.partitions, rules_version)
-    return ShardDecision((TopicCreated(command.name, command.partitions, version),), Done())
+    made = TopicCreated(command.name, command.partitions, version, wall_ms)
+    return ShardDecision((made,), Done())
+
+
+def _is_topic_name(name: str) -> bool:
+    return all(one in _NAME_CHARACTERS for one in name) and name not in (".", "..")
+
+
+def _decide_delete(state: ShardState, command: DeleteTopic) -> ShardDecision:
+    """A topic that is being deleted is a repetition."""
+    if command.name in state.topics:
+        return ShardDecision((TopicDeleted(command.name, state.topics_version + 1),), Done())
+    if command.name in state.topics_deleted:
+        return ShardDecision((), Done(changed=False))
+    return _refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {quoted(command.name)}.")
+
+
+def _decide_drop(state: ShardState, command: BeginDrop) -> ShardDecision:
+    """Deletions in their order, each once: what a leader tells again changes nothing."""
+    if command.deletions_version <= state.dropped_version:
+        return ShardDecision((), Done(changed=False))
+    new = tuple(one for one in command.topics if one.topics_version > state.dropped_version)
+    return ShardDecision((DropBegun(new, command.deletions_version),), Done())
+
+
+def _ended(
+    known: Mapping[str, int],
+    topics: tuple[DeletedTopic, ...],
+    event: type[DropEnded | DeletionForgotten],
+) -> ShardDecision:
+    """Those of `topics` whose deletion is still known, as this one and no later one."""
+    ended = tuple(one for one in topics if known.get(one.name) == one.topics_version)
+    return ShardDecision((event(ended),) if ended else (), Done(changed=bool(ended)))
 
 
 def _decide_add(
@@ -123,6 +196,9 @@ def evolve_shard(state: ShardState, event: ShardEvent) -> None:
     match event:
         case TopicCreated():
             invariant(event.name not in state.topics, "a topic is created once")
+            invariant(event.name not in state.topics_deleted, "made while offsets of it remain")
+            if event.wall_ms:
+                state.topics_created[event.name] = event.wall_ms
             _set_topic(state, event)
         case PartitionsAdded():
             invariant(
@@ -130,6 +206,16 @@ def evolve_shard(state: ShardState, event: ShardEvent) -> None:
                 "topics only grow",
             )
             _set_topic(state, event)
+        case TopicDeleted():
+            _delete_topic(state, event)
+        case DropBegun():
+            invariant(event.deletions_version > state.dropped_version, "deletions come in order")
+            state.dropping.update(event.topics)
+            state.dropped_version = event.deletions_version
+        case DropEnded():
+            _end(state.dropping, event.topics)
+        case DeletionForgotten():
+            _end(state.topics_deleted, event.topics)
         case NodeReplaced():
             state.replaced_nodes[event.node_id] = event.store_uuid
         case CheckpointTaken():
@@ -144,3 +230,20 @@ def _set_topic(state: ShardState, event: TopicCreated | PartitionsAdded) -> None
     if event.topics_version:
         invariant(event.topics_version == state.topics_version, "another registry's version")
         state.topics_changed[event.name] = event.topics_version
+
+
+def _delete_topic(state: ShardState, event: TopicDeleted) -> None:
+    """The version rises by one, though the partitions are no longer counted."""
+    invariant(event.name in state.topics, "a topic is deleted once")
+    invariant(event.topics_version == state.topics_version + 1, "another registry's version")
+    state.topics_counted_out += state.topics.pop(event.name) + 1
+    state.topics_changed.pop(event.name, None)
+    state.topics_created.pop(event.name, None)
+    state.topics_version = state.deletions_version = event.topics_version
+    state.topics_deleted[event.name] = event.topics_version
+
+
+def _end(known: dict[str, int], topics: tuple[DeletedTopic, ...]) -> None:
+    for name, version in topics:
+        invariant(known.get(name) == version, "a deletion ends once")
+        del known[name]

@@ -24,6 +24,8 @@ def decide_topics(group: Group | None, command: TopicsChanged, env: Envelope) ->
     ):
         return Decision((), Done(changed=False))
     reason = f"topic {quoted(command.topic)} has {command.partitions} partitions"
+    if not command.partitions:
+        reason = f"topic {quoted(command.topic)} was deleted"
     return Decision(
         tuple(rebalance(group, env, Roster(group), Trigger.TOPICS_CHANGED, "", reason)), Done()
     )

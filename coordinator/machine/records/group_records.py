@@ -16,6 +16,12 @@ Keys are relative to the shard:
     b"g" + group id           + b"x"                        what an application keeps with it
     b"t" + topic                                            partitions of a topic (shard 0)
     b"u" + topic                                            when it changed last (shard 0)
+    b"v" + topic                                            when it was created, if known (shard 0)
+    b"x" + topic                                            its deletion, until no shard has offsets
+                                                            of it (shard 0)
+    b"d"                                                    deletions of topics, if any (shard 0)
+    b"o" + topic                                            its deletion, while offsets of it go
+    b"p"                                                    the last deletion known here, if any
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"f", b"c"                                              generation floor, shard time; not 0
 
@@ -92,6 +98,11 @@ from musterd.coordinator.machine.state import Blob, Group, Phase, holders, recou
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
 TOPIC_CHANGED_PREFIX = b"u"
+TOPIC_CREATED_PREFIX = b"v"
+TOPIC_DELETED_PREFIX = b"x"
+DELETIONS_KEY = b"d"
+DROPPING_PREFIX = b"o"
+DROPPED_KEY = b"p"
 NODE_PREFIX = b"n"
 FLOOR_KEY = b"f"
 TIME_KEY = b"c"

@@ -6,17 +6,29 @@ from dataclasses import dataclass, field
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_of, record_digest
 from musterd.coordinator.machine.records.encoding import Reader, RecordError, put_int
 from musterd.coordinator.machine.records.group_records import (
+    DELETIONS_KEY,
+    DROPPED_KEY,
+    DROPPING_PREFIX,
     FLOOR_KEY,
     GROUP_PREFIX,
     NODE_PREFIX,
     TIME_KEY,
     TOPIC_CHANGED_PREFIX,
+    TOPIC_CREATED_PREFIX,
+    TOPIC_DELETED_PREFIX,
     TOPIC_PREFIX,
     GroupLoading,
     group_records,
 )
 from musterd.coordinator.machine.records.sizes import record_size
-from musterd.coordinator.machine.records.values import put_name, put_number, take_name, take_number
+from musterd.coordinator.machine.records.values import (
+    put_name,
+    put_number,
+    put_numbers,
+    take_name,
+    take_number,
+    take_numbers,
+)
 from musterd.coordinator.machine.state import Group
 
 
@@ -24,14 +36,28 @@ from musterd.coordinator.machine.state import Group
 class ShardState:
     """Everything a shard knows. `time_ms` is the largest applied, `digest` of all records.
 
-    `topics_version` is the sum of all partition counts: topics only grow, so it names one state of
-    the registry, and rises with each change. `topics_changed` says at which version a topic changed
-    last; what was registered under rules 1 and did not change since is not in it.
+    `topics_version` names one state of the registry, and rises with each change: it is the sum of
+    all partition counts, and of what `topics_counted_out` keeps of topics that were deleted.
+    `topics_changed` says at which version a topic changed last; what was registered under rules 1
+    and did not change since is not in it. `topics_created` says when one was made, by wall time;
+    nothing of those from before rules 4.
+
+    A topic that is deleted (docs/adr/0022) is in `topics_deleted` of shard 0, with the version that
+    this gave the registry, until no shard has offsets of it; `deletions_version` is that of the
+    last one. Each shard has in `dropping` those whose offsets it removes, and has been told of all
+    up to `dropped_version`: it takes the commits alone that were checked by that
+    `deletions_version`.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     topics_changed: dict[str, int] = field(default_factory=dict)
+    topics_created: dict[str, int] = field(default_factory=dict)
+    topics_deleted: dict[str, int] = field(default_factory=dict)
+    topics_counted_out: int = 0
+    deletions_version: int = 0
+    dropping: dict[str, int] = field(default_factory=dict)
+    dropped_version: int = 0
     replaced_nodes: dict[int, str] = field(default_factory=dict)
     generation_floor: int = 0
     time_ms: int = 0
@@ -51,6 +77,21 @@ def topic_changed_key(name: str) -> bytes:
     return TOPIC_CHANGED_PREFIX + name.encode()
 
 
+def topic_created_key(name: str) -> bytes:
+    """The key of the record that says when a topic was created."""
+    return TOPIC_CREATED_PREFIX + name.encode()
+
+
+def topic_deleted_key(name: str) -> bytes:
+    """The key of the record of a topic's deletion, in shard 0."""
+    return TOPIC_DELETED_PREFIX + name.encode()
+
+
+def dropping_key(name: str) -> bytes:
+    """The key of the record of a topic's deletion, in a shard that removes the offsets."""
+    return DROPPING_PREFIX + name.encode()
+
+
 def node_key(node_id: int) -> bytes:
     """The key of a replaced node's record."""
     return NODE_PREFIX + put_int(node_id)
@@ -59,6 +100,21 @@ def node_key(node_id: int) -> bytes:
 def time_record(state: ShardState) -> tuple[bytes, bytes]:
     """Shard time's record; it is written once per entry rather than per command."""
     return TIME_KEY, put_number(state.time_ms)
+
+
+def shard_value(state: ShardState, key: bytes) -> bytes | None:
+    """The value of a shard-wide record by its key; None where there is no such record."""
+    if key == DELETIONS_KEY:
+        numbers = (state.topics_counted_out, state.deletions_version)
+        return put_numbers(*numbers) if any(numbers) else None
+    if key == DROPPED_KEY:
+        return put_number(state.dropped_version) if state.dropped_version else None
+    if key[:1] == NODE_PREFIX:
+        store_uuid = state.replaced_nodes.get(Reader(key[1:]).integer())
+        return None if store_uuid is None else put_name(store_uuid)
+    by_topic = _by_topic(state, key[:1])
+    number = None if by_topic is None else by_topic.get(key[1:].decode())
+    return None if number is None else put_number(number)
 
 
 def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
@@ -71,6 +127,16 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
         yield topic_key(name), put_number(partitions)
     for name, version in state.topics_changed.items():
         yield topic_changed_key(name), put_number(version)
+    for name, wall_ms in state.topics_created.items():
+        yield topic_created_key(name), put_number(wall_ms)
+    for name, version in state.topics_deleted.items():
+        yield topic_deleted_key(name), put_number(version)
+    for key in (DELETIONS_KEY, DROPPED_KEY):
+        value = shard_value(state, key)
+        if value is not None:
+            yield key, value
+    for name, version in state.dropping.items():
+        yield dropping_key(name), put_number(version)
     for node_id, store_uuid in state.replaced_nodes.items():
         yield node_key(node_id), put_name(store_uuid)
     for group in state.groups.values():
@@ -105,7 +171,7 @@ def load_in_slices(
     last = loading.end()
     if last is not None:
         state.groups[last.group_id] = last
-    state.topics_version = sum(state.topics.values())
+    state.topics_version = sum(state.topics.values()) + state.topics_counted_out
     return state
 
 
@@ -135,10 +201,12 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         state.time_ms = take_number(value)
     elif key == FLOOR_KEY:
         state.generation_floor = take_number(value)
-    elif key[:1] == TOPIC_PREFIX:
-        state.topics[Reader(key[1:]).rest()] = take_number(value)
-    elif key[:1] == TOPIC_CHANGED_PREFIX:
-        state.topics_changed[Reader(key[1:]).rest()] = take_number(value)
+    elif key == DELETIONS_KEY:
+        state.topics_counted_out, state.deletions_version = take_numbers(value)
+    elif key == DROPPED_KEY:
+        state.dropped_version = take_number(value)
+    elif (numbers := _by_topic(state, key[:1])) is not None:
+        numbers[Reader(key[1:]).rest()] = take_number(value)
     elif key[:1] == NODE_PREFIX:
         reader = Reader(key[1:])
         node_id = reader.integer()
@@ -146,6 +214,17 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         state.replaced_nodes[node_id] = take_name(value)
     else:
         raise RecordError(f"a record with unknown key {key[:16].hex()}")
+
+
+def _by_topic(state: ShardState, prefix: bytes) -> dict[str, int] | None:
+    """The numbers by topic whose records have keys of this prefix; None: no record has it."""
+    return {
+        TOPIC_PREFIX: state.topics,
+        TOPIC_CHANGED_PREFIX: state.topics_changed,
+        TOPIC_CREATED_PREFIX: state.topics_created,
+        TOPIC_DELETED_PREFIX: state.topics_deleted,
+        DROPPING_PREFIX: state.dropping,
+    }.get(prefix)
 
 
 def recount(state: ShardState) -> int:

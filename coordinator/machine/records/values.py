@@ -287,6 +287,20 @@ def take_number(value: bytes) -> int:
     return number
 
 
+def put_numbers(first: int, second: int) -> bytes:
+    """The value of a shard-wide record that is two numbers."""
+    return _VERSION + put_int(first) + put_int(second)
+
+
+def take_numbers(value: bytes) -> tuple[int, int]:
+    """Back from `put_numbers`."""
+    reader = Reader(value)
+    reader.version()
+    numbers = reader.integer(), reader.integer()
+    reader.end()
+    return numbers
+
+
 def put_assignment(assignment: bytes) -> bytes:
     """What a member was given."""
     return _VERSION + put_bytes(assignment)

@@ -11,6 +11,7 @@ from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Offset
 from musterd.coordinator.metrics.catalog import CATALOG
 from musterd.coordinator.metrics.http_page import encode
@@ -97,7 +98,7 @@ def _sources(rig, quarantine, data_dir):
         tasks=lambda: 17,
         unsynced_s=lambda: 4.5,
         quarantine=quarantine,
-        topics=TopicRegistry(lambda: {"t": 4}, lambda: 1, lambda: True),
+        topics=TopicRegistry(lambda: ShardState(topics={"t": 4}, topics_version=4), lambda: True),
         heartbeats=Heartbeats([rig.shard], DisconnectDetector()),
         admission=Admission(),
         call_limits=rig.call_limits,

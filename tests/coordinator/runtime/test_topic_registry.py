@@ -47,7 +47,7 @@ def registry():
 
 def test_the_group_leader_is_told_the_counts_of_the_topics_that_exist(group, registry):
     """In the order of their names; each Join of the leader asks."""
-    topics = TopicRegistry(lambda: registry.topics, lambda: 7, lambda: True)
+    topics = TopicRegistry(lambda: registry, lambda: True)
     joined = Joined(1, "consumer", "range", "m", "m", (), topics=named_topics(group))
     assert list(topics.counts_for(joined).items()) == [("t", 2), ("u", 4)]
     assert Counted.looked_up <= len(registry.topics)
@@ -55,7 +55,7 @@ def test_the_group_leader_is_told_the_counts_of_the_topics_that_exist(group, reg
 
 def test_only_a_group_leader_waits_for_topics_that_this_node_does_not_know_yet():
     """Another member has its place at once, from a node whose copy of the topics is behind."""
-    behind = TopicRegistry(dict, lambda: 0, lambda: False)
+    behind = TopicRegistry(ShardState, lambda: False)
     of_leader = Joined(1, "consumer", "range", "m", "m", (), topics={"t": 1}, topics_version=7)
     assert behind.counts_for(of_leader) is None
     assert behind.counts_for(replace(of_leader, member_id="n")) == {}

@@ -1,0 +1,220 @@
+"""A topic is deleted: its offsets go in every shard, in the log's order, then its name is free."""
+
+from copy import deepcopy
+
+import pytest
+
+from musterd.coordinator.codec import decode_entry
+from musterd.coordinator.machine.commands import (
+    BeginDrop,
+    CreateTopic,
+    DeleteTopic,
+    OffsetCommit,
+    PartitionCommit,
+)
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Committed, Done
+from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER
+from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.runtime import topic_deletion
+from tests.coordinator.fakes import Rig, id_of, join, sync
+from tests.coordinator.runtime.test_shard import group_of, settle
+
+
+class Pair:
+    """Shard 0, which has the registry, and another shard of the same node."""
+
+    def __init__(self):
+        self.first, self.other = Rig(), Rig()
+        self.rigs = (self.first, self.other)
+        self.asked = 0
+        for rig in self.rigs:
+            rig.registry = lambda: self.first.shard.state
+            rig.log.lead()
+            rig.offsets_dropped = lambda *one: all(r.shard.has_dropped(*one) for r in self.rigs)
+        assert self.ask(self.first, CreateTopic("t", 3)) == Done()
+        assert self.ask(self.first, CreateTopic("u", 1)) == Done()
+
+    def ask(self, rig, command):
+        """Its answer, after one turn."""
+        self.asked += 1
+        rig.ask(self.asked, command)
+        rig.turn()
+        return rig.answers[self.asked]
+
+    def commit(self, rig, *partitions, topic="t", group="g", checked=None):
+        """A simple commit of these partitions, checked by the registry as it is now."""
+        now = self.first.shard.state.deletions_version
+        wanted = tuple(PartitionCommit(topic, number, 7, "", None) for number in partitions)
+        version = now if checked is None else checked
+        return self.ask(rig, OffsetCommit(group, "", -1, 0, wanted, deletions_version=version))
+
+    def run(self, ms):
+        """Turns of both."""
+        for _ in range(ms // 10):
+            for rig in self.rigs:
+                rig.turn()
+
+    def stored(self, topic="t"):
+        """How many offsets of a topic there are, by shard."""
+        return [
+            sum(
+                name == topic
+                for group in rig.shard.state.groups.values()
+                for name, _ in group.offsets
+            )
+            for rig in self.rigs
+        ]
+
+
+@pytest.fixture
+def pair():
+    """Offsets of t and u in two groups of each shard."""
+    pair = Pair()
+    for rig in pair.rigs:
+        for group in ("g", "h"):
+            assert isinstance(pair.commit(rig, 0, 1, 2, group=group), Committed)
+            assert isinstance(pair.commit(rig, 0, topic="u", group=group), Committed)
+    assert (pair.stored(), pair.stored("u")) == ([6, 6], [2, 2])
+    return pair
+
+
+def test_offsets_go_in_every_shard_and_a_topic_made_again_has_none(pair):
+    """sc-E16, sc-E17: those of other topics stay; nothing is left to do, and nothing is done."""
+    assert pair.ask(pair.first, DeleteTopic("t")) == Done()
+    refused = pair.ask(pair.first, CreateTopic("t", 3))
+    assert (refused.error, refused.error.retriable) == (Error.COORDINATOR_LOAD_IN_PROGRESS, True)
+    pair.run(500)
+    assert (pair.stored(), pair.stored("u")) == ([0, 0], [2, 2])
+    assert pair.ask(pair.first, CreateTopic("t", 3)) == Done()
+    assert isinstance(pair.commit(pair.other, 1), Committed)
+    pair.run(10_500)
+    assert pair.stored() == [0, 1]
+    entries = [len(rig.log.entries) for rig in pair.rigs]
+    pair.run(500)
+    assert [len(rig.log.entries) for rig in pair.rigs] == entries
+    assert all(rig.shard.quiet for rig in pair.rigs)
+
+
+def test_a_shard_without_a_leader_keeps_the_name_from_being_used(pair):
+    """sc-E17: its offsets go once it has one, and only then the name is free."""
+    pair.other.log.follow()
+    pair.ask(pair.first, DeleteTopic("t"))
+    pair.run(2_000)
+    assert pair.stored() == [0, 6]
+    refused = pair.ask(pair.first, CreateTopic("t", 3))
+    assert refused.error is Error.COORDINATOR_LOAD_IN_PROGRESS
+    pair.other.log.lead()
+    pair.run(500)
+    assert pair.stored() == [0, 0]
+    assert pair.ask(pair.first, CreateTopic("t", 3)) == Done()
+
+
+def test_a_new_leader_goes_on_where_the_last_one_was(pair, monkeypatch):
+    """At whatever point the leadership ends."""
+    monkeypatch.setattr(topic_deletion, "GROUPS_PER_TURN", 1)
+    pair.ask(pair.first, DeleteTopic("t"))
+    for _ in range(12):
+        pair.run(20)
+        for rig in pair.rigs:
+            rig.log.follow()
+            rig.log.lead()
+    pair.run(500)
+    assert pair.stored() == [0, 0]
+    assert not pair.first.shard.state.topics_deleted
+    assert not any(rig.shard.state.dropping for rig in pair.rigs)
+
+
+def test_what_was_checked_before_the_deletion_is_not_stored_after_it_was_told(pair):
+    """An offset that came late would be the first of the topic that is made again."""
+    before = pair.first.shard.state.deletions_version
+    pair.ask(pair.first, DeleteTopic("t"))
+    pair.run(50)
+    entries = len(pair.other.log.entries)
+    assert pair.commit(pair.other, 0, checked=before) == DELETIONS_DIFFER
+    assert len(pair.other.log.entries) <= entries + 1  # the turn's own, if any
+    pair.run(500)
+    pair.ask(pair.first, CreateTopic("t", 3))
+    assert pair.commit(pair.other, 0, checked=before) == DELETIONS_DIFFER
+    assert pair.stored() == [0, 0]
+
+
+def test_what_comes_between_the_word_and_its_place_in_the_log_is_not_stored(pair):
+    """Shard 0 has deleted the topic, the shard's leader has only just heard of it."""
+    before = pair.first.shard.state.deletions_version
+    pair.ask(pair.first, DeleteTopic("t"))
+    assert pair.commit(pair.other, 0, checked=before) == DELETIONS_DIFFER
+    assert pair.other.shard.state.dropped_version > before
+
+
+def test_what_is_checked_after_the_deletion_goes_into_the_log_behind_it(pair):
+    """The shard is told first, so no commit of another topic is refused for that."""
+    pair.first.ask("delete", DeleteTopic("t"))
+    pair.first.turn()
+    assert pair.other.shard.state.dropped_version == 0
+    assert isinstance(pair.commit(pair.other, 0, topic="u"), Committed)
+    (entry,) = [decode_entry(one) for one in pair.other.log.entries[-1:]]
+    assert [type(command) for command in entry.commands[:2]] == [BeginDrop, OffsetCommit]
+
+
+def test_a_leader_whose_registry_is_behind_stores_nothing(pair):
+    """It may think that the topic is there; who asks it is told to ask again."""
+    behind = deepcopy(pair.first.shard.state)
+    pair.ask(pair.first, DeleteTopic("t"))
+    pair.run(500)
+    pair.other.registry = lambda: behind
+    assert pair.commit(pair.other, 0, checked=behind.deletions_version) == DELETIONS_DIFFER
+    assert pair.commit(pair.other, 0, topic="u", checked=0) == DELETIONS_DIFFER
+    pair.run(500)
+    assert pair.stored() == [0, 0]
+
+
+def test_a_log_that_takes_nothing_is_told_again(pair):
+    """The shard's way begins once it does."""
+    pair.other.log.overloaded = True
+    pair.ask(pair.first, DeleteTopic("t"))
+    pair.run(500)
+    assert pair.stored() == [0, 6]
+    pair.other.log.overloaded = False
+    pair.run(500)
+    assert pair.stored() == [0, 0]
+
+
+def test_many_deletions_and_many_offsets_go_a_few_at_a_time(pair, monkeypatch):
+    """Neither an entry nor a turn grows with what was deleted."""
+    monkeypatch.setattr(topic_deletion, "TOPICS_PER_COMMAND", 3)
+    monkeypatch.setattr(topic_deletion, "OFFSETS_PER_TURN", 2)
+    names = [f"many-{number}" for number in range(10)]
+    for name in names:
+        pair.ask(pair.first, CreateTopic(name, 1))
+        pair.commit(pair.other, 0, topic=name)
+    for name in names:
+        pair.ask(pair.first, DeleteTopic(name))
+    pair.run(2_000)
+    assert [pair.stored(name)[1] for name in names] == [0] * 10
+    commands = [c for one in pair.other.log.entries for c in decode_entry(one).commands]
+    told = [len(c.topics) for c in commands if isinstance(c, BeginDrop)]
+    assert sum(told) == 10
+    assert max(told) <= 3
+    assert not pair.first.shard.state.topics_deleted
+
+
+def test_a_running_group_that_reads_the_topic_rebalances_once():
+    """It loses the partitions; others are left alone, and the deletion waits until it was told."""
+    rig = Rig()
+    rig.log.lead()
+    rig.ask("create", CreateTopic("t", 2))
+    rig.turn()
+    generation = settle(rig, "a")
+    rig.ask("delete", DeleteTopic("t"))
+    rig.run(100)
+    group = group_of(rig)
+    assert group.phase is Phase.PREPARING_REBALANCE
+    rig.ask("again", join("a", member_id=id_of("a")))
+    rig.run(50)
+    assert rig.answers["again"].generation == generation + 1
+    rig.ask("sync", sync("a", generation + 1, {"a": b""}))
+    rig.run(500)
+    assert group.phase is Phase.STABLE
+    assert group.generation == generation + 1
+    assert not rig.shard.state.topics_deleted
