@@ -6,18 +6,27 @@ from dataclasses import fields
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from musterd.chaos.mutants.build import Builds
+from musterd.chaos.mutants.build import Builds, gives
 from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.handler import ActiveCall
 from musterd.coordinator.api.frame.paging import OffsetsAnswer, OffsetsQuery
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
-from musterd.coordinator.machine.commands import JoinGroup, OffsetCommit
+from musterd.coordinator.machine import shard_state
+from musterd.coordinator.machine.commands import GroupCommand, JoinGroup, OffsetCommit
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.replies import Committed, PartitionResult
+from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
+from musterd.coordinator.machine.shard_state import ShardState, refuse_for_deletions
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.node import assembly
-from musterd.coordinator.runtime import leadership, sessions, shard, shard_time
+from musterd.coordinator.runtime import (
+    command_router,
+    leadership,
+    sessions,
+    shard,
+    shard_time,
+    topic_deletion,
+)
 from musterd.coordinator.runtime.answers import Loading, NotHere
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest, _waits_again
@@ -141,7 +150,23 @@ async def _believes(
     await _read(OffsetReads(core), queries, answers, call, stable=stable)
 
 
+def _refuse_removals_alone(state: ShardState, command: GroupCommand) -> Refused | None:
+    """The shipped one, but of no commit."""
+    return None if isinstance(command, OffsetCommit) else refuse_for_deletions(state, command)
+
+
+BUILDS.add(
+    "late_commits",
+    "Stores commits whose partitions were found before a topic was deleted.",
+    (shard_state, "refuse_for_deletions", _refuse_removals_alone),
+    (command_router, "_is_late", gives(False)),
+)
+
 BUILDS.add_all(
+    ("early_name", "A topic may be made again before every shard has dropped its offsets.",
+     Shard, "has_dropped", gives(True)),
+    ("kept_offsets", "A shard says that it has dropped the offsets of a topic, and keeps them.",
+     topic_deletion.TopicDeletion, "_of", gives(())),
     ("sleepless_clock",
      "Measures its quorum by a clock that stands still while the machine sleeps.",
      assembly, "CLOCK", time.monotonic),

@@ -173,6 +173,8 @@ class Scenario:
     operated: bool = False
     """Settings are altered, members kicked, offsets reset, topics grown (sdk_operator.py), and
     workers commit forward only, too."""
+    deletes_topics: bool = False
+    """Topics are deleted and made again while commits to them are under way (clients.py)."""
     may_end: tuple[str, ...] = ()
     """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
     promise."""

@@ -44,6 +44,17 @@ SDK_OPERATED = replace(
 )
 """Somebody alters settings, kicks members, resets offsets and grows topics."""
 
+SDK_DELETIONS = replace(
+    SDK_COOPERATIVE,
+    name="sdk-deletions",
+    network="late",
+    shards=2,
+    members=4,
+    deletes_topics=True,
+    minima=Minima({"topics_deleted": 3, "topics_made_again": 2, "acked": 20}),
+)
+"""Topics are deleted and made again."""
+
 SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
 SDK_TWO_SHARDS = replace(SDK_COOPERATIVE, name="sdk-late", network="late", shards=2, members=8)
 
@@ -79,4 +90,4 @@ SCRIPTED = tuple(
 )
 """What must be in the schedule, whatever chance brings."""
 
-SDK = (SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS, SDK_OPERATED)
+SDK = (SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS, SDK_OPERATED, SDK_DELETIONS)

@@ -62,7 +62,7 @@ ROUND_BYTES: Final = RECORD_BYTES + 1_024
 """Of a round in the history, as they mostly are."""
 
 SETTING_BYTES: Final = 64
-TOPIC_BYTES: Final = 2 * (RECORD_BYTES + 16)
+TOPIC_BYTES: Final = 3 * (RECORD_BYTES + 16)
 
 WARN_SHARE: Final = 0.8
 """Of a limit: from here on the node warns."""
@@ -105,7 +105,7 @@ def growth_of(state: ShardState, command: Command) -> Growth:
             return Growth(header + added * (RECORD_BYTES + SETTING_BYTES))
         case CreateTopic():
             new = command.name not in state.topics
-            return Growth(new * (TOPIC_BYTES + 2 * len(command.name.encode())))
+            return Growth(new * (TOPIC_BYTES + 3 * len(command.name.encode())))
         case (
             LeaveGroup()
             | ExpireMember()

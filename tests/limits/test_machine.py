@@ -112,7 +112,10 @@ def settled(shard, *members):
         (lambda text: replace(join(), protocol_type=text), Error.INVALID_REQUEST),
         (lambda text: replace(join(), client_host=text), Error.INVALID_REQUEST),
         (lambda text: commit(PartitionCommit(text, 0, 1, "", None)), Error.INVALID_REQUEST),
-        (lambda text: CreateTopic(text, 1), Error.INVALID_TOPIC_EXCEPTION),
+        (
+            lambda text: CreateTopic("t" * len(text.encode()), 1),
+            Error.INVALID_TOPIC_EXCEPTION,
+        ),
         (lambda text: ReplaceNode(1, text), Error.INVALID_REQUEST),
     ],
     ids=["group", "instance", "member", "type", "host", "commit", "topic", "store"],

@@ -144,6 +144,7 @@ USES = {
         "{type(command).__name__}": "text; of an error",
         "max((max(event.generation, event.fence) for event in deleted), default=0)": "ints",
         "max(event.generation, event.fence)": "ints",
+        "max(entry.topics_version, state.dropped_version)": "ints",
     },
     "state": {"max(member.token, self.token or self.generation)": "ints"},
 }

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from muster.client import Client
 from muster.errors import (
@@ -30,6 +30,7 @@ from musterd.chaos.history import Key, Outcome
 from musterd.chaos.sim.actors import many_groups
 from musterd.chaos.sim.actors.sdk_members import REQUEST_MS, Fleet, Process, create_topic, group_in
 from musterd.chaos.sim.checks.applied import Applied
+from musterd.chaos.sim.checks.deletion_checks import SHORT_LIVED
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import World
 from musterd.chaos.workloads.outcomes import Before
@@ -60,6 +61,8 @@ METADATA: Final = "m" * 200
 REFUSALS: Final = 4
 """After so many a client deletes its group, and begins another one."""
 
+SHORT_LIVED_PARTITIONS: Final = 2
+
 ID_MS: Final = 4_000
 """How long an id waits: longer than a node is down."""
 IN_VAIN: Final = 0.12
@@ -81,6 +84,8 @@ def start(members: Fleet) -> None:
             checker.watches.append(partial(_weigh, checker.shard))
             for number in range(FILLERS):
                 Filler(members, shard, f"filler{number}")
+        if scenario.deletes_topics:
+            TopicDeleter(members, shard, f"topics{shard}")
         if scenario.removals:
             Stranger(members, shard, "strangers")
             for group in [group for at, group in members.group_ids() if at == shard]:
@@ -275,6 +280,43 @@ class Grower(Outsider):
             with suppress(InvalidPartitions):  # it was done when nobody was told so
                 await client.add_partitions(self.members.topic, wanted)
             self.members.partitions = wanted
+
+
+class TopicDeleter(Outsider):
+    """Makes topics, commits to them, and deletes them while commits are under way.
+
+    What the logs come to is judged by deletion_checks.py.
+    """
+
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._commits: set[asyncio.Task[None]] = set()
+
+    async def step(self, client: Client) -> None:
+        name, luck = self.rng.choice(SHORT_LIVED), self.rng.random()
+        with suppress(*UNKNOWN):
+            if luck < 0.3:
+                await client.create_topic(name, SHORT_LIVED_PARTITIONS, exist_ok=True)
+            elif luck < 0.85:
+                self._commit(client, name)
+            else:
+                await self._delete(client, name)
+
+    def _commit(self, client: Client, name: str) -> None:
+        """Not waited for: it may come to its shard when the topic is no more."""
+        if len(self._commits) < AT_ONCE:
+            commit = asyncio.get_running_loop().create_task(self._committed(client, name))
+            self._commits.add(commit)
+            commit.add_done_callback(self._commits.discard)
+
+    async def _committed(self, client: Client, name: str) -> None:
+        key = TopicPartition(name, self.rng.randrange(SHORT_LIVED_PARTITIONS))
+        with suppress(*UNKNOWN):
+            await client.commit_offsets(self.group, {key: 1})
+
+    async def _delete(self, client: Client, name: str) -> None:
+        await client.delete_topic(name)
+        self.world.count("topic_deleted")
 
 
 class Deleter(Outsider):

@@ -13,6 +13,7 @@ from musterd.chaos.sim.actors.sdk_members import Worker, group_in
 from musterd.chaos.sim.actors.sdk_operator import SdkOperator
 from musterd.chaos.sim.checks import group_history
 from musterd.chaos.sim.checks.call_ledger import CallLedger
+from musterd.chaos.sim.checks.deletion_checks import Deletions
 from musterd.chaos.sim.checks.group_history import GroupHistory, recorder
 from musterd.chaos.sim.checks.heartbeat_checks import Rounds, Served, nobody_removed
 from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTION
@@ -44,7 +45,9 @@ class Members:
             GroupsChecker(checker, GroupHistory(checker, self.log, StaleJoins(self._told)))
             for checker in world.checkers
         ]
-        for checker in self.checkers:
+        deletions = Deletions(world.checkers)
+        for shard, checker in enumerate(self.checkers):
+            checker.firsts.append(deletions.watch(shard))
             checker.firsts += Expiries(checker.shard).watch, checker.history.watch
             checker.firsts.append(Rounds(checker.shard).watch)
             if world.scenario.kills:

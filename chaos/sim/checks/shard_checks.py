@@ -72,6 +72,9 @@ class Counts:
     """Offsets of a group without members, as an operator was told."""
     grown: int = 0
     """Topics, made or grown, as an operator was told."""
+    topics_deleted: int = 0
+    topics_made_again: int = 0
+    """Of those that were deleted."""
     held_back: int = 0
     """Commits that go forward only and would have gone back."""
     waited_for: int = 0

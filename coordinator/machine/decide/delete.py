@@ -149,12 +149,13 @@ class _Due:
 
 def decide_drop(group: Group | None, command: DropOffsets) -> Decision:
     """What is stored of these partitions; the group stays, for retention to take (sc-E16)."""
-    stored = {} if group is None else group.offsets
+    if group is None or group.phase is Phase.DEAD:
+        return Decision((), Done(changed=False))
     keys = dict.fromkeys(TopicPartition(command.topic, number) for number in command.partitions)
     events = tuple(
-        _removed(group, key, stored[key], Ending.TOPIC_DELETED)
+        _removed(group, key, stored, Ending.TOPIC_DELETED)
         for key in keys
-        if group is not None and key in stored
+        if (stored := group.offsets.get(key)) is not None
     )
     return Decision(events, Done(changed=bool(events)))
 
