@@ -10,6 +10,7 @@ freed with the options (measured: 300 of 300 scans ended early once the options 
 """
 
 import errno
+import fcntl
 import os
 import threading
 import zlib
@@ -96,6 +97,18 @@ def _options() -> Options:
 
 
 _PUT, _DELETE, _DELETE_RANGE = range(3)
+
+
+def store_in_use(data_dir: Path) -> bool:
+    """Whether a process has the store of this directory open, other than this one."""
+    try:
+        with (data_dir / "db" / "LOCK").open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except (BlockingIOError, PermissionError):
+        return True
+    return False
 
 
 class _RocksBatch:

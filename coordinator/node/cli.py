@@ -197,17 +197,31 @@ def dev(
             "--port",
             min=0,
             max=65_000,
-            help="First client port; peers 100 higher, metrics 200. 0 = free ports.",
+            help="First client port; peers 100 higher, metrics 200, Prometheus 300. 0 = free.",
         ),
     ] = 7070,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Clients need TLS, with a certificate that is made here.")
+    ] = False,
+    prometheus: Annotated[
+        bool,
+        typer.Option(
+            "--prometheus",
+            help="Run Prometheus beside it, from PATH or, fetched once, from Debian's package.",
+        ),
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start a node that ended again, by itself.")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Run a whole cluster on this machine until it is interrupted. For development and tests.
 
-    A line on stdout says that every shard has a leader. The nodes die with this command, however
-    it ends.
+    A table on stdout says that every shard has a leader; what another shell needs to reach the
+    cluster follows on stderr. The nodes die with this command, however it ends, and it ends when no
+    node is left.
     """
-    from musterd.coordinator.node.dev import run_dev  # noqa: PLC0415  # grpc is slow to import
+    from musterd.coordinator.node.dev import DevOptions, run_dev  # noqa: PLC0415  # grpc is slow to import
     from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
 
     if nodes % 2 == 0:
@@ -217,7 +231,8 @@ def dev(
             exit_code=ExitCode.USAGE,
         )
     try:
-        run_dev(directory, nodes, shards, port, lambda ready: show(ready, output))
+        options = DevOptions(directory, nodes, shards, port, tls, prometheus, restart)
+        run_dev(options, lambda ready: show(ready, output))
     except ClusterError as error:
         raise CommandError(
             str(error), next_step=error.next_step, exit_code=ExitCode.ERROR

@@ -25,6 +25,7 @@ from musterd.coordinator.api.server import READY
 from musterd.coordinator.node.init import initialise
 from musterd.coordinator.node.loopback import Addresses, ClusterError, Loopback, node_place
 from musterd.raft.identity import IdentityError
+from musterd.storage.rocks import store_in_use
 from musterd.storage.store import StoreError
 
 READY_S_MAX: Final = 60.0
@@ -59,6 +60,18 @@ class Equipment:
 
     def close(self) -> None:
         """Remove everything; all nodes have ended. May be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """A certificate that all nodes show, which is its own authority, and its key: PEM files."""
+
+    cert: Path
+    key: Path
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """For a client. Raises OSError."""
+        return grpc.ssl_channel_credentials(self.cert.read_bytes())
 
 
 @dataclass(slots=True)
@@ -129,7 +142,8 @@ class Cluster:
         self.name = name
         self.network = network or Loopback()
         self.equipment = tuple(equipment)
-        self._flags = flags
+        self.tls: ServerTls | None = None
+        self._flags = tuple(flags)
         self.network.open(nodes)
         self._is_temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"muster-{name}-"))
@@ -152,6 +166,11 @@ class Cluster:
     def bootstrap(self) -> str:
         """The same as one text, for --bootstrap."""
         return ",".join(self.endpoints)
+
+    def use_tls(self, tls: ServerTls) -> None:
+        """What the nodes show their clients from their next start on."""
+        self.tls = tls
+        self._flags = (*self._flags, f"--tls-cert={tls.cert}", f"--tls-key={tls.key}")
 
     # ---- the cluster's life
 
@@ -182,11 +201,16 @@ class Cluster:
         """
         with contextlib.ExitStack() as left:
             if self._is_temporary:
-                left.callback(shutil.rmtree, self.directory, ignore_errors=True)
+                left.callback(self._remove_directory)
             left.callback(self.network.close)
             for kit in self.equipment:
                 left.callback(kit.close)
             left.callback(self._end_all)
+
+    def _remove_directory(self) -> None:
+        """Unless a node that somebody else started lives in it."""
+        if not any(store_in_use(node.data_dir) for node in self.nodes.values()):
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def _end_all(self) -> None:
         running = [n.process for n in self.nodes.values() if n.running and n.process]
@@ -219,22 +243,8 @@ class Cluster:
     def start(self, node_id: int) -> None:
         """Start, or start again, one node. Does not wait."""
         node = self.nodes[node_id]
-        at = node.addresses
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "muster.cli",
-            "serve",
-            f"--data-dir={node.data_dir}",
-            f"--listen={at.listen}",
-            *([f"--advertise={at.advertise}"] if at.advertise != at.listen else []),
-            f"--peer-listen={at.peer_listen}",
-            f"--metrics-listen={at.metrics_listen}",
-            *(f"--peer={other}={where}" for other, where in at.peers.items()),
-            *self.network.serve_flags,
-            *self._flags,
-        ]
+        program = [sys.executable, "-P", "-m", "muster.cli"]
+        command = [*program, *self.serve_arguments(node_id), *self.network.serve_flags]
         environment = dict(os.environ)
         for kit in self.equipment:
             command = kit.command(node_id, command)
@@ -249,6 +259,21 @@ class Cluster:
             )
         for kit in self.equipment:
             kit.started(node_id, node.process.pid)
+
+    def serve_arguments(self, node_id: int) -> list[str]:
+        """What follows `muster` where this node is started by hand, on ports that are released."""
+        node = self.nodes[node_id]
+        at = node.addresses
+        return [
+            "serve",
+            f"--data-dir={node.data_dir}",
+            f"--listen={at.listen}",
+            *([f"--advertise={at.advertise}"] if at.advertise != at.listen else []),
+            f"--peer-listen={at.peer_listen}",
+            f"--metrics-listen={at.metrics_listen}",
+            *(f"--peer={other}={where}" for other, where in at.peers.items()),
+            *self._flags,
+        ]
 
     def signal(self, node_id: int, number: signal.Signals) -> float:
         """Send a signal to a node; returns the CLOCK_MONOTONIC seconds just before it.
@@ -299,12 +324,17 @@ class Cluster:
         end_s = time.monotonic() + timeout_s
         for node in self.nodes.values():
             if node.process is not None:
-                _wait_ready(node, end_s)
+                _wait_ready(node, self.tls, end_s)
 
 
-def _wait_ready(node: Node, end_s: float) -> None:
+def _wait_ready(node: Node, tls: ServerTls | None, end_s: float) -> None:
     options = [("grpc.use_local_subchannel_pool", 1)]
-    with grpc.insecure_channel(node.addresses.control, options) as channel:
+    target = node.addresses.control
+    with (
+        grpc.secure_channel(target, tls.credentials(), options)
+        if tls
+        else grpc.insecure_channel(target, options)
+    ) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         while not _is_ready(health):
             last = node.log_tail().splitlines()[-1]

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from musterd.coordinator.host import tied_command
+from musterd.coordinator.node.config import split_address
 
 HOST: Final = "127.0.0.1"
 PEER_PORT_OFFSET: Final = 100
 METRICS_PORT_OFFSET: Final = 200
+PROMETHEUS_PORT_OFFSET: Final = 300
 
 
 class ClusterError(Exception):
@@ -83,6 +85,14 @@ class Loopback:
     def addresses(self, node_id: int) -> Addresses:
         """Where a node listens and is found."""
         return self._addresses[node_id]
+
+    def release(self, node_id: int) -> None:
+        """Give up the ports of one node, so that a process of somebody else's may have them."""
+        at = self._addresses[node_id]
+        ports = {split_address(one)[1] for one in (at.listen, at.peer_listen, at.metrics_listen)}
+        for reserved in [one for one in self._reserved if one.getsockname()[1] in ports]:
+            self._reserved.remove(reserved)
+            reserved.close()
 
     def command(self, place: str, argv: Sequence[str]) -> list[str]:  # noqa: ARG002
         """`argv`, run at a place and killed when this process ends; here all places are one."""

@@ -5,7 +5,7 @@
 set -eu
 dir=$1
 fail() {
-    echo "test-prometheus: no Prometheus: $1" >&2
+    echo "no Prometheus: $1" >&2
     exit 1
 }
 for tool in apt-get dpkg; do

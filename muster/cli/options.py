@@ -8,7 +8,8 @@ import typer
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:7070"
+DEFAULT_BOOTSTRAP = "127.0.0.1:7070,127.0.0.1:7071,127.0.0.1:7072"
+"""All nodes of `muster dev`, so that commands go on where any of them is killed."""
 
 Bootstrap = Annotated[
     str,

@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[3]
 MONOTONIC = {
     "coordinator/node/launcher.py": "waits for processes that it has started",
     "coordinator/node/init.py": "waits for its own sync",
+    "coordinator/node/prometheus.py": "waits for a process that it has started",
+    "coordinator/node/dev.py": "how long a process lived that it has started",
     "coordinator/node/node.py": "how long its own syncs take",
     "coordinator/api/limits/admission.py": "how busy this process is; asleep is not busy",
     "coordinator/api/limits/queue_probe.py": "the same",
