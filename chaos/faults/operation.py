@@ -4,6 +4,7 @@ from random import Random
 
 import grpc
 
+from muster.admin.operator_secret import operator_metadata
 from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.faults.contract import (
     Fault,
@@ -76,7 +77,9 @@ class TransferLeadership(Fault):
             if rng.random() < 1 / 2:
                 request.to_node = rng.choice(others)
             try:
-                got = world.admin(leader).TransferLeader(request, timeout=TRANSFER_S_MAX)
+                got = world.admin(leader).TransferLeader(
+                    request, timeout=TRANSFER_S_MAX, metadata=operator_metadata()
+                )
             except grpc.RpcError as error:
                 refused.append(f"shard {shard}: {error}")
                 continue

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from muster.admin.operator_secret import operator_metadata
 from muster.cli.connection import credentials, describe
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from musterd.chaos.faults.contract import Injected
@@ -144,7 +145,9 @@ class Installation(TargetCluster):
             for state in led:
                 request = admin_pb2.TransferLeaderRequest(shard=state.shard)
                 try:
-                    status = admin.TransferLeader(request, timeout=TRANSFER_S).status
+                    status = admin.TransferLeader(
+                        request, timeout=TRANSFER_S, metadata=operator_metadata()
+                    ).status
                 except grpc.RpcError as error:
                     refused = str(error)
                     continue

@@ -130,6 +130,14 @@ def serve(  # noqa: PLR0917  # typer makes options of them
     tls_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Demand client certificates of this CA.")
     ] = None,
+    admin_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The secret that handing over shards and replacing nodes takes; the same on every "
+            "node. Without one: on loopback alone.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool | None,
         typer.Option("--insecure", help="Clients beyond loopback may come without TLS."),
@@ -161,6 +169,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "tls_ca": tls_ca,
+        "admin_secret_file": admin_secret_file,
         "insecure": insecure,
         "insecure_peers": insecure_peers,
         "insecure_metrics": insecure_metrics,

@@ -14,6 +14,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from musterd.coordinator.api.frame.operator_access import OperatorAccess, read_secret
 from musterd.coordinator.machine.limits import LIMITS, MIB
 from musterd.coordinator.runtime.growth import StateLimits
 
@@ -83,6 +84,9 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     tls_ca: Path | None = None
     """Where given, clients must present a certificate of this CA."""
+    admin_secret_file: Path | None = None
+    """A file with the secret that TransferLeader, ReplaceNode and AcceptLoss have to show, the same
+    on every node. Without one they are taken only where all ports are on loopback."""
     insecure: bool = False
     """`listen` may be another address than loopback without TLS: anybody there is a client."""
     insecure_peers: bool = False
@@ -167,6 +171,20 @@ class Settings(BaseSettings):
             )
 
     @property
+    def operator_access(self) -> OperatorAccess:
+        """What an operator's calls have to show. Raises ConfigError."""
+        path = self.admin_secret_file
+        try:
+            secret = None if path is None else read_secret(path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"admin_secret_file: {error}",
+                "give a file with a random secret, such as `openssl rand -hex 32` prints",
+            ) from error
+        loopback = is_loopback(self.listen) and is_loopback(self.peer_listen)
+        return OperatorAccess(secret, on_loopback=loopback)
+
+    @property
     def state_limits(self) -> StateLimits:
         """The limits of state in bytes."""
         return StateLimits(
@@ -207,6 +225,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     except ValueError as error:  # a TOML file that is none
         raise ConfigError(f"{file}: {error}") from error
     merged.check_exposure()
+    _ = merged.operator_access  # a secret that cannot be read is told before anything starts
     return merged
 
 

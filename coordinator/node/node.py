@@ -215,7 +215,8 @@ class Node:
             TopicService(core),
             self._acceptor,  # type: ignore[arg-type]  # the same
         )
-        admin = AdminService(core, self, self._integrity.verifier)
+        verifier, access = self._integrity.verifier, settings.operator_access
+        admin = AdminService(core, self, verifier, access)
         admin_pb2_grpc.add_AdminServicer_to_server(
             admin,
             self._acceptor,  # type: ignore[arg-type]  # the same

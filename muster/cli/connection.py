@@ -14,6 +14,7 @@ from typing import Generic, Protocol, Self, TypeVar, cast
 
 import grpc
 
+from muster.admin.operator_secret import operator_metadata
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.known_nodes import learn, with_known
 from muster.cli.refusals import refused
@@ -280,6 +281,18 @@ class Connection:
             next_step="look into that node's log, and compare `muster version` with its version",
             exit_code=ExitCode.ERROR,
         ) from error
+
+    def operator(self) -> tuple[tuple[str, bytes], ...]:
+        """The metadata of an operator's call. Raises CommandError."""
+        try:
+            return operator_metadata()
+        except OSError as error:
+            raise CommandError(
+                f"the admin secret cannot be read: {error}",
+                next_step="MUSTER_ADMIN_SECRET_FILE names the file that the nodes have as "
+                "admin_secret_file",
+                exit_code=ExitCode.USAGE,
+            ) from error
 
     # ---- channels and time
 

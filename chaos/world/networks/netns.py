@@ -12,7 +12,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from secrets import token_hex
 
+from muster.admin.operator_secret import FILE_VARIABLE
 from musterd.chaos.child import Child, ChildError, ChildRefusedError, Message
 from musterd.chaos.world.networks.network import Network, Shape, client_place
 from musterd.coordinator.host import tied_command
@@ -36,7 +38,7 @@ class Netns(Network):
 
     name = "netns"
     provides = frozenset({"links"})
-    serve_flags = ("--insecure", "--insecure-peers", "--insecure-metrics")
+    serve_flags: tuple[str, ...] = ("--insecure", "--insecure-peers", "--insecure-metrics")
 
     def __init__(self, seed: int = 0) -> None:
         """Not open yet. `seed`: for losses and jitter."""
@@ -69,6 +71,10 @@ class Netns(Network):
             "control": control,
             "seed": self._seed,
         }
+        secret = Path(self.folder) / "admin-secret"
+        secret.write_text(token_hex())
+        self.serve_flags = (*Netns.serve_flags, "--admin-secret-file", str(secret))
+        os.environ[FILE_VARIABLE] = str(secret)  # for whoever hands over shards in this process
         self._fabric = Child("musterd.chaos.world.networks.fabric", given)
         try:
             self._namespaces = self._fabric.ready(_READY_S)["namespaces"]
@@ -77,6 +83,7 @@ class Netns(Network):
             raise
 
     def close(self) -> None:
+        os.environ.pop(FILE_VARIABLE, None)
         fabric, self._fabric = self._fabric, None
         if fabric is not None:
             fabric.close()

@@ -16,6 +16,7 @@ from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api.frame.bounds import Bounds
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.operator_access import LOOPBACK, OperatorAccess
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.machine.commands import Command, GroupCommand
@@ -61,6 +62,7 @@ class ClusterService(CoordinatorService):
     def __init__(self, core: Coordination, cluster: ClusterView) -> None:
         super().__init__(core)
         self.cluster = cluster
+        self.access = LOOPBACK
 
 
 class Failure(Exception):  # noqa: N818 - mostly a refusal, which is no error
@@ -92,6 +94,14 @@ class ActiveCall:
     def peer(self) -> str:
         """The caller's address, as gRPC writes it."""
         return self._context.peer()
+
+    async def authorize(self, access: OperatorAccess) -> None:
+        """End the call with UNAUTHENTICATED where it does not show what an operator's has to."""
+        if access.is_open:
+            return
+        refusal = access.refusal(tuple(self._context.invocation_metadata() or ()))
+        if refusal is not None:
+            await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
 
     def leave(self) -> None:
         """Count the call no more: it is answered, or waits."""

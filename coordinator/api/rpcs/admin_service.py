@@ -13,6 +13,7 @@ from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.cluster_view import ClusterView, NodeView
 from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.handler import ActiveCall, Failure, handler, with_status
+from musterd.coordinator.api.frame.operator_access import LOOPBACK, OperatorAccess
 from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.rpcs.deletions import Deletions
@@ -45,8 +46,15 @@ class AdminService(
 ):
     """muster.v1.Admin."""
 
-    def __init__(self, core: Coordination, cluster: ClusterView, verifier: Verifier) -> None:
+    def __init__(
+        self,
+        core: Coordination,
+        cluster: ClusterView,
+        verifier: Verifier,
+        access: OperatorAccess = LOOPBACK,
+    ) -> None:
         super().__init__(core, cluster)
+        self.access = access
         self._verifier = verifier
         self._verifying = asyncio.Lock()
         self._verifications = 0
@@ -117,6 +125,7 @@ class AdminService(
 
         Refused where it forgot nothing, and where all it takes is to wait (ADR 15).
         """
+        await call.authorize(self.access)
         cluster = self.cluster
         if request.node_id != cluster.node_id:
             call.invalid(f"This is node {cluster.node_id}; ask node {request.node_id} itself.")

@@ -30,6 +30,7 @@ class LeaderTransfer(ClusterService):
         self, request: pb.TransferLeaderRequest, call: ActiveCall
     ) -> pb.TransferLeaderResponse:
         """Answered once another node leads, or with what speaks against it."""
+        await call.authorize(self.access)
         count = len(self.core.shards)
         if not 0 <= request.shard < count:
             call.invalid(f"There are shards 0 to {count - 1}, not {request.shard}.")

@@ -44,6 +44,7 @@ class NodeReplacement(ClusterService):
         self, request: pb.ReplaceNodeRequest, call: ActiveCall
     ) -> pb.ReplaceNodeResponse:
         """Commit a node's new store in shard 0; it may then connect, as a learner."""
+        await call.authorize(self.access)
         if all(node.node_id != request.node_id for node in self.cluster.nodes()):
             call.invalid(f"There is no node {request.node_id} in this cluster.")
         if request.store_uuid and not _is_uuid(request.store_uuid):

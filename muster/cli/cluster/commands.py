@@ -266,7 +266,8 @@ def replace_node(
                 f"Replace the store of node {node_id}: {before or 'unknown'} -> {after}?", yes=yes
             )
             request = ReplaceNodeRequest(node_id=node_id, store_uuid=after)
-            answer = to.ask(lambda at, s: at.admin.ReplaceNode(request, timeout=s))
+            shown = to.operator()
+            answer = to.ask(lambda at, s: at.admin.ReplaceNode(request, timeout=s, metadata=shown))
             after = answer.store_uuid or after
     document: dict[str, Value] = {
         "node_id": node_id,
@@ -312,7 +313,10 @@ def accept_loss(
         else:
             confirm(f"Give up what node {node_id} forgot and no other node holds?", yes=yes)
             request = AcceptLossRequest(node_id=node_id)
-            _, answers = to.ask_each(lambda at, s: at.admin.AcceptLoss(request, timeout=s))
+            shown = to.operator()
+            _, answers = to.ask_each(
+                lambda at, s: at.admin.AcceptLoss(request, timeout=s, metadata=shown)
+            )
             answer = next(one for one in answers if one.node_id == node_id)
             if answer.answer is None:
                 raise _no_loss(node_id, answer.error)

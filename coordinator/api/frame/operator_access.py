@@ -1,0 +1,61 @@
+"""Who may hand a shard over, replace a node, or accept a loss: whoever has the cluster's secret.
+
+Other calls are any client's, until there is access control.
+"""
+
+import hmac
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+METADATA_KEY: Final = "muster-admin-secret-bin"
+"""The call's metadata that carries the secret (muster/admin/operator_secret.py)."""
+
+SECRET_BYTES_MIN: Final = 16
+SECRET_BYTES_MAX: Final = 1_024
+
+NOT_ENABLED: Final = (
+    "This node is reachable from beyond its machine and has no admin secret, so it takes no such "
+    "call: set admin_secret_file on every node."
+)
+NOT_SHOWN: Final = (
+    "This call needs the admin secret of the cluster: name its file in MUSTER_ADMIN_SECRET_FILE."
+)
+
+
+class OperatorAccess:
+    """What such a call has to show."""
+
+    def __init__(self, secret: bytes | None, *, on_loopback: bool) -> None:
+        """`secret` None: there is none, and calls are taken where all ports are on loopback."""
+        self._secret = secret
+        self._on_loopback = on_loopback
+
+    @property
+    def is_open(self) -> bool:
+        """True where calls need nothing."""
+        return self._secret is None and self._on_loopback
+
+    def refusal(self, metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+        """Why a call with this metadata is refused; None where it is not."""
+        if self.is_open:
+            return None
+        if self._secret is None:
+            return NOT_ENABLED
+        given = [value for key, value in metadata if key == METADATA_KEY]
+        equal = [isinstance(one, bytes) and hmac.compare_digest(one, self._secret) for one in given]
+        return None if any(equal) else NOT_SHOWN
+
+
+LOOPBACK: Final = OperatorAccess(None, on_loopback=True)
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file, without white space around it. Raises OSError, ValueError."""
+    secret = path.read_bytes().strip()
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise ValueError(
+            f"{path}: a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, this one has "
+            f"{len(secret)}"
+        )
+    return secret

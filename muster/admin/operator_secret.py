@@ -1,0 +1,19 @@
+"""The secret that an operator's call shows: TransferLeader, ReplaceNode and AcceptLoss need it."""
+
+import os
+from pathlib import Path
+
+METADATA_KEY = "muster-admin-secret-bin"
+"""Of the metadata of the call."""
+
+FILE_VARIABLE = "MUSTER_ADMIN_SECRET_FILE"
+
+
+def operator_metadata() -> tuple[tuple[str, bytes], ...]:
+    """What such a call carries: the content of the file that the variable names, if it is set.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    path = os.environ.get(FILE_VARIABLE, "")
+    return ((METADATA_KEY, Path(path).read_bytes().strip()),) if path else ()

@@ -1,0 +1,108 @@
+"""Who may hand over a shard, replace a node or accept a loss: whoever has the cluster's secret."""
+
+import grpc
+import pytest
+
+from muster.admin import operator_secret
+from muster.v1 import admin_pb2 as admin
+from muster.v1 import admin_pb2_grpc
+from musterd.coordinator.api.frame import operator_access
+from musterd.coordinator.api.frame.operator_access import (
+    METADATA_KEY,
+    NOT_ENABLED,
+    NOT_SHOWN,
+    OperatorAccess,
+)
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.node.config import ConfigError, load_settings
+from tests.coordinator.api.test_group_service import run
+from tests.coordinator.local import local_node
+
+SECRET = b"0123456789abcdef"
+CALLS = {
+    "TransferLeader": admin.TransferLeaderRequest(shard=99),
+    "ReplaceNode": admin.ReplaceNodeRequest(node_id=99),
+    "AcceptLoss": admin.AcceptLossRequest(node_id=99),
+}
+"""Each would be INVALID_REQUEST: nothing of it is looked at before."""
+
+
+async def outcome(stub, name, metadata=()):
+    """The refusal of an operator's call, or the name of its status."""
+    try:
+        answer = await getattr(stub, name)(CALLS[name], metadata=metadata)
+    except grpc.aio.AioRpcError as error:
+        return error.details() if error.code() is grpc.StatusCode.UNAUTHENTICATED else error
+    return answer.status.code
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("access", "metadata", "expected"),
+    [
+        (OperatorAccess(None, on_loopback=True), (), 42),
+        (OperatorAccess(None, on_loopback=False), (), NOT_ENABLED),
+        (OperatorAccess(None, on_loopback=False), ((METADATA_KEY, SECRET),), NOT_ENABLED),
+        (OperatorAccess(SECRET, on_loopback=True), (), NOT_SHOWN),
+        (OperatorAccess(SECRET, on_loopback=True), ((METADATA_KEY, b"another"),), NOT_SHOWN),
+        (OperatorAccess(SECRET, on_loopback=False), ((METADATA_KEY, b""),), NOT_SHOWN),
+        (OperatorAccess(SECRET, on_loopback=False), ((METADATA_KEY, SECRET),), 42),
+    ],
+)
+def test_an_operators_call_needs_the_secret(name, access, metadata, expected, monkeypatch):
+    """Where there is none, the node itself has to be on loopback alone."""
+    plain = AdminService.__init__
+
+    def with_access(service, core, cluster, verifier):
+        plain(service, core, cluster, verifier, access)
+
+    monkeypatch.setattr(AdminService, "__init__", with_access)
+
+    @run
+    async def test():
+        async with local_node() as node:
+            stub = admin_pb2_grpc.AdminStub(node.channel)
+            assert await outcome(stub, name, metadata) == expected
+            described = await node.admin.DescribeCluster(admin.DescribeClusterRequest())
+            assert described.cluster_id  # what only looks is anybody's
+
+    test()
+
+
+def test_the_commands_show_what_the_nodes_ask_for(tmp_path, monkeypatch):
+    """One file, read alike on both sides."""
+    file = tmp_path / "secret"
+    file.write_bytes(b"\n" + SECRET + b"\n")
+    monkeypatch.setenv(operator_secret.FILE_VARIABLE, str(file))
+    access = OperatorAccess(operator_access.read_secret(file), on_loopback=False)
+    assert access.refusal(operator_secret.operator_metadata()) is None
+    monkeypatch.delenv(operator_secret.FILE_VARIABLE)
+    assert operator_secret.operator_metadata() == ()
+    assert access.refusal(()) == NOT_SHOWN
+
+
+@pytest.mark.parametrize(
+    ("ports", "is_open"),
+    [
+        ({}, True),
+        ({"listen": "0.0.0.0:7070", "insecure": True}, False),
+        ({"peer_listen": "10.0.0.1:7170", "insecure_peers": True}, False),
+        ({"metrics_listen": "10.0.0.1:7270", "insecure_metrics": True}, True),
+    ],
+)
+def test_without_a_secret_a_node_beyond_loopback_takes_no_such_call(ports, is_open):
+    """Its metrics page takes no calls."""
+    assert load_settings(None, {"data_dir": "/d", **ports}).operator_access.is_open is is_open
+
+
+@pytest.mark.parametrize(
+    ("content", "word"), [(None, "No such file"), (b"short", "16 to 1024"), (b"x" * 1_025, "1025")]
+)
+def test_a_secret_that_cannot_be_one_is_told_before_anything_starts(tmp_path, content, word):
+    """The message says what to do."""
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=word) as raised:
+        load_settings(None, {"data_dir": "/d", "admin_secret_file": file})
+    assert "openssl rand" in raised.value.next_step
