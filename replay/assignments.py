@@ -5,7 +5,7 @@ replay.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from google.protobuf.message import DecodeError
 
@@ -33,19 +33,30 @@ def moved(before: Mapping[Partition, str], after: Mapping[Partition, str]) -> in
 
 
 def minimum_moves(
-    before: Mapping[Partition, str], after: Mapping[Partition, str], members: int
+    before: Mapping[Partition, str], after: Mapping[Partition, str], members: Collection[str]
 ) -> int:
     """The fewest moves to a balanced assignment: shares of `after` that differ by at most one.
 
-    The largest shares go to whoever owns most already; what they own beyond their share must move,
-    and so must what belongs to nobody who is still here. Right where all members subscribe to the
-    same topics.
+    The largest shares go to whoever owned most already; what they owned beyond their share must
+    move, and so must what belonged to nobody who is still here. Right where all members subscribe
+    to the same topics.
     """
     stay = {partition: before[partition] for partition in after if partition in before}
-    present = set(after.values())
+    present = frozenset(members)
     owned = sorted(Counter(owner for owner in stay.values() if owner in present).values())
-    share, larger = divmod(len(after), members)
+    share, larger = divmod(len(after), len(present))
     kept = 0
     for rank, count in enumerate(reversed(owned)):
         kept += min(count, share + 1 if rank < larger else share)
     return len(stay) - kept
+
+
+def moves_at_once(
+    before: Mapping[Partition, str], after: Mapping[Partition, str], members: Collection[str]
+) -> int:
+    """The fewest moves of a round that withholds partitions: what belonged to who is gone.
+
+    What others give up in such a round moves in the next one, and is counted there.
+    """
+    present = frozenset(members)
+    return sum(1 for each in after if each in before and before[each] not in present)

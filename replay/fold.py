@@ -171,7 +171,7 @@ class GroupFold:
                 if event.group_id != self._group_id:
                     raise ValueError(f"{type(event).__name__} of group {event.group_id!r}")
                 group = state.groups.get(self._group_id)
-                at = Moment(row.index, row.sub, row.time_ms, row.wall_ms)
+                at = Moment(row.index, row.sub, row.time_ms, row.wall_ms, row.term)
                 for tracker in self._trackers:
                     yield from tracker.on(event, group, at)
                 evolve_counted(state, group, (event,))

@@ -6,12 +6,16 @@ US_PER_MS = 1000
 
 
 class Moment(NamedTuple):
-    """`index` and `sub` order inside the shard, `time_ms` is shard time, `wall_ms` a person's."""
+    """`index` and `sub` order inside the shard, `time_ms` is shard time, `wall_ms` a person's.
+
+    `term` is the entry's: one leader wrote all entries of a term.
+    """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     sub: int
     time_ms: int
     wall_ms: int
+    term: int
 
     @property
     def ts(self) -> int:
@@ -30,5 +34,14 @@ def index_of(moment: Moment | None) -> int | None:
 
 
 def span_ms(start: Moment | None, end: Moment | None) -> int | None:
-    """Shard time between two moments, or None where one is not known."""
-    return None if start is None or end is None else end.time_ms - start.time_ms
+    """How long it took from one moment to the other, or None where one is not known.
+
+    Shard time under one leader. It stands still from a leader's last entry to the next leader's
+    first, so under several it is the wall clocks' time where that is longer.
+    """
+    if start is None or end is None:
+        return None
+    passed_ms = end.time_ms - start.time_ms
+    if start.term == end.term or not start.wall_ms or not end.wall_ms:
+        return passed_ms
+    return max(passed_ms, end.wall_ms - start.wall_ms)

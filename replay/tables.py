@@ -1,8 +1,8 @@
 """The tables that a replay writes: one row class each, from which the Arrow schema follows.
 
 Conventions: `_ts` is a person's time (`wall_ms` of the entry) in UTC, given here as microseconds
-since 1970; `_ms` is a duration in *shard time*, which no wall clock disturbs; `_index` is the place
-in the shard's log. A null start or end means that the export does not hold it: the fold began at a
+since 1970; `_ms` is a duration in *shard time* (moment.span_ms); `_index` is the place in the
+shard's log. A null start or end means that the export does not hold it: the fold began at a
 base, or the history broke off. `-1` never stands for null.
 """
 
@@ -20,9 +20,10 @@ class Rebalance(NamedTuple):
     `outcome`: `published` (members have their assignments), `emptied` (nobody was left),
     `superseded` (the next round opened before the assignment came), `open` (not over at the end of
     the export), `unknown` (the history broke off). `members_before` counts the last formed
-    generation's members, `members_after` this one's. `moved` counts partitions that had an owner
-    and have another one now; `minimum_moves` is the least that a balanced assignment needed, null
-    where it cannot be said (opaque assignments, members with different subscriptions). The slowest
+    generation's members, `members_after` this one's. `moved` counts partitions that have
+    another owner than their last one; `minimum_moves` is the least that a balanced assignment
+    needed, null where it cannot be said (opaque assignments, members with different
+    subscriptions). The slowest
     member is the one that was dropped for not coming, else the last to join.
     """
 

@@ -28,7 +28,13 @@ from musterd.coordinator.machine.events import (
     RemovalCause,
 )
 from musterd.coordinator.machine.state import Group, Phase
-from musterd.replay.assignments import Partition, minimum_moves, moved, partitions_of
+from musterd.replay.assignments import (
+    Partition,
+    minimum_moves,
+    moved,
+    moves_at_once,
+    partitions_of,
+)
 from musterd.replay.moment import Moment, index_of, span_ms, ts_of
 from musterd.replay.tables import Commit, MemberSession, Ownership, Rebalance, TableRow
 
@@ -374,7 +380,11 @@ class _Round:
 
 
 class RebalanceTracker:
-    """`rebalances`: every round with its cause, its length and what it moved."""
+    """`rebalances`: every round with its cause, its length and what it moved.
+
+    A partition's last owner is remembered while nobody has it: in a cooperative rebalance one round
+    takes it from its owner, and the next one gives it to another.
+    """
 
     def __init__(self, shard: int, group_id: str) -> None:
         self._shard = shard
@@ -491,8 +501,12 @@ class RebalanceTracker:
         row = self._row(current, at, "published")
         if before is None or after is None:
             return row
-        same = len({frozenset(each.subscribed_topics) for each in group.members.values()}) == 1
-        least = minimum_moves(before, after, len(event.assignments)) if same else None
+        read = {frozenset(each.subscribed_topics) for each in group.members.values()}
+        topics = frozenset().union(*read)
+        withheld = {p: who for p, who in before.items() if p not in after and p[0] in topics}
+        self._owners = after | withheld
+        fewest = moves_at_once if withheld else minimum_moves
+        least = fewest(before, after, group.members) if len(read) == 1 else None
         return row._replace(
             moved=moved(before, after),
             minimum_moves=least,

@@ -78,6 +78,7 @@ class JoinGroup:
     (gp-D2), or, without a nonce, made of `drawn_nonce`, which the coordinator drew (gp-J7.4).
     With a `group_instance_id` the member is static (KIP-345). `with_assignment`: it is
     the Sync, too, in the generation that forms, unless the member leads it (docs/adr/0010).
+    `released_partitions`: it gave up partitions that others wait for, and joins for that.
     """
 
     group_id: str
@@ -94,6 +95,7 @@ class JoinGroup:
     group_instance_id: str = ""
     drawn_nonce: str = ""
     with_assignment: bool = False
+    released_partitions: bool = False
 
 
 @dataclass(frozen=True, slots=True)

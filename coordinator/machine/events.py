@@ -38,6 +38,8 @@ class Trigger(IntEnum):
     MEMBER_KICKED = 11
     TOPICS_CHANGED = 12
     """A topic that the members read grew, or exists since: no member did it."""
+    PARTITIONS_RELEASED = 13
+    """A member gave up partitions that others wait for: the second round of a cooperative one."""
 
 
 @dataclass(frozen=True, slots=True)

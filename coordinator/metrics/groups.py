@@ -6,9 +6,10 @@ happens to the others is counted under OTHER. A series that is displaced disappe
 events go to OTHER, so that no counter ever falls.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import chain
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -49,7 +50,8 @@ ROUND_S: Final = 60.0
 OPEN_ROUNDS_MAX: Final = 100_000
 OWNERS_MAX: Final = 10_000
 """Partitions of one group, each with its topic, whose owners are known: 1 MiB, and a few ms where
-its assignment is applied. Who owns what in a larger group is not known."""
+its assignment is applied. So many more that are between two owners are known, too. Who owns what
+in a larger group is not known."""
 ASSIGNMENTS_BYTES_MAX: Final = 128 * KIB
 """Of one group, likewise: decoding them takes as long as they have entries, even empty ones."""
 DEATHS: Final = frozenset(
@@ -77,13 +79,36 @@ class GroupCounts:
     None is not known: too large.
     """
     owners_generation: int = -1
+    released: dict[Partition, str] = field(default_factory=dict)
+    """Who owned last what nobody owns now, but the group still reads: the next round gives it to
+    another, in a cooperative rebalance.
+    """
     renamed: dict[str, str] = field(default_factory=dict)
     """Static members that have come back since -> the ids under which `owners` has them."""
 
     def assigned(self, generation: int, assignments: Sequence[tuple[str, bytes]]) -> None:
         """Take in who owns what in another generation."""
         self.owners, self.owners_generation = owners_of(assignments), generation
-        self.renamed = {}
+        self.released, self.renamed = {}, {}
+
+    def published(
+        self, generation: int, assignments: Sequence[tuple[str, bytes]], topics: Collection[str]
+    ) -> None:
+        """Count what a new assignment moves; the group reads `topics`."""
+        before, released, renamed = self.owners, self.released, self.renamed
+        self.assigned(generation, assignments)
+        if before is None or self.owners is None:
+            return
+        for partition, owner in self.owners.items():
+            known = renamed.get(owner, owner)
+            last = before.get(partition) or released.get(partition, known)
+            self.partitions_moved += last != known
+        ids = {old_id: member_id for member_id, old_id in renamed.items()}
+        for partition, owner in chain(before.items(), released.items()):
+            if partition not in self.owners and partition[0] in topics:
+                self.released[partition] = ids.get(owner, owner)
+            if len(self.released) == OWNERS_MAX:
+                break
 
 
 class GroupMeter:
@@ -171,13 +196,10 @@ class GroupMeter:
         counts = self.of(event.group_id)
         if counts is self.other:
             return
-        before, renamed = counts.owners, counts.renamed
-        counts.assigned(event.generation, [(a.member_id, a.assignment) for a in event.assignments])
-        if before is None or counts.owners is None:
-            return
-        for partition, owner in counts.owners.items():
-            known = renamed.get(owner, owner)
-            counts.partitions_moved += before.get(partition, known) != known
+        group = self.find(event.group_id)
+        topics = named_topics(group) if group is not None else frozenset[str]()
+        assignments = [(one.member_id, one.assignment) for one in event.assignments]
+        counts.published(event.generation, assignments, topics)
 
     # ---- which groups have series of their own
 

@@ -12,6 +12,7 @@ _SECOND_MS = 1_000
 _CAUSES = {
     "member_joined": "{} joined",
     "metadata_changed": "{} changed what it supports or subscribes to",
+    "partitions_released": "{} gave up partitions that others wait for",
     "leader_rejoined": "the group leader {} asked for a new assignment",
     "member_left": "{} left",
     "session_expiry": "{} fell silent",

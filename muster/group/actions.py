@@ -235,6 +235,8 @@ class SendJoin:
     join_nonce: str
     reason: str
     claim: Claim = Claim()
+    released: bool = False
+    """It gave up partitions that others wait for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ class Membership:
         self._last: Assignment | None = None  # given up or not
         self._since: dict[TopicPartition, int] = {}  # held without a break since this generation
         self._moving: tuple[TopicPartition, ...] = ()  # what an open Revoke names, if not all
+        self._releases = False  # the next Join is there so that others get what this one gave up
         self._protocol_name = ""
         self._fencing_token = 0
         self._leads = False
@@ -232,7 +233,12 @@ class Membership:
         self._out += [
             StopKeepAlive(),
             SendJoin(
-                self._call_id, self.identity.member_id, self._nonce, self._reason, self._claim()
+                self._call_id,
+                self.identity.member_id,
+                self._nonce,
+                self._reason,
+                self._claim(),
+                self._releases,
             ),
         ]
 
@@ -363,6 +369,7 @@ class Membership:
             return
         self._failures = self._topic_lookups = 0
         self._take_over(partitions, "they move to other members")
+        self._releases = bool(awaited or self._moving) and not self._resubscribed
         if self._resubscribed:
             self._begin_round(RESUBSCRIBED)
         elif awaited and not self._moving:
@@ -497,6 +504,7 @@ class Membership:
 
     def _lose(self, reason: str) -> None:
         """Everything, what is being given up included. Once."""
+        self._releases = False
         if self.assignment is None or self._lost:
             return
         self._lost = True

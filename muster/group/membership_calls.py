@@ -103,6 +103,7 @@ class MembershipCalls:
             subscribed_topics=self.topics,
             group_instance_id=options.config.instance_id,
             with_assignment=True,
+            released_partitions=action.released,
         )
         self._caller.counters.rejoins += bool(action.member_id)
         started_at = sleep_clock.steady_s()

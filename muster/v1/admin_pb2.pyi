@@ -427,7 +427,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         session_timeout_ms: builtins.int
         rebalance_timeout_ms: builtins.int
         joined: builtins.bool
-        """in the open round"""
+        """the open round, or the one that formed the generation"""
         synced: builtins.bool
         """in the current generation"""
         group_instance_id: builtins.str

@@ -144,6 +144,7 @@ class JoinGroupRequest(google.protobuf.message.Message):
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
+    RELEASED_PARTITIONS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """"" on the first join of a membership"""
@@ -161,6 +162,8 @@ class JoinGroupRequest(google.protobuf.message.Message):
     """"" = dynamic; else a durable name, held by one member of the group at a time"""
     with_assignment: builtins.bool
     """Answer with the assignment, too, where that is possible: a member that does not lead the group saves its Sync."""
+    released_partitions: builtins.bool
+    """It gave up partitions that others wait for, and joins so that they get them (cooperative)."""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JoinGroupRequest.Protocol]: ...
     @property
@@ -182,8 +185,9 @@ class JoinGroupRequest(google.protobuf.message.Message):
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         group_instance_id: builtins.str = ...,
         with_assignment: builtins.bool = ...,
+        released_partitions: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___JoinGroupRequest = JoinGroupRequest
 

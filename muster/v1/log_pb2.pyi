@@ -86,6 +86,7 @@ class _TriggerEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     STATIC_REPLACED: _Trigger.ValueType  # 10
     MEMBER_KICKED: _Trigger.ValueType  # 11
     TOPICS_CHANGED: _Trigger.ValueType  # 12
+    PARTITIONS_RELEASED: _Trigger.ValueType  # 13
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Why a round opened: the closed list of gp-3.4."""
@@ -100,6 +101,7 @@ SYNC_TIMEOUT: Trigger.ValueType  # 6
 STATIC_REPLACED: Trigger.ValueType  # 10
 MEMBER_KICKED: Trigger.ValueType  # 11
 TOPICS_CHANGED: Trigger.ValueType  # 12
+PARTITIONS_RELEASED: Trigger.ValueType  # 13
 global___Trigger = Trigger
 
 class _Ending:
@@ -312,6 +314,7 @@ class JoinGroup(google.protobuf.message.Message):
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     DRAWN_NONCE_FIELD_NUMBER: builtins.int
     WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
+    RELEASED_PARTITIONS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -328,6 +331,8 @@ class JoinGroup(google.protobuf.message.Message):
     """
     with_assignment: builtins.bool
     """it is the Sync, too, unless the member leads the generation"""
+    released_partitions: builtins.bool
+    """it gave up partitions that others wait for: why a round opens, from rules 4 on"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -349,8 +354,9 @@ class JoinGroup(google.protobuf.message.Message):
         group_instance_id: builtins.str = ...,
         drawn_nonce: builtins.str = ...,
         with_assignment: builtins.bool = ...,
+        released_partitions: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___JoinGroup = JoinGroup
 

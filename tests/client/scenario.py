@@ -208,8 +208,9 @@ def _subscription(topics: str, claim: str = "@-1") -> bytes:
 def show(action: Action) -> str:  # noqa: C901, PLR0911, PLR0912 - one arm per action
     """An action on one line."""
     match action:
-        case SendJoin(call_id, member_id, nonce, reason, claim):
+        case SendJoin(call_id, member_id, nonce, reason, claim, released):
             said = f"send Join {call_id} member={member_id or '-'} nonce={nonce} ({reason})"
+            said += " released" * released
             if claim == Claim():
                 return said
             keys = ",".join(map(str, claim.partitions))

@@ -206,6 +206,7 @@ OUT = {*RemovalCause} - {RemovalCause.NOT_SYNCED}
 NOBODY_WENT = {
     Trigger.MEMBER_JOINED,
     Trigger.METADATA_CHANGED,
+    Trigger.PARTITIONS_RELEASED,
     Trigger.LEADER_REJOINED,
     Trigger.STATIC_REPLACED,
     Trigger.TOPICS_CHANGED,

@@ -136,6 +136,7 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 
                 group_instance_id=held.get(member_id, step["instance"]) if static else "",
                 drawn_nonce=f"d{nonce}" if idless else "",
                 with_assignment=step["pick"] % 2 == 0,
+                released_partitions=step["pick"] % 3 == 1,
             )
         case "sync":
             members = group.members if group else ()

@@ -320,6 +320,7 @@ class World:
             group_instance_id=options.get("instance", ""),
             drawn_nonce=options.get("drawn", ""),
             with_assignment=options.get("with", "") == "assignment",
+            released_partitions=options.get("released", "") == "1",
         )
 
     def do_sync(self, plain, options):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from musterd.coordinator.machine.events import RemovalCause, Trigger
 from musterd.export.layout import COLUMNS
 from musterd.replay.tables import SCHEMAS, TABLES
 
@@ -35,6 +36,18 @@ def test_every_table_is_documented_column_by_column():
     """In order, with types and whether a value may be missing."""
     for name in TABLES:
         assert listed(f"`{name}`") == columns(SCHEMAS[name]), name
+
+
+def test_every_trigger_and_end_of_a_session_is_documented():
+    """Whoever groups by them wants to know what may come."""
+    part = TEXT.split("\n#### Triggers\n", 1)[1].split("\n### ", 1)[0]
+    triggers = re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)
+    assert sorted(triggers) == sorted(each.name.lower() for each in Trigger)
+    ends = {cause.name.lower() for cause in RemovalCause} | {"replaced", "open", "unknown"}
+    part = TEXT.split("\n### `member_sessions`\n", 1)[1]
+    row = re.search(r"^\| `end` \|.*$", part, re.MULTILINE)
+    assert row is not None
+    assert set(re.findall(r"`(\w+)`", row[0])) == {"end", *ends}
 
 
 def test_the_columns_of_a_segment_are_documented():

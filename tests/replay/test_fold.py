@@ -63,6 +63,61 @@ def test_a_rebalance_names_its_cause_and_what_it_cost(node, told):
     assert (second["moved"], second["minimum_moves"]) == (4, 2)
 
 
+def test_both_rounds_of_a_cooperative_rebalance_say_what_moved(node, told):
+    """The first takes two of four partitions from their owner, the second gives them to another."""
+    group = Script(node, "g", partitions=4)
+    (a,) = group.form("a")
+    b = group.join("b")
+    group.rejoin(a)
+    group.settle({a: vector(t=[0, 1]), b: vector()})
+    group.rejoin(a, meta=b"less")
+    group.rejoin(b)
+    group.settle({a: vector(t=[0, 1]), b: vector(t=[2, 3])})
+
+    rows = told("rebalances")
+
+    assert [(r["moved"], r["minimum_moves"], r["first_assigned"]) for r in rows] == [
+        (0, 0, 4),
+        (0, 0, 0),
+        (2, 2, 0),
+    ]
+
+
+def test_who_is_gone_gives_up_at_once_what_others_get_in_a_cooperative_rebalance(node, told):
+    """What it had moves in the first round; nobody has to wait for it."""
+    group = Script(node, "g", partitions=4)
+    a, b = group.form("a", "b")
+    group.expire(b)
+    c = group.join("c")
+    group.rejoin(a)
+    group.settle({a: vector(t=[0]), c: vector(t=[1, 3])})
+
+    last = told("rebalances")[-1]
+
+    assert (last["moved"], last["minimum_moves"], last["first_assigned"]) == (2, 2, 0)
+
+
+def test_a_change_of_leader_shortens_no_session(node, told):
+    """Shard time stands still without entries and without a leader; a person's time goes on."""
+    group = Script(node, "g")
+    (a,) = group.form("a")
+    node.wall_ms += 3_600_000
+    node.term += 1
+    group.leave(a)
+    (session,) = told("member_sessions")
+    assert session["session_ms"] >= 3_600_000
+    assert {row["owned_ms"] for row in told("ownership")} == {3_600_000}
+
+
+def test_within_one_term_no_wall_clock_counts(node, told):
+    """A leader that is suspended, or whose clock is set, changes no duration."""
+    group = Script(node, "g")
+    (a,) = group.form("a")
+    node.wall_ms += 3_600_000
+    group.leave(a)
+    assert told("member_sessions")[0]["session_ms"] < 60_000
+
+
 def test_a_round_that_a_newer_one_overtakes_is_superseded(node, told):
     """A generation formed and its assignment never came: the next round says why it opened."""
     group = Script(node, "g")

@@ -136,7 +136,7 @@ def _seen(group: Group, first: int) -> list[_Seen]:
         _Seen(
             member,
             member.assignment,
-            group.has_joined(member),
+            member.joined_round >= group.round,
             group.has_synced(member),
             is_awaited(group, member),
             group.token_of(member) if group.has_synced(member) else 0,

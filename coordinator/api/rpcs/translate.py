@@ -61,6 +61,7 @@ def join(request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str) -> Jo
         group_instance_id=request.group_instance_id,
         drawn_nonce=drawn_nonce if needs_id else "",
         with_assignment=request.with_assignment,
+        released_partitions=request.released_partitions,
     )
 
 

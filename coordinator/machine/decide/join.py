@@ -91,6 +91,20 @@ def _changes(member: Member, command: JoinGroup) -> bool:
     )
 
 
+def _why_again(member: Member, command: JoinGroup, env: Envelope) -> Trigger:
+    """Of a round that a member opens which says other things than last time.
+
+    One that says that it gave up partitions, and supports and reads what it did before, says other
+    things about what it owns. Before rules 4 that had no name of its own.
+    """
+    named = env.rules_version >= 4  # noqa: PLR2004 - the version in which this came
+    if not named or not command.released_partitions:
+        return Trigger.METADATA_CHANGED
+    before, now = ([one.name for one in of.protocols] for of in (member, command))
+    same = before == now and member.subscribed_topics == command.subscribed_topics
+    return Trigger.PARTITIONS_RELEASED if same else Trigger.METADATA_CHANGED
+
+
 def _use(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
     """gp-J8.3: an id that was handed out comes back."""
     if command.group_instance_id:
@@ -148,7 +162,7 @@ def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> 
     if is_noop_join(group, command):
         return Decision((), PARKED)
     changed = _changes(member, command)
-    trigger = Trigger.METADATA_CHANGED
+    trigger = _why_again(member, command, env)
     if group.phase is not Phase.PREPARING_REBALANCE and not changed:
         leads = member.member_id == group.leader_id
         if group.phase is not Phase.STABLE or not leads or not command.member_id:

@@ -1074,7 +1074,7 @@ async def test_list_and_describe_read_applied_state():
             admin.DescribeGroupsRequest(group_ids=["g", "none", ""])
         )
         g, none, bad = described.groups
-        assert (g.generation, g.leader_id, g.members[0].joined) == (1, joined.member_id, False)
+        assert (g.generation, g.leader_id, g.members[0].joined) == (1, joined.member_id, True)
         assert g.members[0].host == "127.0.0.1"
         assert g.coordinator.endpoint == "127.0.0.1:1"
         assert (none.state, none.status.code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)

@@ -306,6 +306,20 @@ def test_partitions_that_change_their_owner_are_counted(rig):
     assert rig.meter.own["g"].partitions_moved == 2
 
 
+def test_what_a_cooperative_rebalance_moves_is_counted_once(rig):
+    """One round takes two partitions from a, who comes back as another process; the next moves."""
+    rig.settle("a", shares={"a": (0, 1, 2, 3)})
+    a, counts = id_of("a"), rig.meter.own["g"]
+    rig.meter._moved(published(2, {a: assignment(0, 1), "b": assignment()}))
+    assert counts.partitions_moved == 0
+    rig.meter._renamed(replaced(a, "a2"))
+    rig.meter._moved(published(3, {"a2": assignment(0, 1, 3), "b": assignment(2)}))
+    assert counts.partitions_moved == 1
+    assert counts.released == {}
+    rig.meter._moved(published(4, {"a2": assignment(0, 1, 3), "b": assignment(2)}))
+    assert counts.partitions_moved == 1
+
+
 def published(generation, assignments):
     """The event."""
     entries = tuple(Assignment(member_id, one) for member_id, one in assignments.items())
