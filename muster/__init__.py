@@ -52,7 +52,10 @@ if TYPE_CHECKING:
     from muster.types import Coordinator as Coordinator
     from muster.types import CoordinatorChange as CoordinatorChange
     from muster.types import Counters as Counters
+    from muster.types import GroupDescription as GroupDescription
+    from muster.types import GroupListing as GroupListing
     from muster.types import GroupSetting as GroupSetting
+    from muster.types import MemberDescription as MemberDescription
     from muster.types import OffsetAndMetadata as OffsetAndMetadata
     from muster.types import Topic as Topic
     from muster.types import TopicPartition as TopicPartition
@@ -99,7 +102,10 @@ _HOMES = {
     "Coordinator": "types",
     "CoordinatorChange": "types",
     "Counters": "types",
+    "GroupDescription": "types",
+    "GroupListing": "types",
     "GroupSetting": "types",
+    "MemberDescription": "types",
     "OffsetAndMetadata": "types",
     "Topic": "types",
     "TopicPartition": "types",

@@ -9,6 +9,7 @@ from muster import timeouts
 from muster.admin import topics
 from muster.admin.deletions import delete_groups, delete_offsets
 from muster.admin.group_settings import alter_group_settings, group_settings, kick_members
+from muster.admin.groups import describe_group, list_groups
 from muster.admin.rebalances import KEPT, Rebalance
 from muster.assignors import Assignor, Choice, resolve
 from muster.election.election import Election
@@ -36,6 +37,8 @@ from muster.types import (
     Committed,
     Coordinator,
     Counters,
+    GroupDescription,
+    GroupListing,
     GroupSetting,
     Topic,
     TopicPartition,
@@ -338,6 +341,23 @@ class Client:
     def _forget(self, group: Group) -> None:
         if group in self._groups:
             self._groups.remove(group)
+
+    async def list_groups(self) -> list[GroupListing]:
+        """Every group of the cluster, by id: each node says which it coordinates.
+
+        Raises:
+            CoordinatorNotAvailable: some shard had no coordinator in time, so the list would lack
+                its groups.
+        """
+        return await list_groups(self._opened().caller, self._timeout_ms)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """A group with all of its members, as its coordinator knows it, linearizably.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return await describe_group(self._opened().caller, group_id, self._timeout_ms)
 
     async def committed(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None

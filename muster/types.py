@@ -78,6 +78,65 @@ class GroupSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class Coordinator:
+    """Where a group's coordinator is, and since which Raft term."""
+
+    node_id: int
+    endpoint: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as the list of groups has it."""
+
+    group_id: str
+    state: str
+    """Kafka's names: Empty, PreparingRebalance, CompletingRebalance, Stable."""
+    protocol_type: str
+    """`consumer`, `tasks`, `election`; "" for a group that has offsets alone."""
+    members: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group that was described."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str
+    """Of a static member, else ""."""
+    topics: tuple[str, ...]
+    """What it subscribes to."""
+    partitions: tuple[TopicPartition, ...] | None
+    """What it owns, sorted; None where the assignment is no consumer's."""
+    fencing_token: int | None
+    """None until it has synced in the group's generation."""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group and all of its members, at one moment."""
+
+    group_id: str
+    state: str
+    """Kafka's names, as in `GroupListing`."""
+    protocol_type: str
+    protocol_name: str
+    """The assignor that the group voted for."""
+    generation: int
+    leader_id: str
+    """The member that computed the assignment; "" where there is none."""
+    members: tuple[MemberDescription, ...]
+    """In the order in which they joined."""
+    coordinator: Coordinator
+
+
+@dataclass(frozen=True, slots=True)
 class Committed(Mapping[TopicPartition, CommittedOffset | None]):
     """A linearizable read of committed offsets; None where nothing was ever committed."""
 
@@ -115,15 +174,6 @@ class CommitResult:
     commit_seq: int
     term: int
     """The term of the coordinator that answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinator:
-    """Where a group's coordinator is, and since which Raft term."""
-
-    node_id: int
-    endpoint: str
-    term: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from muster.admin.deletions import names, removal_error
+from muster.admin.groups import describe_group
 from muster.errors import (
     ErrorCode,
-    GroupIdNotFound,
     InvalidRequest,
     MusterError,
     UnknownMemberId,
@@ -13,7 +13,6 @@ from muster.errors import (
 from muster.net.calls import (
     ALTER_GROUP_CONFIGS,
     DESCRIBE_GROUP_CONFIGS,
-    DESCRIBE_GROUPS,
     KICK_MEMBERS,
     Caller,
     raise_status,
@@ -108,21 +107,10 @@ async def kick_members(
 async def _holders(
     caller: Caller, group_id: str, instances: Collection[str], timeout_ms: float
 ) -> dict[str, str]:
-    """Which member holds which of these instance ids now. Page by page: a group may be large."""
-    request = admin_pb2.DescribeGroupsRequest(group_ids=[group_id], linearizable=True)
-    held: dict[str, str] = {}
-    while True:
-        answer, _ = await caller.call(
-            group_id, DESCRIBE_GROUPS, request.SerializeToString(), timeout_ms=timeout_ms
-        )
-        (group,) = answer.groups
-        raise_status(group.status)
-        if group.state == "Dead":
-            raise GroupIdNotFound(f"there is no group {group_id!r}")
-        held |= {one.group_instance_id: one.member_id for one in group.members}
-        if group.next_member <= request.first_member:
-            return {name: held[name] for name in instances if name in held}
-        request.first_member = group.next_member
+    """Which member holds which of these instance ids now."""
+    group = await describe_group(caller, group_id, timeout_ms)
+    held = {one.instance_id: one.member_id for one in group.members}
+    return {name: held[name] for name in instances if name in held}
 
 
 async def _kick(

@@ -4,6 +4,19 @@ It is the whole of the synchronous SDK. Importing it starts nothing.
 """
 
 from muster.compat.consumer import Consumer
-from muster.compat.types import OFFSET_INVALID, TopicPartition
+from muster.compat.types import (
+    OFFSET_INVALID,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+    TopicPartition,
+)
 
-__all__ = ["OFFSET_INVALID", "Consumer", "TopicPartition"]
+__all__ = [
+    "OFFSET_INVALID",
+    "ClusterMetadata",
+    "Consumer",
+    "PartitionMetadata",
+    "TopicMetadata",
+    "TopicPartition",
+]

@@ -12,8 +12,20 @@ from muster.compat.background import BACKGROUND
 from muster.compat.callback_dispatcher import CallbackDispatcher
 from muster.compat.config import parse
 from muster.compat.member import Kind, Member
-from muster.compat.types import OFFSET_INVALID, TopicPartition
-from muster.errors import GroupClosed, IllegalGeneration, InvalidRequest, RequestTimedOut
+from muster.compat.types import (
+    OFFSET_INVALID,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+    TopicPartition,
+)
+from muster.errors import (
+    GroupClosed,
+    IllegalGeneration,
+    InvalidRequest,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
 from muster.group.group import Group
 
 T = TypeVar("T")
@@ -226,9 +238,66 @@ class Consumer:
             answer.append(
                 TopicPartition(*key)
                 if one is None
-                else TopicPartition(*key, one.offset, one.metadata)
+                else TopicPartition(
+                    *key,
+                    one.offset,
+                    one.metadata,
+                    one.leader_epoch,
+                    start_offset=one.start_offset,
+                    end_offset=one.end_offset,
+                )
             )
         return answer
+
+    # ---- topics
+
+    def list_topics(
+        self, topic: str | None = None, timeout: float | None = None
+    ) -> ClusterMetadata:
+        """The topics of the registry, as the node asked knows them. It needs no subscription.
+
+        Args:
+            topic: this one alone; where it does not exist, its `error` says so.
+            timeout: seconds; None or negative = the configuration's `socket.timeout.ms`.
+        """
+        self._open()
+        found = self._call(self._member.client.topics(), _limit_s(timeout))
+        topics = {
+            one.name: TopicMetadata(
+                one.name, {number: PartitionMetadata(number) for number in range(one.partitions)}
+            )
+            for one in found
+            if topic in (None, one.name)
+        }
+        if topic is not None and topic not in topics:
+            topics[topic] = TopicMetadata(topic, {}, UnknownTopicOrPartition(f"no topic {topic!r}"))
+        return ClusterMetadata(topics)
+
+    def get_watermark_offsets(
+        self,
+        partition: TopicPartition,
+        timeout: float | None = None,
+        cached: bool = False,  # noqa: ARG002 - confluent-kafka's signature
+    ) -> tuple[int, int]:
+        """Start and end of a partition, as this group's last commit of it reported them.
+
+        There is no data in muster, so nobody here knows where a partition ends now.
+
+        Args:
+            partition: of any topic, owned or not.
+            timeout: seconds; None or negative = the configuration's `socket.timeout.ms`.
+            cached: means nothing here: what is told is always what was reported.
+
+        Returns:
+            Each OFFSET_INVALID where the last commit did not report it (`TopicPartition`,
+            `start_offset` and `end_offset`).
+        """
+        (found,) = self.committed([partition], _limit_s(timeout))
+        low, high = found.start_offset, found.end_offset
+        return (
+            OFFSET_INVALID if low is None else low,
+            OFFSET_INVALID if high is None else high,
+        )
 
     # ---- places
 
@@ -321,6 +390,11 @@ class Consumer:
             return work()
 
         return self._call(call())
+
+
+def _limit_s(timeout: float | None) -> float | None:
+    """confluent-kafka's -1 stands for none."""
+    return None if timeout is None or timeout < 0 else timeout
 
 
 def _drop(member: Member, pid: int) -> None:

@@ -20,7 +20,9 @@ from muster.v1 import admin_pb2, errors_pb2, group_pb2
 Code = ErrorCode
 
 FETCH_PAGE = 400
-"""Offsets in one answer. A real node counts bytes."""
+GROUPS_PAGE = 400
+MEMBERS_PAGE = 400
+"""Offsets, groups, members of a group in one answer. A real node counts bytes."""
 
 T = TypeVar("T", bound=Message)
 
@@ -98,7 +100,14 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
     },
     "Admin": {
         name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
-        for name in ("DeleteGroups", "OffsetDelete", "DescribeGroups", "KickMembers")
+        for name in (
+            "DescribeCluster",
+            "ListGroups",
+            "DescribeGroups",
+            "DeleteGroups",
+            "OffsetDelete",
+            "KickMembers",
+        )
     },
     "Topics": {
         name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
@@ -373,10 +382,7 @@ class Cluster:
                 case Message():
                     return step
             if name in _COORDINATOR_ONLY and self.leader != node.node_id:
-                elsewhere = status(Code.NOT_COORDINATOR, "another node leads", retriable=True)
-                if self.leader:
-                    elsewhere.coordinator.CopyFrom(self._coordinator())
-                return kind(status=elsewhere)
+                return kind(status=self._elsewhere())
             response: Message = await answer_to(node, request)
             if isinstance(step, LoseAnswer):
                 await asyncio.Event().wait()
@@ -400,6 +406,12 @@ class Cluster:
                 found.results.add(group_id=key.group_id, status=refused)
             return found
         return kind(status=refused)
+
+    def _elsewhere(self) -> errors_pb2.Status:
+        told = status(Code.NOT_COORDINATOR, "another node leads", retriable=True)
+        if self.leader:
+            told.coordinator.CopyFrom(self._coordinator())
+        return told
 
     def _coordinator(self) -> errors_pb2.Coordinator:
         return errors_pb2.Coordinator(
@@ -533,9 +545,7 @@ class Cluster:
     ) -> group_pb2.HeartbeatResponse.Result:
         result = group_pb2.HeartbeatResponse.Result(group_id=one.group_id, member_id=one.member_id)
         if self.leader != node.node_id:
-            result.status.CopyFrom(status(Code.NOT_COORDINATOR, retriable=True))
-            if self.leader:
-                result.status.coordinator.CopyFrom(self._coordinator())
+            result.status.CopyFrom(self._elsewhere())
             return result
         group = self._group(one.group_id)
         code = group.check(one.member_id, one.generation, one.group_instance_id)
@@ -566,7 +576,8 @@ class Cluster:
     async def _on_offset_fetch(
         self, _node: _Node, request: group_pb2.OffsetFetchRequest
     ) -> group_pb2.OffsetFetchResponse:
-        stored = self._group(request.group_id).offsets
+        group = self.groups.get(request.group_id)
+        stored = {} if group is None else group.offsets
         if len(request.partitions) > PARTITIONS_MAX:
             message = f"at most {PARTITIONS_MAX} partitions"
             return group_pb2.OffsetFetchResponse(status=status(Code.INVALID_REQUEST, message))
@@ -623,19 +634,63 @@ class Cluster:
                 group.offsets.pop(TopicPartition(one.topic, one.partition), None)
         return response
 
+    async def _on_describe_cluster(
+        self, node: _Node, _request: admin_pb2.DescribeClusterRequest
+    ) -> admin_pb2.DescribeClusterResponse:
+        """The nodes, and one shard."""
+        response = admin_pb2.DescribeClusterResponse(node_id=node.node_id, shards=1)
+        for one in self._nodes.values():
+            response.nodes.add(node_id=one.node_id, endpoint=one.endpoint, connected=one.is_alive)
+        role = "Leader" if self.leader == node.node_id else "Follower"
+        response.shard_states.add(
+            shard=0, role=role, term=self.term, leader_id=self.leader or -1, groups=len(self.groups)
+        )
+        return response
+
+    async def _on_list_groups(
+        self, node: _Node, request: admin_pb2.ListGroupsRequest
+    ) -> admin_pb2.ListGroupsResponse:
+        response = admin_pb2.ListGroupsResponse()
+        ids = sorted(self.groups) if self.leader == node.node_id else []
+        for group_id in (one for one in ids if one > request.after_group_id):
+            if len(response.groups) == GROUPS_PAGE:
+                response.more = True
+                break
+            group = self.groups[group_id]
+            response.groups.add(
+                group_id=group_id,
+                state=group.phase,
+                protocol_type=group.protocol_type,
+                members=len(group.members),
+                generation=group.generation,
+                type="classic",
+            )
+        return response
+
     async def _on_describe_groups(
-        self, _node: _Node, request: admin_pb2.DescribeGroupsRequest
+        self, node: _Node, request: admin_pb2.DescribeGroupsRequest
     ) -> admin_pb2.DescribeGroupsResponse:
-        """Who is a member; no more than that."""
         response = admin_pb2.DescribeGroupsResponse()
+        first = request.first_member
         for group_id in request.group_ids:
-            told = response.groups.add(group_id=group_id)
+            told = response.groups.add(group_id=group_id, state="Dead")
+            if self.leader != node.node_id:
+                told.status.CopyFrom(self._elsewhere())
+                continue
+            told.coordinator.CopyFrom(self._coordinator())
             group = self.groups.get(group_id)
             if group is None:
-                told.status.CopyFrom(status(Code.GROUP_ID_NOT_FOUND, "no such group"))
                 continue
-            for one in group.members.values():
-                told.members.add(member_id=one.member_id, group_instance_id=one.instance_id)
+            told.state, told.generation = group.phase, group.generation
+            told.protocol_type, told.protocol_name = group.protocol_type, group.protocol_name
+            told.leader_id = group.leader_id
+            members = list(group.members.values())
+            for one in members[first : first + MEMBERS_PAGE]:
+                told.members.add(**group.description(one))
+            if len(members) > first + MEMBERS_PAGE:
+                told.next_member = first + MEMBERS_PAGE
+                response.more = True
+            first = 0
         return response
 
     async def _on_kick_members(

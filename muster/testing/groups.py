@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from muster.errors import ErrorCode
 from muster.types import CommittedOffset, TopicPartition
@@ -45,6 +46,8 @@ class Member:
     synced: bool = False
     assignment: bytes = b""
     open_calls: int = 0
+    client_id: str = ""
+    rebalance_timeout_ms: int = 0
     instance_id: str = ""
     fencing_token: int = 0
     parked_join: "asyncio.Future[group_pb2.JoinGroupResponse] | None" = None
@@ -76,6 +79,7 @@ class Group:
         self.generation = 0
         self.fence = 0
         """The last fencing token that was taken."""
+        self.protocol_type = ""
         self.protocol_name = ""
         self.leader_id = ""
         self.members: dict[str, Member] = {}
@@ -117,13 +121,37 @@ class Group:
                 member_id, protocols, (), request.session_timeout_ms, self._loop.time()
             )
             member.instance_id = request.group_instance_id
-        member.protocols = protocols
-        member.topics = tuple(request.subscribed_topics)
-        member.session_timeout_ms = request.session_timeout_ms
-        self.hear(member)
+        self._take(member, request)
         if self.phase is not Phase.PREPARING:
             self._prepare()
         return self._park_join(member)
+
+    def _take(self, member: Member, request: group_pb2.JoinGroupRequest) -> None:
+        """What a Join says of its member."""
+        self.protocol_type = request.protocol_type
+        member.protocols = [(p.name, p.metadata) for p in request.protocols]
+        member.topics = tuple(request.subscribed_topics)
+        member.client_id = request.client_id
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.hear(member)
+
+    def description(self, member: Member) -> dict[str, Any]:
+        """A member as DescribeGroups tells of it."""
+        return {
+            "member_id": member.member_id,
+            "client_id": member.client_id,
+            "host": "127.0.0.1",
+            "metadata": dict(member.protocols).get(self.protocol_name, b""),
+            "assignment": member.assignment,
+            "session_timeout_ms": member.session_timeout_ms,
+            "rebalance_timeout_ms": member.rebalance_timeout_ms,
+            "joined": member.joined,
+            "synced": member.synced,
+            "group_instance_id": member.instance_id,
+            "subscribed_topics": member.topics,
+            "fencing_token": member.fencing_token if member.synced else 0,
+        }
 
     def holder(self, instance_id: str) -> Member | None:
         """Who holds an instance id."""
@@ -150,10 +178,7 @@ class Group:
         if member.parked_join is not None and not member.parked_join.done():
             member.parked_join.set_result(join_refusal(Code.FENCED_INSTANCE_ID, "fenced", old_id))
         self._answer_syncs(member, Code.FENCED_INSTANCE_ID)
-        member.protocols = [(p.name, p.metadata) for p in request.protocols]
-        member.topics = tuple(request.subscribed_topics)
-        member.session_timeout_ms = request.session_timeout_ms
-        self.hear(member)
+        self._take(member, request)
         self._changed()
         if self.phase is Phase.STABLE:
             answer = self._join_answer(member)
@@ -208,6 +233,7 @@ class Group:
         self.generation += 1
         if not self.members:
             self.phase = Phase.EMPTY
+            self.protocol_name = self.leader_id = ""
             self._changed()
             return
         self.phase = Phase.COMPLETING
@@ -227,7 +253,7 @@ class Group:
     def _join_answer(self, member: Member) -> group_pb2.JoinGroupResponse:
         response = group_pb2.JoinGroupResponse(
             generation=self.generation,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             leader_id=self.leader_id,
             member_id=member.member_id,
@@ -281,7 +307,7 @@ class Group:
 
     def _sync_answer(self, member: Member) -> group_pb2.SyncGroupResponse:
         return group_pb2.SyncGroupResponse(
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             assignment=member.assignment,
             generation=self.generation,

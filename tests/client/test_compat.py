@@ -312,6 +312,42 @@ def test_pause_resume_seek_and_position(served):
         assert served.stored() == {0: 5}
 
 
+def test_topics_are_listed_without_a_subscription(served):
+    """All, or one; one that is not there says so, as confluent-kafka's does."""
+    served.do(served.cluster.topics.update, {"u": 1})
+    with Consumer(served.config()) as consumer:
+        listed = consumer.list_topics()
+        assert {name: list(one.partitions) for name, one in listed.topics.items()} == {
+            "t": [0, 1, 2, 3],
+            "u": [0],
+        }
+        assert consumer.list_topics("u", timeout=-1).topics == {"u": listed.topics["u"]}
+        missing = consumer.list_topics("nope").topics["nope"]
+        assert missing.partitions == {}
+        assert isinstance(missing.error, UnknownTopicOrPartition)
+        assert listed.topics["u"].error is None
+
+
+def test_watermarks_are_what_the_last_commit_reported_and_nothing_else(served):
+    """No commit, a commit without them, one with them, one with the end alone."""
+    with Consumer(served.config()) as consumer:
+        assert consumer.get_watermark_offsets(T[0]) == (OFFSET_INVALID, OFFSET_INVALID)
+        consumer.subscribe(["t"])
+        until(lambda: consumer.poll(0.1) or consumer.assignment() == T)
+        for reported, told in (
+            ({}, (OFFSET_INVALID, OFFSET_INVALID)),
+            ({"start_offset": 0, "end_offset": 90}, (0, 90)),
+            ({"end_offset": 91}, (OFFSET_INVALID, 91)),
+        ):
+            consumer.commit(offsets=[TopicPartition("t", 0, 42, **reported)], asynchronous=False)
+            assert consumer.get_watermark_offsets(T[0], cached=True) == told
+        whole = TopicPartition("t", 1, 7, "note", 3, start_offset=1, end_offset=9)
+        consumer.commit(offsets=[whole], asynchronous=False)
+        (read,) = consumer.committed([T[1]])
+        assert (read.offset, read.metadata, read.leader_epoch) == (7, "note", 3)
+        assert (read.start_offset, read.end_offset) == (1, 9)
+
+
 def test_what_a_callback_raises_is_raised_by_poll_and_the_round_goes_on(served):
     """Also by close, after everything is closed."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_type
 
 import muster
-from muster.compat import Consumer, TopicPartition
+from muster.compat import ClusterMetadata, Consumer, TopicPartition
 from muster.testing import Cluster
 
 
@@ -28,6 +28,8 @@ async def client() -> None:
         assert_type(await c.topics(), list[muster.Topic])
         assert_type(await c.describe_topics(["orders"]), dict[str, muster.Topic])
         assert_type(await c.add_partitions("orders", 64), muster.Topic)
+        assert_type(await c.list_groups(), list[muster.GroupListing])
+        assert_type(await c.describe_group("billing"), muster.GroupDescription)
         assert_type(c.coordinator("billing"), muster.Coordinator | None)
         assert_type(c.coordinators(), Mapping[str, muster.Coordinator])
         key = muster.TopicPartition("orders", 0)
@@ -172,6 +174,8 @@ def synchronous() -> None:
         assert_type(partitions[0].offset, int)
 
     with Consumer({"bootstrap.servers": "n1:7070", "group.id": "g", "on_commit": on_commit}) as c:
+        assert_type(c.list_topics("orders", timeout=2), ClusterMetadata)
+        assert_type(c.get_watermark_offsets(TopicPartition("orders", 0)), tuple[int, int])
         c.subscribe(["orders"], on_assign=on_assign, on_revoke=on_assign, on_lost=on_assign)
         c.poll(1.0)
         owned = c.assignment()
