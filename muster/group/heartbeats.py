@@ -8,9 +8,10 @@ its interval, so that the others' call is held again.
 """
 
 import asyncio
+import logging
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import grpc
 
@@ -25,9 +26,15 @@ from muster.net.nodes import NODES_MAX
 from muster.types import Coordinator
 from muster.v1 import errors_pb2, group_pb2
 
+log = logging.getLogger("muster")
+
 _PATH = "/muster.v1.GroupCoordinator/Heartbeat"
 SESSION_SHARE = 5
 """A member that comes is in a call within a fifth of its session."""
+WARNING_SHARE = 3
+"""Where heartbeats have failed for a third of a session, the log says so, once, and why."""
+GROUPS_NAMED_MAX = 3
+"""In one line of the log; of the others the number."""
 EARLY_MS = 25
 """An answer without news sooner than this is met with a pause: no server makes a client spin."""
 
@@ -56,6 +63,10 @@ class Pulse:
         self.answered = answered
         self.due_at = 0.0
         self.failures = 0
+        self.is_failing = False
+        """Whether a call failed that carried it, and none was answered since."""
+        self.is_warned = False
+        """Whether the log has said so."""
         self.beat: _Beat | None = None
         self.acknowledged_at: float | None = None
         """When the last call that was taken as a sign of life was sent (`sleep_clock.steady_s`)."""
@@ -356,6 +367,7 @@ class _Beat:
             call = self._current
             self._set_aside()
             self._search(call)
+            self._warn(call.pulses, "no answer")
             self._call_if_due()
 
     async def _wait(self) -> None:
@@ -379,12 +391,14 @@ class _Beat:
         answer = call.task.result()
         if isinstance(answer, grpc.aio.AioRpcError):
             self._on_rpc_error(call, answer.code())
+            self._warn(call.pulses, f"{answer.code().name} {answer.details() or ''}".rstrip())
             return
         self._learn(answer)
         if answer.superseded:
             return  # by another call under this nonce; the members go into the next one
         by_member = {(r.group_id, r.member_id): r.status for r in answer.results}
         any_news = False
+        answered_again: list[Pulse] = []
         for pulse, identity in call.pulses.items():
             status = by_member.get((pulse.group_id, identity.member_id))
             if pulse in self._pulses and pulse.identity == identity and status is not None:
@@ -395,6 +409,11 @@ class _Beat:
                     any_news |= pulse.is_doubted
                     pulse.acknowledged_at, pulse.broken_at = call.sent.at_s, None
                     pulse.session.heard(call.sent)
+                    if pulse.is_warned:
+                        answered_again.append(pulse)
+                    pulse.is_failing = pulse.is_warned = False
+        if answered_again:
+            log.info("%s: heartbeats are answered again", _spelled(answered_again))
         self._pause_if_early(call, any_news=any_news)
 
     def _pause_if_early(self, call: _Call, *, any_news: bool) -> None:
@@ -419,6 +438,8 @@ class _Beat:
             self._retry_later(pulse)
             if code in _ELSEWHERE:
                 self._on_elsewhere(pulse, status)
+            name = errors_pb2.ErrorCode.Name(status.code)
+            self._warn([pulse], f"{name} {status.message}".rstrip())
             return True
         pulse.found()
         pulse.due_at = now + self._interval_ms / 1000
@@ -451,6 +472,30 @@ class _Beat:
         if code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             self._search(call)
 
+    def _warn(self, pulses: Iterable[Pulse], why: str) -> None:
+        """A call of these failed: name whose session is a third over, once until heard."""
+        for pulse in pulses:
+            pulse.is_failing = True
+        late = [
+            pulse
+            for pulse in self._pulses
+            if pulse.is_failing
+            and not pulse.is_warned
+            and pulse.session.unheard_s * 1000 * WARNING_SHARE >= pulse.session.timeout_ms
+        ]
+        for pulse in late:
+            pulse.is_warned = True
+        if late:
+            log.warning(
+                "%s: no heartbeat was answered for %.1f s of a session of %.1f s; then others get "
+                "the partitions: %s: %s",
+                _spelled(late),
+                late[0].session.unheard_s,
+                late[0].session.timeout_ms / 1000,
+                self._endpoint,
+                why,
+            )
+
     def _retry_later(self, pulse: Pulse) -> None:
         pulse.failures += 1
         delay_ms = backoff.CALL.delay_ms(pulse.failures, random.random)
@@ -461,3 +506,9 @@ class _Beat:
         for pulse in call.pulses:
             if pulse in self._pulses:
                 pulse.search(self._beats.caller.routes.get(pulse.group_id))
+
+
+def _spelled(pulses: list[Pulse]) -> str:
+    names = ", ".join(pulse.group_id for pulse in pulses[:GROUPS_NAMED_MAX])
+    more = len(pulses) - GROUPS_NAMED_MAX
+    return f"group{'s' * (len(pulses) > 1)} {names}" + (f" and {more} more" if more > 0 else "")

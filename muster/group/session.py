@@ -64,6 +64,11 @@ class Session:
         """
         return self._outside_s + self._rebalance_s * part
 
+    @property
+    def unheard_s(self) -> float:
+        """For how many seconds no call was answered, counted from the sending of the last one."""
+        return sleep_clock.steady_s(self._loop) - self._heard.at_s
+
     def heard(self, sent: Moment) -> None:
         """The coordinator has answered, as to a member, what was sent then."""
         doubted = self.in_doubt

@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+import logging
 
 import grpc
+import pytest
 
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
@@ -266,3 +268,80 @@ async def test_a_member_that_only_beats_is_heard_again_where_terms_became_lower(
             heard = client.counters.not_coordinator
             await cluster.until(lambda: client.counters.not_coordinator > heard)
             await cluster.until(lambda: routes.get("g") == Coordinator(1, cluster.endpoint(1), 1))
+
+
+class Lines(logging.Handler):
+    """What the SDK logs of heartbeats; whoever waits for a line gets it."""
+
+    def __init__(self):
+        super().__init__()
+        self.said = asyncio.Queue()
+
+    def emit(self, record):
+        if "heartbeat" in record.msg:
+            self.said.put_nowait((record.levelname, record.getMessage()))
+
+
+@pytest.fixture
+def heartbeat_lines():
+    """Of the SDK's log."""
+    lines, log = Lines(), logging.getLogger("muster")
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(lines)
+    yield lines.said
+    log.removeHandler(lines)
+    log.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (Abort(grpc.StatusCode.UNAVAILABLE, "on strike"), "UNAVAILABLE on strike"),
+        (Refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loads"), "COORDINATOR_LOAD_IN_PROGRESS"),
+        (Hang(), "no answer"),
+    ],
+)
+async def test_heartbeats_that_fail_for_a_third_of_the_session_are_said_once_with_why(
+    open_cluster, heartbeat_lines, step, why
+):
+    """One line for all groups of the client, none before; each is named when it is heard again."""
+    async with open_cluster(1, interval_ms=100) as (cluster, client):
+        groups = [client.group(f"g{i}", ["t"], session_timeout_ms=6_000) for i in range(5)]
+        await asyncio.gather(*(group.next_assignment() for group in groups))
+        # They are heard together: by one call that was answered, since another one follows it.
+        await cluster.until(
+            lambda: [len(groups_of(call)) for call in cluster.seen("Heartbeat")[-2:]] == [5, 5]
+        )
+        cluster.script("Heartbeat", *[step] * 1_000)
+        level, line = await heartbeat_lines.get()
+        assert level == "WARNING"
+        assert line.startswith("groups g")
+        assert " and 2 more: no heartbeat was answered for 2." in line
+        assert " of a session of 6.0 s" in line
+        assert f"{cluster.endpoint(1)}: {why}" in line
+        cluster._scripts["Heartbeat"].clear()
+        again = 0
+        while again < len(groups):
+            level, line = await heartbeat_lines.get()
+            assert level == "INFO"
+            names, _, said = line.partition(": ")
+            assert said == "heartbeats are answered again"
+            listed, _, more = names.partition(" and ")
+            again += len(listed.split(",")) + int(more.partition(" ")[0] or 0)
+        assert again == len(groups)
+        assert heartbeat_lines.empty()
+
+
+async def test_a_heartbeat_that_is_held_for_long_is_no_failure(open_cluster, heartbeat_lines):
+    """Nothing was answered for longer than a session, and nothing has failed."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        group = client.group("g", ["t"], session_timeout_ms=300)
+        await group.next_assignment()
+        await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
+        session = group._pulse.session
+        session._heard = session._heard._replace(at_s=session._heard.at_s - 10)
+        other = client.group("h", ["t"])  # releases the call that is held
+        await other.next_assignment()
+        await cluster.until(lambda: groups_of(cluster.seen("Heartbeat")[-1]) == ["g", "h"])
+        assert heartbeat_lines.empty()
