@@ -125,11 +125,15 @@ class Client:
     # ---- topics
 
     async def create_topic(self, name: str, partitions: int, *, exist_ok: bool = False) -> Topic:
-        """Create a topic; with `exist_ok`, one that exists with the same count is fine.
+        """Create a topic; with `exist_ok`, one that exists is fine, also where it has grown since.
+
+        Returns:
+            The topic as it is: it may have more partitions than were asked for.
 
         Raises:
-            TopicAlreadyExists: it exists, and `exist_ok` is False.
-            InvalidPartitions: it exists with another count, or the count is not possible.
+            TopicAlreadyExists: it exists with this count, and `exist_ok` is False.
+            InvalidPartitions: it exists with fewer partitions (`add_partitions` raises the count),
+                or, where `exist_ok` is False, with more; or the count is not possible.
             InvalidTopic: the name is not possible.
         """
         core = self._opened()

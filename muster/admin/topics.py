@@ -40,12 +40,25 @@ async def create_topic(
         timeout_ms,
         is_sure=lambda r: exist_ok or r.created or int(r.status.code) != ErrorCode.NONE,
     )
+    if exist_ok and int(response.status.code) == ErrorCode.INVALID_PARTITIONS:
+        grown = await _grown(caller, name, partitions, timeout_ms)
+        if grown is not None:
+            return grown
     raise_status(response.status)
     if not response.created and not exist_ok:
         raise TopicAlreadyExists(
             f"topic {name!r} exists with {response.topic.partitions} partitions"
         )
     return _topic(response.topic)
+
+
+async def _grown(caller: Caller, name: str, least: int, timeout_ms: float) -> Topic | None:
+    """The topic where it has more partitions than so many; None where it has not, or is gone."""
+    try:
+        found = await describe_topics(caller, [name], timeout_ms)
+    except UnknownTopicOrPartition:
+        return None
+    return found[name] if found[name].partitions > least else None
 
 
 async def list_topics(caller: Caller, timeout_ms: float) -> list[Topic]:

@@ -13,7 +13,8 @@ from google.protobuf.message import Message
 
 from muster.errors import ErrorCode
 from muster.group.offsets import PARTITIONS_MAX
-from muster.testing.groups import Group, join_refusal, status, sync_refusal
+from muster.testing.groups import Group, join_refusal, sync_refusal
+from muster.testing.statuses import status
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 
@@ -589,6 +590,7 @@ class Cluster:
         )
         response = group_pb2.OffsetFetchResponse(term=self.term, applied_index=len(self.calls))
         response.more = len(keys) > FETCH_PAGE
+        response.blob = b"" if group is None else group.committed.blob
         for key in keys[:FETCH_PAGE]:
             one = response.partitions.add(topic=key.topic, partition=key.partition, offset=-1)
             if key in stored:

@@ -1,7 +1,6 @@
 """The group protocol over one memory, in simple form: what the nodes of a test cluster share.
 
-It follows gp-2.2 to gp-2.9 where clients can tell the difference. It has no quotas, no static
-members and no history.
+It follows gp-2.2 to gp-2.9 where clients can tell the difference. It has no quotas and no history.
 """
 
 import asyncio
@@ -11,8 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from muster.errors import ErrorCode
-from muster.types import CommittedOffset, TopicPartition
-from muster.v1 import errors_pb2, group_pb2
+from muster.testing.commits import CommittedOffsets, Stored
+from muster.testing.statuses import status
+from muster.types import TopicPartition
+from muster.v1 import group_pb2
 
 Code = ErrorCode
 
@@ -24,13 +25,6 @@ class Phase(StrEnum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
-
-
-def status(code: int, message: str = "", *, retriable: bool = False) -> errors_pb2.Status:
-    """A Status as the wire has it."""
-    return errors_pb2.Status(
-        code=errors_pb2.ErrorCode.ValueType(code), message=message, retriable=retriable
-    )
 
 
 @dataclass(eq=False, slots=True)
@@ -54,15 +48,6 @@ class Member:
     parked_syncs: "list[asyncio.Future[group_pb2.SyncGroupResponse]]" = field(default_factory=list)
 
 
-@dataclass(eq=False, slots=True)
-class Stored:
-    """A committed offset and which commit wrote it."""
-
-    value: CommittedOffset
-    member_id: str
-    commit_seq: int
-
-
 class Group:
     """One group."""
 
@@ -83,7 +68,7 @@ class Group:
         self.protocol_name = ""
         self.leader_id = ""
         self.members: dict[str, Member] = {}
-        self.offsets: dict[TopicPartition, Stored] = {}
+        self.committed = CommittedOffsets(topics)
         self._loop = asyncio.get_running_loop()
         self._initial_delay_ms = initial_delay_ms
         self._topics = topics
@@ -386,31 +371,18 @@ class Group:
         code = self._may_commit(request.member_id, request.generation, request.group_instance_id)
         if code is not Code.NONE:
             return group_pb2.OffsetCommitResponse(status=status(code, code.name))
+        expected = request.expected_generation
+        if request.HasField("expected_generation") and expected != self.generation:
+            message = f"the group's generation is {self.generation}, not {expected}"
+            return group_pb2.OffsetCommitResponse(status=status(Code.ILLEGAL_GENERATION, message))
         if request.member_id in self.members:
             self.hear(self.members[request.member_id])
-        response = group_pb2.OffsetCommitResponse()
-        for one in request.partitions:
-            response.partitions.add(
-                topic=one.topic, partition=one.partition, status=self._refusal(one)
-            )
-        if request.atomic and any(p.status.code for p in response.partitions):
-            for answer in response.partitions:
-                if not answer.status.code:
-                    answer.status.CopyFrom(status(Code.OPERATION_NOT_ATTEMPTED, "it is atomic"))
-        for one, answer in zip(request.partitions, response.partitions, strict=True):
-            if not answer.status.code:
-                self._store(request, one, answer)
-        return response
+        return self.committed.commit(request)
 
-    def _refusal(self, one: group_pb2.OffsetCommitRequest.Partition) -> errors_pb2.Status | None:
-        """Why one partition cannot be committed, if so."""
-        if one.partition >= self._topics.get(one.topic, 0):
-            return status(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition", retriable=True)
-        kept = self.offsets.get(TopicPartition(one.topic, one.partition))
-        stored = -1 if kept is None else kept.value.offset
-        if one.HasField("expected_offset") and one.expected_offset != stored:
-            return status(Code.INVALID_UPDATE_VERSION, "another offset is stored")
-        return None
+    @property
+    def offsets(self) -> dict[TopicPartition, Stored]:
+        """What is committed, and by which commit."""
+        return self.committed.offsets
 
     def _may_commit(self, member_id: str, generation: int, instance_id: str) -> ErrorCode:
         if generation < 0 and not member_id:
@@ -421,35 +393,6 @@ class Group:
         if code is Code.NONE and self.phase is Phase.COMPLETING:
             return Code.REBALANCE_IN_PROGRESS
         return code
-
-    def _store(
-        self,
-        request: group_pb2.OffsetCommitRequest,
-        one: group_pb2.OffsetCommitRequest.Partition,
-        answer: group_pb2.OffsetCommitResponse.Partition,
-    ) -> None:
-        key = TopicPartition(one.topic, one.partition)
-        kept = self.offsets.get(key)
-        if request.commit_seq and kept and kept.member_id == request.member_id:
-            if kept.commit_seq > request.commit_seq:
-                answer.superseded = True
-                return
-            if kept.commit_seq == request.commit_seq:
-                if kept.value.offset != one.offset:
-                    answer.status.CopyFrom(
-                        status(Code.INVALID_REQUEST, "this commit_seq had another offset")
-                    )
-                return
-        value = CommittedOffset(
-            offset=one.offset,
-            metadata=one.metadata,
-            end_offset=one.end_offset if one.HasField("end_offset") else None,
-            generation=request.generation,
-            wall_ms=0,
-            start_offset=one.start_offset if one.HasField("start_offset") else None,
-            leader_epoch=one.leader_epoch if one.HasField("leader_epoch") else None,
-        )
-        self.offsets[key] = Stored(value, request.member_id, request.commit_seq)
 
     # ---- time
 

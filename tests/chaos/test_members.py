@@ -7,7 +7,8 @@ import pytest
 
 from muster.errors import ErrorCode, MusterError
 from muster.testing import Cluster, Refuse
-from muster.testing.groups import Group, status
+from muster.testing.groups import Group
+from muster.testing.statuses import status
 from muster.v1 import group_pb2
 from musterd.chaos.check import lost
 from musterd.chaos.history import Key

@@ -26,7 +26,7 @@ from muster.v1 import admin_pb2, errors_pb2
 
 
 async def test_topics_are_created_listed_and_grow(open_cluster):
-    """Same count: fine with exist_ok; another count never is; counts only grow."""
+    """With exist_ok the same count is fine, and more; fewer never are; counts only grow."""
     async with open_cluster(1, topics={}) as (_, client):
         assert await client.create_topic("a", 3) == muster.Topic("a", 3)
         assert await client.create_topic("a", 3, exist_ok=True) == muster.Topic("a", 3)
@@ -35,6 +35,9 @@ async def test_topics_are_created_listed_and_grow(open_cluster):
         with pytest.raises(InvalidPartitions):
             await client.create_topic("a", 4, exist_ok=True)
         assert await client.add_partitions("a", 5) == muster.Topic("a", 5)
+        assert await client.create_topic("a", 3, exist_ok=True) == muster.Topic("a", 5)
+        with pytest.raises(InvalidPartitions):
+            await client.create_topic("a", 3)
         with pytest.raises(InvalidPartitions):
             await client.add_partitions("a", 4)
         with pytest.raises(UnknownTopicOrPartition):
