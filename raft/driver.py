@@ -20,6 +20,7 @@ from musterd.raft.durable_mark import DurableMark
 from musterd.raft.identity import Identity, load_identity
 from musterd.raft.journal import Journal
 from musterd.raft.lives import PeerLives
+from musterd.raft.notices import Notice, PeerConnected, PeerLost
 from musterd.raft.outbox import DriverStats, Link, Outbox
 from musterd.raft.peers import Loss, PeerBook, Replacement
 from musterd.raft.progress import PeerBudget
@@ -98,6 +99,7 @@ class Driver:
         self.apply_until = 0.0
         self.apply_over = False
         self._connected_at: dict[int, float] = {}
+        self.notice_observers: list[Callable[[Notice], None]] = []
         self.loss_observers: list[Callable[[int, Loss], None]] = []
         """Called with a node, this one or a peer, and the loss of its store, where that is news."""
         now = clock()
@@ -174,6 +176,11 @@ class Driver:
     def _wake(self) -> None:
         if not self._in_turn:
             self._told_to_wake()
+
+    def tell(self, notice: Notice) -> None:
+        """Tell whoever watches this node; see `Host.tell`."""
+        for observe in self.notice_observers:
+            observe(notice)
 
     def budget(self, node: int) -> PeerBudget:
         """Bytes in flight to a peer."""
@@ -321,6 +328,7 @@ class Driver:
         """The control connection to `node` stands."""
         pysyncobj_pin.use_clock(self.clock)
         self._connected_at[node] = self.clock()
+        self.tell(PeerConnected(NodeId(node)))
         for replica in self.replicas.values():
             replica.peer_connected(node)
         self._introduction.ask((node,))
@@ -333,7 +341,8 @@ class Driver:
         if not control:
             return
         pysyncobj_pin.use_clock(self.clock)
-        self._connected_at.pop(node, None)
+        if self._connected_at.pop(node, None) is not None:
+            self.tell(PeerLost(NodeId(node)))
         self.rooms.forget(node)
         self.stats.leaders_lost += 1
         self.urgent = True

@@ -20,6 +20,7 @@ from musterd.raft.codec import Message, decode_pairs, encode_pairs
 from musterd.raft.contract import Examination, NodeId, ShardId
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import Entry, encode_number, read_number
+from musterd.raft.notices import SnapshotInstalled, SnapshotSent
 from musterd.raft.replica.pysyncobj_adapter import Host
 from musterd.raft.settings import SECOND_MS
 from musterd.storage import keys
@@ -270,6 +271,7 @@ class Snapshots:
             index = sending.entry[1]
             self.cancel(node)
             self.sent += 1
+            self._host.tell(SnapshotSent(self._shard, NodeId(node), index))
             return index
         if next_number == REFUSED:
             self.cancel(node)
@@ -379,6 +381,7 @@ class Snapshots:
         self.trusted, self.copy_of = frozenset(), arrived.origin
         self.local_id, self.applied_index = arrived.local_id, index
         self.installed += 1
+        self._host.tell(SnapshotInstalled(self._shard, NodeId(arrived.key[0]), index))
 
     def _note_taken(self, arrived: Arriving) -> None:
         """The state that arrived differs from nothing that its origin and its sender hold."""

@@ -27,6 +27,7 @@ from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.metrics.node import NodeMetrics, Sources
 from musterd.coordinator.node.assembly import Integrity, open_node
 from musterd.coordinator.node.config import ConfigError, Settings, split_address
+from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.room_watch import RoomWatch
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
@@ -105,6 +106,10 @@ class Node:
             self.assembly.state_size,
         )
         self.driver.book.refusal_observers.append(_log_refusal)
+        events = EventLog(self.assembly.shards, time.monotonic)
+        self.driver.notice_observers.append(events.noticed)
+        for shard in self.assembly.shards:
+            shard.observers.append(events.applied)
         self._losses = {NodeId(node): 0 for node in self.driver.identity.nodes}
         self.driver.loss_observers.append(self._store_lost)
         pace = TurnPacing(self.assembly.core.admission)
@@ -198,9 +203,15 @@ class Node:
             "serving",
             node=self.driver.identity.node_id,
             cluster=self.driver.identity.cluster_id,
-            endpoint=self.settings.endpoint,
-            shards=self.driver.identity.shards,
             version=VERSION,
+            shards=self.driver.identity.shards,
+            endpoint=self.settings.endpoint,
+            ports={
+                "clients": self.settings.listen,
+                "peers": self.settings.peer_listen,
+                "metrics": self.settings.metrics_listen,
+            },
+            config=self.settings.model_dump(mode="json"),
         )
 
     async def _listen(self) -> None:

@@ -61,8 +61,13 @@ class RoomWatch:
         if room is before:
             return
         self._driver.set_room(room)
-        tell = log.warning if room > before else log.info
-        tell(_SAYS[room], free_bytes=free, disk_reserve_bytes=self._reserve)
+        match room:
+            case Room.ENOUGH:
+                log.info(_ENOUGH, free_bytes=free, disk_reserve_bytes=self._reserve)
+            case Room.LOW:
+                log.warning(_LOW, free_bytes=free, disk_reserve_bytes=self._reserve)
+            case Room.NONE:
+                log.warning(_NONE, free_bytes=free, disk_reserve_bytes=self._reserve)
 
     def _look_at_state(self) -> None:
         sizes = [size() for size in self._state.shards]
@@ -84,8 +89,6 @@ class RoomWatch:
 
 
 _NEAR: Final = "the state has come to 80 % of its limit: what grows it is refused at the limit"
-_SAYS: Final = {
-    Room.ENOUGH: "the disk has room again",
-    Room.LOW: "the disk is low: what grows the state is refused where a majority is low",
-    Room.NONE: "the disk is full: this node takes no entry until there is room",
-}
+_ENOUGH: Final = "the disk has room again"
+_LOW: Final = "the disk is low: what grows the state is refused where a majority is low"
+_NONE: Final = "the disk is full: this node takes no entry until there is room"

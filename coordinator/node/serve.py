@@ -1,55 +1,37 @@
 """`muster serve`: logging, signals, exit codes around one node."""
 
 import asyncio
-import logging
+import contextlib
 import signal
-import sys
-
-import structlog
 
 from muster.cli.errors import CommandError, ExitCode
 from musterd.coordinator.codec import UnknownFormatError
 from musterd.coordinator.host import raise_open_files, tidy_heaps
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.node.config import ConfigError, Settings, about
+from musterd.coordinator.node.log_output import (
+    PipeLines,
+    RateLimit,
+    logging_to_stderr,
+    own_stderr,
+    tell_left_out,
+)
 from musterd.coordinator.node.node import Node
 from musterd.coordinator.node.process_end import end_at_once
 from musterd.raft.identity import IdentityError
 from musterd.storage.rocks import MissingStoreError
 from musterd.storage.store import REBUILD, CorruptStoreError, StoreError
 
-log = structlog.get_logger()
-
-
-def set_up_logging(settings: Settings) -> None:
-    """Lines on stderr: JSON, or text for people."""
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[settings.log_level.upper()]
-        ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-
 
 def run_node(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises CommandError where the node cannot start or go on."""
-    set_up_logging(settings)
     try:
-        raise_open_files()
-        tidy_heaps()
-        asyncio.run(_run(settings))
+        with contextlib.ExitStack() as stack:
+            pipe = stack.enter_context(own_stderr()) if settings.log_format == "json" else None
+            limit = stack.enter_context(logging_to_stderr(settings))
+            raise_open_files()
+            tidy_heaps()
+            asyncio.run(_run(settings, limit, pipe))
     except (IdentityError, MissingStoreError) as error:
         raise CommandError(
             about(settings.data_dir, error),
@@ -81,7 +63,21 @@ def run_node(settings: Settings) -> None:
         ) from error
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: Settings, limit: RateLimit, pipe: int | None) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        stack.callback(limit.tell_left_out)
+        if pipe is not None:
+            lines = PipeLines(pipe)
+            loop.add_reader(pipe, lines.read)
+            stack.callback(lines.end)
+            stack.callback(loop.remove_reader, pipe)
+        telling = loop.create_task(tell_left_out(limit))
+        stack.callback(telling.cancel)
+        await _serve(settings)
+
+
+async def _serve(settings: Settings) -> None:
     node = Node(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -25,6 +25,7 @@ from musterd.raft.contract import ENTRY_BYTES_MAX, ShardId
 from musterd.raft.disk_room import DiskRoom
 from musterd.raft.identity import Identity
 from musterd.raft.journal import Journal
+from musterd.raft.notices import Notice
 from musterd.raft.peers import PeerBook
 from musterd.raft.progress import PeerBudget
 from musterd.raft.settings import SECOND_MS, RaftSettings
@@ -88,6 +89,10 @@ class Host(Protocol):
     apply_over: bool
     """That they have, and this shard's turn comes first in the next one."""
     rooms: DiskRoom
+
+    def tell(self, notice: Notice) -> None:
+        """Something happened that people want to read of (raft/notices.py)."""
+        ...
 
     @property
     def disk_hangs(self) -> bool:

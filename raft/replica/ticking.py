@@ -14,9 +14,17 @@ from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED
+from musterd.raft.notices import ElectionCause, ElectionWon, LeadershipLost
 from musterd.raft.peers import Admission
 from musterd.raft.replica.applying import Applying
-from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, NEVER, Host, PeerNode
+from musterd.raft.replica.pysyncobj_adapter import (
+    CANDIDATE,
+    FOLLOWER,
+    LEADER,
+    NEVER,
+    Host,
+    PeerNode,
+)
 from musterd.raft.transfer import Transfer
 
 _APPENDING = frozenset({"append_entries", "next_node_idx"})
@@ -215,6 +223,7 @@ class Ticking(Applying):
     def _SyncObj__setState(self, newState: int) -> None:  # noqa: N803 - PySyncObj's name
         old = self._state
         SyncObj._SyncObj__setState(self, newState)
+        self._note_election(newState)
         if old != LEADER and newState == LEADER:
             self._transfer.end()
             self._admitting.restart()
@@ -227,6 +236,15 @@ class Ticking(Applying):
             self._forget_own_lead()
             self._demote()
 
+    def _note_election(self, state: int) -> None:
+        if state == LEADER:
+            self._stood_for = None
+            self._host.tell(ElectionWon(self._shard, self._term, self._cause))
+            return
+        self._tell_lost()
+        if state == CANDIDATE:
+            self._stood_for = self._term + 1
+
     def _forget_own_lead(self) -> None:
         """The base does so too, but only after callers were told who leads in the later term."""
         if self._leader == self._me:
@@ -234,6 +252,8 @@ class Ticking(Applying):
 
     def _demote(self) -> None:
         """Leadership is lost: what waited has an unknown outcome (pso-F16, pso-F17)."""
+        self._host.tell(LeadershipLost(self._shard, self._term, self._transfer.target))
+        self._cause = ElectionCause.LEADERSHIP_LOST
         self._put_election_off(self._clock())
         self._transfer.end()
         if self._book.newcomers(self._shard):

@@ -33,8 +33,8 @@ POLL_S = 0.02
 ATTEMPT_S = 3.0
 PARKED_S = 30.0
 KILLED_COMMITS = 10
-GRPC_LINE = re.compile(r"[EWI]\d{4} [\d:.]+ ")
-"""What gRPC's C core writes to stderr by itself."""
+GRPC_LINE = re.compile(r'[EWI]\d{4} [\d:.]+ |\{.*"event": "a library wrote"')
+"""What gRPC's C core writes to stderr by itself, and how a node logs it."""
 OVERSIZE = 64 * 1024 * 1024
 ELSEWHERE = {
     errors_pb2.NOT_COORDINATOR,
