@@ -107,8 +107,8 @@ class Ownership(NamedTuple):
 class Commit(NamedTuple):
     """One partition of one accepted commit, or a stored offset that was removed.
 
-    `outcome`: committed, superseded (`previous_offset` stands); deleted, expired (`offset` was
-    stored, alone or with its group, and is no more).
+    `outcome`: committed, superseded (`previous_offset` stands); deleted, expired, topic_deleted
+    (`offset` was stored, alone or with its group or topic, and is no more).
 
     `lag` is known only where the member reported `end_offset`; `rewind` where the offset went back.
     """

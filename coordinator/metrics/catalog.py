@@ -191,8 +191,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "Groups that are gone: deleted by somebody, or expired after the retention.", "ending"
         ),
         "muster_offsets_removed_total": _counter(
-            "Committed offsets that are gone: deleted, or expired after the retention. Those that "
-            "went with a group that was deleted are not in it.",
+            "Committed offsets that are gone: deleted, expired after the retention, or of a topic "
+            "that was deleted. Those that went with a group that was deleted are not in it.",
             "ending",
         ),
         "muster_offset_commits_total": _counter(

@@ -612,6 +612,11 @@ def topic_name(world: World):
     return [create(world, "", 1), create(world, "t" * 250, 1)]
 
 
+@case("topic_characters")
+def topic_characters(world: World):
+    return [create(world, name, 1) for name in ("größe", "a/b", "a b", ".", "..")]
+
+
 @case("topic_size")
 def topic_size(world: World):
     return [create(world, "never", wrong) for wrong in (0, -1, 10_001, 2**31 - 1)]
