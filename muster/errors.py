@@ -339,6 +339,15 @@ class CallFailed(MusterError):
         self.grpc_code = grpc_code
 
 
+class TlsHandshakeFailed(MusterError):
+    """No node can be connected to, because of TLS: the message says which and what is wrong.
+
+    Raised before a first connection has stood; a client that was connected goes on trying.
+    """
+
+    default_hint = "compare Client(tls=...) with what the nodes show and demand"
+
+
 class InvalidAssignment(MusterError):
     """An assignor of this process gave out a partition twice, never, or to a stranger."""
 
@@ -356,7 +365,7 @@ class GroupClosed(MusterError):
 _BY_CODE: dict[int, type[MusterError]] = {
     int(cls.error): cls
     for cls in MusterError.__subclasses__()
-    if cls not in (CallFailed, InvalidAssignment, GroupClosed)
+    if cls not in (CallFailed, TlsHandshakeFailed, InvalidAssignment, GroupClosed)
 }
 
 

@@ -35,6 +35,13 @@ SUSPECT_MS = 300
 """An attempt that is unanswered for so long makes the SDK ask another node beside it, unless it is
 one that the server may park: see PING_MS."""
 
+TLS_PROBE_MS = 500
+"""Where no connection can be had: a node may take so long for each step of a handshake that is only
+looked at, to say what is wrong."""
+
+TLS_PROBE_GAP_MS = 1_000
+"""Between two such looks at one node, for as long as no connection has stood."""
+
 PING_MS = 100
 PING_MS_MAX = 150
 """A node where a call may be parked is asked whether it is alive, first after so long, then after

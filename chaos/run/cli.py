@@ -1,5 +1,6 @@
 """`muster chaos run` and `soak`: options, the folder, the table at the end, the exit code."""
 
+import importlib.util
 import json
 import random
 import sys
@@ -27,6 +28,8 @@ SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
 SOAK_MINUTES_MAX = 8 * 60.0
 NODES = 3
+MODULES = ("jinja2", "psutil", "pyarrow", "pyroute2")
+"""What the extra `chaos` installs: a run needs them all, some at its end."""
 
 
 def register(app: typer.Typer) -> None:
@@ -80,6 +83,7 @@ def run(
     output: Output = Format.TABLE,
 ) -> None:
     """Break a cluster under load, and check what it promised; exits 0 only if all of it held."""
+    _require_extra()
     from musterd.chaos.run.schedule import ScheduleError, read  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.whole import schedule_for  # noqa: PLC0415
     from musterd.chaos.workloads.catalog import plan_of  # noqa: PLC0415
@@ -120,6 +124,7 @@ def soak(
     the first 20 minutes, or after a sixth of a shorter run; memory only where that is 30 minutes or
     more. Its samples are in DIR/soak.jsonl: `muster chaos report` judges them also before its end.
     """
+    _require_extra()
     from musterd.chaos.run.soak import PAUSE, TRANSFER, Soak  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.target_cluster import OwnWorld  # noqa: PLC0415
     from musterd.chaos.workloads.catalog import soak_plan  # noqa: PLC0415
@@ -129,6 +134,24 @@ def soak(
     one = Soak(cluster.world, minutes)
     folder = to or _new_folder("soak")
     _play(cluster, folder, seed, lambda _: one.schedule(seed), soak_plan, output, one)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # None stands in sys.modules: it may not be imported
+        return False
+
+
+def _require_extra() -> None:
+    """Raise CommandError where a module is missing, before anything is begun."""
+    missing = [name for name in MODULES if not _is_there(name)]
+    if missing:
+        raise CommandError(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
+            next_step="pip install 'muster-coordinator[chaos]'",
+            exit_code=ExitCode.ERROR,
+        )
 
 
 def _play(

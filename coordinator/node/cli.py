@@ -48,12 +48,18 @@ def init(
 ) -> None:
     """Give a node its identity: the only way to one. Run it once, on an empty directory."""
     from musterd.coordinator.node.config import about  # noqa: PLC0415
-    from musterd.coordinator.node.init import initialise  # noqa: PLC0415  # the store is slow to import
+    from musterd.coordinator.node.init import NotEmptyError, initialise  # noqa: PLC0415  # the store is slow to import
     from musterd.raft.identity import IdentityError  # noqa: PLC0415
     from musterd.storage.store import StoreError  # noqa: PLC0415
 
     try:
         identity = initialise(data_dir, cluster_id, node_id, node_ids(nodes), shards)
+    except NotEmptyError as error:
+        raise CommandError(
+            str(error),
+            next_step="give --data-dir a directory that is empty, or that does not exist yet",
+            exit_code=ExitCode.CONFLICT,
+        ) from error
     except IdentityError as error:
         taken = "already" in str(error)
         raise CommandError(

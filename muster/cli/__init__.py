@@ -41,6 +41,8 @@ def build(args: Sequence[str]) -> "typer.Typer":
     """The app with the families that `args` needs."""
     import typer  # noqa: PLC0415  # importing muster.cli for its conventions must not load the parser
 
+    from muster.cli.more_options import add_wide  # noqa: PLC0415  # as above
+
     app = typer.Typer(
         name="muster",
         help=HELP,
@@ -60,6 +62,7 @@ def build(args: Sequence[str]) -> "typer.Typer":
         if register not in loaded:  # one function may stand behind several commands
             loaded.add(register)
             register(app)
+    add_wide(app)
     return app
 
 

@@ -19,7 +19,7 @@ from muster.cli.errors import CommandError, ExitCode
 from muster.cli.known_nodes import learn, with_known
 from muster.cli.refusals import refused
 from muster.errors import InvalidConfig
-from muster.net.nodes import MESSAGE_BYTES_MAX, Tls, parse_endpoints
+from muster.net.nodes import MESSAGE_BYTES_MAX, Tls, parse_endpoints, what_each_said
 from muster.v1.admin_pb2 import DescribeClusterRequest, DescribeClusterResponse
 from muster.v1.admin_pb2_grpc import AdminStub, TopicsStub
 from muster.v1.errors_pb2 import ErrorCode, Status
@@ -127,7 +127,10 @@ class Connection:
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
         self._endpoints = with_known(_endpoints(bootstrap))
+        self._tls = tls()
         self._credentials = credentials()
+        self._said: dict[str, str] = {}
+        """By node, the latest that it said to the call that is made."""
         self._deadline = time.monotonic() + timeout_s
         self._stubs: dict[str, Stubs] = {}
         self._channels: list[grpc.Channel] = []
@@ -195,15 +198,18 @@ class Connection:
         cluster that was just started is waited for, one that is not there is not.
         """
         failure: CommandError | None = None
+        self._said.clear()
         give_up = min(time.monotonic() + START_S, self._deadline)
         while True:
-            nodes = [find()] if find else list(self._endpoints)
-            answer, failure, reached = self._round(call, nodes, failure)
+            nodes = [find()] if find else self._endpoints
+            answer, failure, reached = self._round(call, list(nodes), failure)
             if answer is not None:
                 return answer
             nobody = find is None and not reached
+            if nobody and (trouble := self._tls_trouble(nodes)):
+                raise trouble
             if time.monotonic() + BACKOFF_S >= (give_up if nobody else self._deadline):
-                raise failure or _NOBODY_TO_ASK
+                raise self._with_all(failure) if failure else _NOBODY_TO_ASK
             time.sleep(BACKOFF_S)
 
     def _round(
@@ -215,17 +221,19 @@ class Connection:
         while queue:
             endpoint = queue.pop(0)
             if failure is not None and time.monotonic() >= self._deadline:
-                raise failure  # says more than that the time is over
+                raise self._with_all(failure)  # says more than that the time is over
             try:
                 answer = call(self._at(endpoint), self.remaining_s(ATTEMPT_S))
             except grpc.RpcError as error:
                 failure = self._failed(endpoint, error)
+                self._said[endpoint] = describe(error)
                 reached |= _code(error) is not grpc.StatusCode.UNAVAILABLE
                 continue
             status = answer.status
             if status.code == ErrorCode.NONE:
                 return answer, None, True
             failure, reached = refused(status.code, status.message), True
+            self._said[endpoint] = failure.message
             if status.code == ErrorCode.NOT_COORDINATOR:
                 hint = status.coordinator.endpoint
                 if hint and hint not in hinted:
@@ -234,6 +242,36 @@ class Connection:
             elif not status.retriable:
                 raise failure
         return None, failure, reached
+
+    def _with_all(self, failure: CommandError) -> CommandError:
+        """The failure, with what each node said where several were asked and none could help."""
+        if failure.exit_code is not ExitCode.UNREACHABLE or len(self._said) < 2:  # noqa: PLR2004
+            return failure
+        what = "no node can be connected to" if self._is_alone() else "no leader answers"
+        return CommandError(
+            f"{what}: {what_each_said(self._said)}",
+            next_step=failure.next_step,
+            exit_code=failure.exit_code,
+        )
+
+    def _is_alone(self) -> bool:
+        unavailable = grpc.StatusCode.UNAVAILABLE.name
+        return all(said.startswith(unavailable) for said in self._said.values())
+
+    def _tls_trouble(self, endpoints: Sequence[str]) -> CommandError | None:
+        """What is wrong with TLS at the first of these nodes where that is why nobody answers."""
+        from muster.net.tls_probe import TlsFault, find_trouble  # noqa: PLC0415  # seldom needed
+
+        for endpoint in endpoints:
+            trouble = find_trouble(endpoint, self._tls)
+            if trouble is not None:
+                denied = trouble.fault is TlsFault.CLIENT_CERTIFICATE
+                return CommandError(
+                    trouble.message,
+                    next_step=trouble.fault.command_hint,
+                    exit_code=ExitCode.NOT_PERMITTED if denied else ExitCode.UNREACHABLE,
+                )
+        return None
 
     def _find(self, group_id: str) -> str:
         request = FindCoordinatorRequest(
@@ -245,7 +283,12 @@ class Connection:
             learn(node.endpoint for node in answer.nodes)
             results = answer.results
             if not results or results[0].pending:
-                return _Found(Status(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True), "")
+                pending = Status(
+                    code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    message=f"it knows no leader for group {group_id}",
+                    retriable=True,
+                )
+                return _Found(pending, "")
             return _Found(results[0].status, results[0].coordinator.endpoint)
 
         return self._until_answered(call).endpoint

@@ -1,17 +1,22 @@
 """What a command prints on stdout: Kafka's columns in tables, snake_case and a schema in JSON.
 
 A value that is not known is `-` in a table and null in JSON. Tables are plain aligned text, so that
-eyes and `awk` scripts carry over from Kafka's tools; only a terminal gets rich's.
+eyes and `awk` scripts carry over from Kafka's tools; on a terminal they fit its width.
 """
 
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
 Value = str | int | bool | None
 MISSING = "-"
+
+_WIDE: ContextVar[bool] = ContextVar("muster_wide_tables", default=False)
 
 
 class Format(StrEnum):
@@ -46,6 +51,16 @@ class Result:
     names: Sequence[str] = field(default=())
 
 
+@contextmanager
+def wide_tables(wide: bool) -> Iterator[None]:
+    """Within this, tables on a terminal are as wide as they need, where `wide` says so."""
+    token = _WIDE.set(wide)
+    try:
+        yield
+    finally:
+        _WIDE.reset(token)
+
+
 def show(result: Result, form: Format) -> None:
     """Write the result to stdout."""
     sys.stdout.write(render(result, form, terminal=sys.stdout.isatty()))
@@ -62,7 +77,7 @@ def render(result: Result, form: Format, *, terminal: bool = False) -> str:
         )
     if form is Format.NAME:
         return "".join(f"{line(name)}\n" for name in result.names)
-    draw = _rich if terminal else _plain
+    draw = _fitted if terminal else _plain
     return "\n".join(draw(table) for table in result.tables if table.rows)
 
 
@@ -105,21 +120,14 @@ def _plain(table: Table) -> str:
     return "".join(f"{row}\n" for row in drawn)
 
 
-def _rich(table: Table) -> str:
-    from rich import box  # noqa: PLC0415  # 60 ms that only a terminal pays
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+def _fitted(table: Table) -> str:
+    """For a terminal: as wide as it is, or with `--wide` as wide as the table needs."""
+    from muster.cli.terminal_table import draw, whole  # noqa: PLC0415  # seldom needed in scripts
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        drawn.add_column(column, overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*(Text(cell(value)) for value in row))
-    console = Console(file=sys.stdout)
-    with console.capture() as captured:
-        console.print(drawn)
-    return captured.get()
+    rows = [[cell(value) for value in row] for row in table.rows]
+    if _WIDE.get():
+        return whole(table.columns, rows)
+    return draw(table.columns, rows, shutil.get_terminal_size().columns)
 
 
 def _json(document: Mapping[str, object], *, pretty: bool) -> str:

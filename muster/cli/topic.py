@@ -108,14 +108,16 @@ def alter(
     """Let a topic grow to a total. Groups that read it rebalance at once."""
     with Connection(bootstrap, timeout) as to:
         before = _described(to, [name]).results[0]
+        if before.status.code == ErrorCode.NONE and before.topic.partitions > partitions:
+            has = before.topic.partitions
+            raise CommandError(
+                f"INVALID_PARTITIONS: {name} has {has} partitions, and topics only grow",
+                next_step=f"--partitions is the new total: give more than {has}",
+                exit_code=ExitCode.CONFLICT,
+            )
         if dry_run:
             if before.status.code != ErrorCode.NONE:
                 raise refused(before.status.code, before.status.message)
-            if before.topic.partitions > partitions:
-                raise refused(
-                    ErrorCode.INVALID_PARTITIONS,
-                    f"{name} has {before.topic.partitions} partitions, and topics only grow",
-                )
             count = partitions
         else:
             request = AddPartitionsRequest(name=name, partitions=partitions)

@@ -6,7 +6,6 @@ round tries again; only a wrong argument or a missing permission ends it.
 """
 
 import functools
-import inspect
 import io
 import os
 import shlex
@@ -23,6 +22,7 @@ import typer
 
 from muster.cli.errors import CommandError, ExitCode, report
 from muster.cli.known_nodes import kept_nodes
+from muster.cli.more_options import with_options
 from muster.cli.output import Format, line
 
 Watch = Annotated[
@@ -55,19 +55,9 @@ def watchable(command: Callable[..., None]) -> Callable[..., None]:
         else:
             once()
 
-    added = {"watch": (Watch, False), "interval": (Interval, DEFAULT_INTERVAL_S)}
-    signature = inspect.signature(command)
-    own = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values()]
-    new = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in added.items()
-    ]
-    run.__signature__ = signature.replace(parameters=[*own, *new])  # type: ignore[attr-defined]
-    run.__annotations__ = {
-        **command.__annotations__,
-        **{name: kind for name, (kind, _) in added.items()},
-    }
-    return run
+    return with_options(
+        run, command, {"watch": (Watch, False), "interval": (Interval, DEFAULT_INTERVAL_S)}
+    )
 
 
 def repeat(once: Callable[[], None], interval_s: float, form: Format) -> None:

@@ -25,7 +25,7 @@ from muster.errors import (
 )
 from muster.net import backoff
 from muster.net.calls import ATTEMPTS_OPEN_MAX, Caller, client_closed, rpc_failure
-from muster.net.nodes import Answers
+from muster.net.nodes import Answers, what_each_said
 from muster.v1 import errors_pb2
 
 R = TypeVar("R", bound=Message)
@@ -68,6 +68,7 @@ async def call_any(
         CoordinatorNotAvailable: the time is up, nobody answered.
         RequestTimedOut: the time is up, and a change may have been made.
         CallFailed: the client was closed, or gRPC refuses in a way that trying again does not mend.
+        TlsHandshakeFailed: no node could be connected to yet, because of TLS.
     """
     caller.counters.calls += 1
     payload = request.SerializeToString()
@@ -102,7 +103,7 @@ class _Call(Generic[R]):
         self._hint = ""  # whom the latest answer names
         self._failures = 0
         self._sent = False  # an attempt ended without saying what became of it
-        self._last = ""
+        self._said: dict[str, str] = {}  # by whom, the latest
 
     async def run(self) -> R:
         unsure: R | None = None
@@ -118,6 +119,8 @@ class _Call(Generic[R]):
                     if answer is not None and self._is_sure(answer):
                         return answer
                     unsure = answer if unsure is None else unsure
+                if failure := self._nodes.tls_failure():
+                    raise failure
                 if unsure is not None and not self._open:
                     break
             if unsure is not None:
@@ -129,8 +132,8 @@ class _Call(Generic[R]):
 
     def _over(self) -> MusterError:
         unknown = self._sent or bool(self._open)
-        told = [self._last, *(f"{endpoint} is silent" for endpoint in self._open.values())]
-        message = f"no answer in time; {'; '.join(one for one in told if one)}"
+        silent = dict.fromkeys(self._open.values(), "is silent")
+        message = f"no answer in time; {what_each_said(self._said | silent)}"
         return (RequestTimedOut if unknown else CoordinatorNotAvailable)(message)
 
     async def _wait(self, seconds: float) -> None:
@@ -174,7 +177,7 @@ class _Call(Generic[R]):
             if self._nodes.closed:
                 raise client_closed()
             self._sent = True
-            self._last = f"{endpoint} was taken from the cluster"
+            self._said[endpoint] = "was taken from the cluster"
             self._again("")
             return None
         outcome = task.result()
@@ -183,7 +186,7 @@ class _Call(Generic[R]):
             if code not in _TRY_AGAIN_RPC or "larger than max" in details:
                 raise rpc_failure(outcome) from outcome
             self._sent = self._sent or code is grpc.StatusCode.DEADLINE_EXCEEDED
-            self._last = f"{endpoint}: {code.name} {details}"
+            self._said[endpoint] = f"{code.name} {details}"
             self._again("")
             return None
         answer = self._status(outcome)
@@ -191,7 +194,7 @@ class _Call(Generic[R]):
             return outcome
         self._sent = self._sent or int(answer.code) == ErrorCode.REQUEST_TIMED_OUT
         said = answer.message or errors_pb2.ErrorCode.Name(answer.code)
-        self._last = f"{endpoint}: {said}"
+        self._said[endpoint] = said
         hint = answer.coordinator.endpoint
         self._again("" if hint == endpoint or hint in self._open.values() else hint)
         return None

@@ -30,7 +30,7 @@ from muster.errors import (
 )
 from muster.net import backoff
 from muster.net.discovery import Discovery, Routes, Want, coordinator_of
-from muster.net.nodes import REQUEST_BYTES_MAX, Answers, Nodes
+from muster.net.nodes import REQUEST_BYTES_MAX, Answers, Nodes, what_each_said
 from muster.net.pings import Pings, Watch
 from muster.types import Coordinator, Counters
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
@@ -379,12 +379,16 @@ class _Call(Generic[R]):
             self._want = None
 
     def _give_up(self) -> None:
+        asked = what_each_said(self._want.search.said) if self._want else ""
         # Whatever answers next is right: no search may insist on a term that may never come.
         self._caller.discovery.forget(self._group_id)
         name = self._method.path.rpartition("/")[2]
         if self._sent:
-            raise RequestTimedOut(f"{name} of group {self._group_id!r}: {self._last}")
-        raise CoordinatorNotAvailable(f"no coordinator for group {self._group_id!r}: {self._last}")
+            told = f"{self._last}; searching: {asked}" if asked else self._last
+            raise RequestTimedOut(f"{name} of group {self._group_id!r}: {told}")
+        raise CoordinatorNotAvailable(
+            f"no coordinator for group {self._group_id!r}: {asked or self._last}"
+        )
 
     def _search(self, known: Coordinator | None) -> None:
         if self._want is None:

@@ -184,6 +184,14 @@ class Routes:
         return unwatch
 
 
+def _spell(result: group_pb2.FindCoordinatorResponse.Result) -> str:
+    if result.pending:
+        return "knows no leader"
+    if int(result.status.code) != ErrorCode.NONE:
+        return result.status.message or errors_pb2.ErrorCode.Name(result.status.code)
+    return f"names {result.coordinator.endpoint}, term {result.coordinator.term}"
+
+
 def _is_news(known: Coordinator, found: Coordinator) -> bool:
     """A later term, or the same node elsewhere. A term has one leader (thesis Figure 3.2)."""
     if found.term == known.term:
@@ -204,6 +212,8 @@ class _Search:
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     asked: dict[int, str] = field(default_factory=dict)
     """Asker -> the node whose answer it waits for."""
+    said: dict[str, str] = field(default_factory=dict)
+    """By node, the latest that it said."""
 
     @property
     def ended(self) -> bool:
@@ -268,6 +278,8 @@ class _Answer:
     results: Results
     any_found: bool
     """A coordinator of at least one of its groups."""
+    error: str = ""
+    """Why there was no answer."""
 
 
 @dataclass(slots=True)
@@ -402,8 +414,12 @@ class Discovery:
             del search.asked[asker]
             result = answer.results.get(want.group_id)
             turn += 1
+            if len(search.said) < NODES_MAX:
+                search.said[endpoint] = _spell(result) if result else answer.error
             if result is not None:
                 self._heed_refusal(search, want.group_id, result)
+            elif failure := self._nodes.tls_failure():
+                self._fail(search, list(search.wants), failure)
             held_ms = (loop.time() - asked_at) * 1000
             if answer.any_found:
                 idle = (
@@ -420,9 +436,13 @@ class Discovery:
         self, search: _Search, group_id: str, result: group_pb2.FindCoordinatorResponse.Result
     ) -> None:
         if int(result.status.code) not in _ASK_AGAIN and not result.status.retriable:
-            for want in [one for one in search.wants if one.group_id == group_id]:
-                del search.wants[want]
-                want.fail(error_from_status(result.status))
+            mine = [one for one in search.wants if one.group_id == group_id]
+            self._fail(search, mine, error_from_status(result.status))
+
+    def _fail(self, search: _Search, wants: list[Want], error: MusterError) -> None:
+        for want in wants:
+            del search.wants[want]
+            want.fail(error)
 
     # ---- one call for all pairs of this turn of the loop, or of the time since the last call
 
@@ -496,8 +516,9 @@ class Discovery:
                 any(not one.pending for one in response.results),
             )
             self._learn(response)
-        except grpc.aio.AioRpcError:
-            pass  # the askers see no results and turn to another node
+        except grpc.aio.AioRpcError as error:  # the askers turn to another node
+            why = f"{error.code().name} {error.details() or ''}"
+            answer = _Answer({}, any_found=False, error=why)
         finally:
             if not batch.answer.done():
                 batch.answer.set_result(answer)

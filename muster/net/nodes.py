@@ -4,20 +4,28 @@ Thousands of calls that are parked have more channels, each with a connection of
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
 
 from muster import timeouts
-from muster.errors import InvalidConfig
+from muster.errors import InvalidConfig, TlsHandshakeFailed
 from muster.net import background_tasks
+
+if TYPE_CHECKING:
+    from muster.net.tls_probe import TlsTrouble
 
 NODES_MAX = 64
 """That the user gives, that the cluster names, and that hints name besides: each."""
+
+SAID_MAX = 9
+"""Nodes that an error names, with what each said."""
 
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """Of an answer, the server's limit too (arch-5)."""
@@ -117,6 +125,10 @@ class Nodes:
         self._bootstrap = tuple(bootstrap)
         self._learned: tuple[str, ...] = ()
         self._ready_now: frozenset[str] | None = None
+        self._tls = tls
+        self._has_connected = False
+        self._probed: dict[str, tuple[float, TlsTrouble | None]] = {}
+        """Of an endpoint that cannot be connected to: when it was looked at, and what was seen."""
         self.closed = False
         """Whether calls that are cancelled were so because of that."""
         for endpoint in self._bootstrap:
@@ -140,6 +152,29 @@ class Nodes:
     def is_connected(self) -> bool:
         """Whether a connection to a node stands."""
         return bool(self._ready())
+
+    def tls_failure(self) -> TlsHandshakeFailed | None:
+        """Why no node can be connected to, where that is TLS; None once a connection has stood."""
+        if self._has_connected or not self._probed.keys() >= {*self._bootstrap}:
+            return None
+        found = [trouble for _, trouble in self._probed.values() if trouble is not None]
+        if not found:
+            return None
+        return TlsHandshakeFailed(found[0].message, hint=found[0].fault.sdk_hint)
+
+    async def _see_state(self, endpoint: str, state: grpc.ChannelConnectivity) -> None:
+        """Until a first connection stands: look whether TLS is why there is none."""
+        if state is grpc.ChannelConnectivity.READY:
+            self._has_connected = True
+        if self._has_connected or state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            return
+        now = asyncio.get_running_loop().time()
+        looked_at, _ = self._probed.get(endpoint, (-math.inf, None))
+        if (now - looked_at) * 1000 >= timeouts.TLS_PROBE_GAP_MS:
+            from muster.net.tls_probe import find_trouble  # noqa: PLC0415  # most never need it
+
+            trouble = await asyncio.to_thread(find_trouble, endpoint, self._tls)
+            self._probed[endpoint] = (now, trouble)
 
     def others_count(self, avoid: str) -> int:
         """How many nodes there are besides one."""
@@ -223,7 +258,9 @@ class Nodes:
                 self._drop(strays.pop())
             channel = self._connect(endpoint, CHANNEL_OPTIONS)
             self._channels[endpoint] = channel
-            self._keepers[endpoint] = background_tasks.start(_keep_open(channel))
+            self._keepers[endpoint] = background_tasks.start(
+                _keep_open(channel, partial(self._see_state, endpoint))
+            )
         return channel
 
     def _ready(self) -> frozenset[str]:
@@ -243,6 +280,7 @@ class Nodes:
     def _drop(self, endpoint: str) -> None:
         channel = self._channels.pop(endpoint, None)
         keeper = self._keepers.pop(endpoint, None)
+        self._probed.pop(endpoint, None)
         for key in [key for key in self._calls if key[0] == endpoint]:
             del self._calls[key]
         grace_s = timeouts.COMMIT_ATTEMPT_MS / 1000
@@ -270,10 +308,22 @@ class Nodes:
             await task
 
 
-async def _keep_open(channel: grpc.aio.Channel) -> None:
+def what_each_said(said: Mapping[str, str]) -> str:
+    """Who was asked, and the latest that each said, in one line; of many nodes the first ones."""
+    told = [f"{endpoint}: {what}" for endpoint, what in said.items()]
+    more = [f"and {len(told) - SAID_MAX} more"] if len(told) > SAID_MAX else []
+    return "; ".join([*told[:SAID_MAX], *more]) or "nobody was asked"
+
+
+async def _keep_open(
+    channel: grpc.aio.Channel,
+    see: Callable[[grpc.ChannelConnectivity], Awaitable[None]] | None = None,
+) -> None:
     """A channel without its connection goes idle; connect at once, not with the next call."""
     state = channel.get_state(try_to_connect=True)
     while state is not grpc.ChannelConnectivity.SHUTDOWN:
+        if see is not None:
+            await see(state)
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
 

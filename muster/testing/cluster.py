@@ -107,6 +107,7 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
             "DescribeGroups",
             "DeleteGroups",
             "OffsetDelete",
+            "DescribeRebalances",
             "KickMembers",
         )
     },
@@ -561,7 +562,7 @@ class Cluster:
         group = self._group(request.group_id)
         response = group_pb2.LeaveGroupResponse()
         for one in request.members:
-            code = group.leave(one.member_id, one.group_instance_id)
+            code = group.leave(one.member_id, one.group_instance_id, one.reason)
             response.results.add(
                 member_id=one.member_id,
                 group_instance_id=one.group_instance_id,
@@ -695,6 +696,17 @@ class Cluster:
             first = 0
         return response
 
+    async def _on_describe_rebalances(
+        self, _node: _Node, request: admin_pb2.DescribeRebalancesRequest
+    ) -> admin_pb2.DescribeRebalancesResponse:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            missing = status(Code.GROUP_ID_NOT_FOUND, "no such group")
+            return admin_pb2.DescribeRebalancesResponse(status=missing, group_id=request.group_id)
+        return admin_pb2.DescribeRebalancesResponse(
+            group_id=request.group_id, rebalances=group.rebalances(request.max_rebalances)
+        )
+
     async def _on_kick_members(
         self, _node: _Node, request: admin_pb2.KickMembersRequest
     ) -> admin_pb2.KickMembersResponse:
@@ -704,7 +716,8 @@ class Cluster:
             return admin_pb2.KickMembersResponse(status=missing)
         response = admin_pb2.KickMembersResponse()
         for one in request.members:
-            code = group.leave(one.member_id, one.group_instance_id)
+            reason = f"kicked by operator: {request.reason}"
+            code = group.leave(one.member_id, one.group_instance_id, reason, "member_kicked")
             response.results.add(
                 member_id=one.member_id,
                 group_instance_id=one.group_instance_id,

@@ -1,6 +1,6 @@
 """The group protocol over one memory, in simple form: what the nodes of a test cluster share.
 
-It follows gp-2.2 to gp-2.9 where clients can tell the difference. It has no quotas and no history.
+It follows gp-2.2 to gp-2.9 where clients can tell the difference. It has no quotas.
 """
 
 import asyncio
@@ -11,9 +11,11 @@ from typing import Any
 
 from muster.errors import ErrorCode
 from muster.testing.commits import CommittedOffsets, Stored
+from muster.testing.rounds import Rounds
 from muster.testing.statuses import status
 from muster.types import TopicPartition
 from muster.v1 import group_pb2
+from muster.v1.admin_pb2 import DescribeRebalancesResponse
 
 Code = ErrorCode
 
@@ -47,6 +49,13 @@ class Member:
     parked_join: "asyncio.Future[group_pb2.JoinGroupResponse] | None" = None
     parked_syncs: "list[asyncio.Future[group_pb2.SyncGroupResponse]]" = field(default_factory=list)
 
+    @property
+    def who(self) -> DescribeRebalancesResponse.Who:
+        """By all its names."""
+        return DescribeRebalancesResponse.Who(
+            member_id=self.member_id, client_id=self.client_id, group_instance_id=self.instance_id
+        )
+
 
 class Group:
     """One group."""
@@ -69,6 +78,7 @@ class Group:
         self.leader_id = ""
         self.members: dict[str, Member] = {}
         self.committed = CommittedOffsets(topics)
+        self.rounds = Rounds()
         self._loop = asyncio.get_running_loop()
         self._initial_delay_ms = initial_delay_ms
         self._topics = topics
@@ -101,6 +111,7 @@ class Group:
         if member is not None and is_same and self._may_repeat(member):
             self.hear(member)
             return self._join_answer(member)
+        before, is_new = len(self.members), member is None
         if member is None:
             member = self.members[member_id] = Member(
                 member_id, protocols, (), request.session_timeout_ms, self._loop.time()
@@ -108,7 +119,9 @@ class Group:
             member.instance_id = request.group_instance_id
         self._take(member, request)
         if self.phase is not Phase.PREPARING:
-            self._prepare()
+            trigger = "leader_rejoined" if is_same else "metadata_changed"
+            self._begin("member_joined" if is_new else trigger, member, request.reason, before)
+        self.rounds.came(member.who, is_new=is_new, now=self._loop.time())
         return self._park_join(member)
 
     def _take(self, member: Member, request: group_pb2.JoinGroupRequest) -> None:
@@ -170,7 +183,8 @@ class Group:
             answer.skip_assignment = member_id == self.leader_id
             return answer
         if self.phase is not Phase.PREPARING:
-            self._prepare()
+            self._begin("static_replaced", member, request.reason, len(self.members))
+        self.rounds.came(member.who, is_new=False, now=self._loop.time())
         return self._park_join(member)
 
     def _next_token(self) -> int:
@@ -199,6 +213,11 @@ class Group:
         names = [{n for n, _ in m.protocols} for m in self.members.values() if m.member_id != but]
         return set.intersection(*names) if names else None
 
+    def _begin(self, trigger: str, member: Member, reason: str, before: int) -> None:
+        now = self._loop.time()
+        self.rounds.begin(trigger, member.who, reason, self.generation, before, now)
+        self._prepare()
+
     def _prepare(self) -> None:
         from_empty = self.phase is Phase.EMPTY
         self.phase = Phase.PREPARING
@@ -219,10 +238,13 @@ class Group:
         if not self.members:
             self.phase = Phase.EMPTY
             self.protocol_name = self.leader_id = ""
+            self.rounds.emptied(self.generation, self._loop.time())
             self._changed()
             return
         self.phase = Phase.COMPLETING
         self.leader_id = next(iter(self.members))
+        leader = self.members[self.leader_id].who
+        self.rounds.formed(self.generation, leader, len(self.members), self._loop.time())
         common = self._common_protocols("") or set()
         votes = [next(n for n, _ in m.protocols if n in common) for m in self.members.values()]
         self.protocol_name = max(sorted(set(votes)), key=votes.count)
@@ -285,6 +307,7 @@ class Group:
             if one.member_id in self.members:
                 self.members[one.member_id].assignment = one.assignment
         self.phase = Phase.STABLE
+        self.rounds.assigned(self._loop.time())
         for member in self.members.values():
             self.hear(member)
             self._answer_syncs(member, Code.NONE)
@@ -323,17 +346,19 @@ class Group:
         """Its session starts anew."""
         member.heard_at = self._loop.time()
 
-    def leave(self, member_id: str, instance_id: str) -> ErrorCode:
-        """One entry of a Leave (gp-L4)."""
+    def leave(
+        self, member_id: str, instance_id: str, reason: str = "", trigger: str = "member_left"
+    ) -> ErrorCode:
+        """One entry of a Leave (gp-L4), or of a kick."""
         holder = self.holder(instance_id)
         if not member_id and holder is not None:
             member_id = holder.member_id
         code = self._identity(member_id, instance_id)
         if code is Code.NONE:
-            self.remove(member_id)
+            self.remove(member_id, trigger, reason)
         return code
 
-    def remove(self, member_id: str) -> bool:
+    def remove(self, member_id: str, trigger: str = "session_expiry", reason: str = "") -> bool:
         """Left, expired, or taken out by a test. False: there was no such member."""
         member = self.members.pop(member_id, None)
         if member is None:
@@ -342,8 +367,9 @@ class Group:
             refusal = join_refusal(Code.UNKNOWN_MEMBER_ID, "removed", member_id)
             member.parked_join.set_result(refusal)
         self._answer_syncs(member, Code.UNKNOWN_MEMBER_ID)
+        self.rounds.went(member.who, trigger, self._loop.time())
         if self.phase in (Phase.STABLE, Phase.COMPLETING):
-            self._prepare()
+            self._begin(trigger, member, reason, len(self.members) + 1)
         self._loop.call_soon(self._complete_if_joined)
         self._changed()
         return True
@@ -359,6 +385,15 @@ class Group:
         """A new coordinator grants everybody a full session."""
         for member in self.members.values():
             self.hear(member)
+
+    def rebalances(self, most: int) -> list[DescribeRebalancesResponse.Rebalance]:
+        """Its last rounds, the newest first."""
+        awaited = []
+        if self.phase is Phase.PREPARING:
+            awaited = [member.who for member in self.members.values() if not member.joined]
+        elif self.phase is Phase.COMPLETING:
+            awaited = [self.members[self.leader_id].who]
+        return self.rounds.described(most, awaited, len(self.members), self._loop.time())
 
     def parked(self) -> Iterable["asyncio.Future[group_pb2.JoinGroupResponse]"]:
         """Joins that wait for the barrier."""

@@ -100,6 +100,35 @@ def test_a_pending_coordinator_is_no_coordinator(cluster, muster):
     assert muster("group", "describe", "g", "--timeout", "0.5").exit_code == 6
 
 
+def test_without_a_leader_it_says_who_was_asked_and_what_each_said(cluster, muster, no):
+    """Three nodes, three answers, in one line."""
+    first, second, third = cluster.nodes
+    loading = no(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it is loading", retriable=True)
+    first.script["ListTopics"] = admin_pb2.ListTopicsResponse(status=loading)
+    nobody = no(ErrorCode.NOT_COORDINATOR, "it follows nobody", retriable=True)
+    second.script["ListTopics"] = admin_pb2.ListTopicsResponse(status=nobody)
+    third.stop()
+    bootstrap = ",".join(node.endpoint for node in cluster.nodes)
+    ran = muster("topic", "list", "--timeout", "0.5", "-b", bootstrap)
+    error = ran.err.splitlines()[0]
+    assert ran.exit_code == 6
+    assert "no leader answers: " in error
+    assert f"{first.endpoint}: COORDINATOR_LOAD_IN_PROGRESS: it is loading" in error
+    assert f"{second.endpoint}: NOT_COORDINATOR: it follows nobody" in error
+    assert f"{third.endpoint}: UNAVAILABLE" in error
+
+
+def test_without_a_groups_leader_it_says_who_was_asked(cluster, muster):
+    """The search for a coordinator, too."""
+    for node in cluster.nodes:
+        node.script["FindCoordinator"] = group_pb2.FindCoordinatorResponse(
+            results=[group_pb2.FindCoordinatorResponse.Result(group_id="g", pending=True)]
+        )
+    bootstrap = ",".join(node.endpoint for node in cluster.nodes)
+    ran = muster("group", "describe", "g", "--timeout", "0.5", "-b", bootstrap)
+    assert ran.err.count("it knows no leader for group g") == 3
+
+
 @pytest.mark.parametrize("text", ["", ",", "host", "host:", ":7070", "host:0", "host:65536", "h:x"])
 def test_a_bootstrap_that_is_no_endpoint_is_a_usage_error(muster, text):
     """Nothing is dialled before the list is understood."""
@@ -127,8 +156,9 @@ def tls_endpoint():
     """One node behind a certificate of the test's own authority."""
     server = grpc.server(ThreadPoolExecutor(max_workers=2))
     servicer = type("Topics", (), {"ListTopics": lambda *_: TOPICS})()
-    for name in ("CreateTopic", "DescribeTopics", "AddPartitions"):
-        setattr(servicer, name, None)
+    for method in admin_pb2.DESCRIPTOR.services_by_name["Topics"].methods:
+        if method.name != "ListTopics":
+            setattr(servicer, method.name, None)
     admin_pb2_grpc.add_TopicsServicer_to_server(servicer, server)
     pair = ((TLS / "server.key").read_bytes(), (TLS / "server.pem").read_bytes())
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))

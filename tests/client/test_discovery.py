@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from muster import TopicPartition, timeouts
-from muster.errors import InvalidGroupId
+from muster.errors import CoordinatorNotAvailable, InvalidGroupId
 from muster.group import offsets
 from muster.net import backoff, calls, discovery
 from muster.net.discovery import Routes
@@ -622,3 +622,14 @@ async def test_a_second_commit_waits_for_the_first(open_cluster):
         assert len(cluster.seen("OffsetCommit")) == 1
         first.cancel()
         assert (await second).commit_seq == 2
+
+
+async def test_without_a_leader_the_error_says_who_was_asked_and_what_each_said(open_cluster):
+    """A node that answers knows none; one that is gone is named, too."""
+    options = {"request_timeout_ms": 1_500}
+    async with open_cluster(2, client=options, election_ms=FOR_EVER_MS) as (cluster, client):
+        await cluster.kill(1)
+        with pytest.raises(CoordinatorNotAvailable) as raised:
+            await client.committed("g", [T0])
+        assert f"{cluster.endpoint(1)}: UNAVAILABLE" in raised.value.message
+        assert f"{cluster.endpoint(2)}: knows no leader" in raised.value.message

@@ -2,6 +2,7 @@
 
 import pytest
 
+from muster import GroupIdNotFound
 from muster.admin.rebalances import Rebalance, rebalances_of
 from muster.v1.admin_pb2 import DescribeRebalancesResponse as Response
 from muster.v1.log_pb2 import RemovalCause, Trigger
@@ -145,3 +146,31 @@ def test_what_is_not_known_is_none():
     one = read(culprit=None, leader=None, joining_ms=None, syncing_ms=None, ended="open")
     assert (one.culprit, one.leader, one.joining_ms, one.syncing_ms) == (None, None, None, None)
     assert one.sentence.startswith("member joined: ")
+
+
+async def test_the_test_cluster_tells_why_a_group_rebalanced(open_cluster):
+    """As the server does: who caused each round and how it ended, the newest first."""
+    async with open_cluster(1) as (_, client):
+        with pytest.raises(GroupIdNotFound):
+            await client.rebalances("g")
+        async with client.group("g", ["t"]) as first:
+            first_id = (await first.next_assignment()).member_id
+            async with client.group("g", ["t"]) as second:
+                second_id = (await second.next_assignment()).member_id
+                await first.next_assignment()
+                newest, oldest = await client.rebalances("g")
+                told = (oldest.trigger, oldest.culprit.member_id, oldest.ended, oldest.initial)
+                assert told == ("member_joined", first_id, "stable", True)
+                assert newest.culprit.member_id == second_id
+                assert (newest.members_before, newest.members_after) == (1, 2)
+                assert newest.new_member_ids == (second_id,)
+                assert newest.leader.member_id == first_id
+                assert {delay.how for delay in newest.delays} == {"last_to_join", "assignment"}
+                assert newest.generation == newest.from_generation + 1
+                assert f"{second_id} joined (first join): 1 -> 2 members" in newest.sentence
+            await first.next_assignment()
+            left = (await client.rebalances("g", 1))[0]
+            assert (left.trigger, left.culprit.member_id) == ("member_left", second_id)
+            await client.kick_members("g", [first_id], reason="test")
+            kicked = (await client.rebalances("g"))[0]
+            assert (kicked.trigger, kicked.reason) == ("member_kicked", "kicked by operator: test")

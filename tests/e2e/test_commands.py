@@ -62,6 +62,19 @@ def test_init_is_the_only_way_and_only_once(tmp_path):
     assert "already" in second.stderr
 
 
+def test_init_refuses_a_directory_that_holds_something_else(tmp_path):
+    """Nothing is written into somebody's files; an empty file system's own folder is no such."""
+    (tmp_path / "thesis.txt").write_text("mine")
+    refused = init(tmp_path)
+    assert refused.returncode == ExitCode.CONFLICT
+    assert "thesis.txt" in refused.stderr
+    assert "a directory that is empty" in refused.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["thesis.txt"]
+    (tmp_path / "thesis.txt").unlink()
+    (tmp_path / "lost+found").mkdir()
+    assert init(tmp_path).returncode == ExitCode.OK
+
+
 @pytest.mark.parametrize(
     ("flags", "named"),
     [

@@ -1,13 +1,20 @@
 """Options that make no sense are refused before anything is started."""
 
+import re
+import sys
+import tomllib
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format, render
-from musterd.chaos.run.cli import _shown, run
+from musterd.chaos.run.cli import MODULES, _shown, run, soak
 from musterd.chaos.run.result import ResultError, Spread, read
 from tests.chaos.report import made_up
+
+ROOT = Path(__file__).parents[3]
 
 
 def called(**options: object) -> CommandError:
@@ -103,3 +110,23 @@ def test_the_command_is_there():
     told = CliRunner().invoke(chaos, ["run", "--help"])
     assert told.exit_code == 0
     assert "--on-fault" in told.output
+
+
+def test_the_modules_of_a_run_are_those_of_the_extra():
+    """A run asks for all of them before it begins."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extra = project["optional-dependencies"]["chaos"]
+    assert sorted(re.split(r"[<>=]", one)[0] for one in extra) == sorted(MODULES)
+
+
+@pytest.mark.parametrize("command", [run, soak])
+def test_a_missing_module_is_named_before_anything_is_begun(monkeypatch, tmp_path, command):
+    """With what to install; no folder, no cluster."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(CommandError) as refused:
+        command()
+    error = refused.value
+    assert "jinja2 is not installed" in error.message
+    assert "muster-coordinator[chaos]" in error.next_step
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,119 @@
+"""Tables on a real terminal: a pseudo-terminal of 80, 100 and 160 columns, golden screens."""
+
+import fcntl
+import os
+import pty
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from muster.cli.terminal_table import draw, whole
+from tests.cli.test_golden import scene  # noqa: F401  # the cluster that is shown
+
+SCREENS = Path(__file__).parents[1] / "testdata" / "cli" / "screens"
+COMMANDS = (
+    "topic list",
+    "group list",
+    "group describe billing",
+    "group members billing",
+    "group offsets billing",
+    "group offsets billing --wide",
+    "group why billing",
+    "group config billing",
+    "member describe billing worker-1-aa",
+    "cluster status",
+)
+RUN = f"""
+import shlex, sys
+from muster.cli import main
+for command in {COMMANDS!r}:
+    print("$ muster " + command, flush=True)
+    sys.argv = ["muster", *shlex.split(command)]
+    try:
+        main()
+    except SystemExit:
+        pass
+    print(flush=True)
+"""
+WAIT_S = 60
+
+
+def screen(width, bootstrap):
+    """What a terminal of so many columns is sent by all the commands."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    unset = ("COLUMNS", "LINES", "MUSTER_OUTPUT", "MUSTER_TIMEOUT")
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    env |= {"TERM": "xterm", "MUSTER_BOOTSTRAP": bootstrap}
+    shown = subprocess.Popen(
+        [sys.executable, "-c", RUN], stdin=theirs, stdout=theirs, stderr=theirs, env=env
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while piece := _read(ours):
+            seen += piece
+        assert shown.wait(WAIT_S) == 0, seen.decode()
+    finally:
+        shown.kill()
+        shown.wait(WAIT_S)
+        os.close(ours)
+    return seen.decode().replace("\r\n", "\n")
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # EIO: nobody has the other end any more
+        return b""
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_terminal_shows_what_is_recorded(width, scene, cluster, muster, masked, request):  # noqa: F811
+    """No line is longer than the terminal is wide but for `--wide`, and every header is whole."""
+    text = masked(screen(width, cluster.nodes[0].endpoint))
+    path = SCREENS / f"{width}.txt"
+    if request.config.getoption("--rewrite", default=False):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8"), "pytest --rewrite writes it anew"
+    for command in text.split("$ muster ")[1:]:
+        name, *lines = command.splitlines()
+        tables = [one for one in lines if not one.startswith(STDERR)]
+        assert "--wide" in name or max(map(len, tables)) <= width, name
+        words = set(re.split(r"  +|\n|: ", "\n".join(tables)))
+        assert headers(muster(*shlex.split(name)).out) <= words, name
+
+
+def headers(text):
+    """Of all tables that a pipe gets."""
+    firsts = [block.splitlines()[0] for block in text.split("\n\n")]
+    return {header for first in firsts for header in re.split(r"  +", first)}
+
+
+STDERR = ("error: ", "next: ", "note: ")
+
+
+def test_a_pipe_is_never_wrapped(scene, muster, monkeypatch):  # noqa: F811
+    """However narrow the terminal is that the shell has."""
+    wide = muster("group", "describe", "billing").out
+    monkeypatch.setenv("COLUMNS", "20")
+    assert muster("group", "describe", "billing").out == wide
+    assert "…" not in wide
+
+
+def test_an_id_loses_its_middle_and_no_more_than_is_needed():
+    """Both ends stay: members of one client differ at the end, clients at the beginning."""
+    ids = [f"worker-{n}-4f3a9c0d7be14a02b1c8e5d96f{n}a7" for n in (1, 2)]
+    rows = [[one, "orders", "1"] for one in ids]
+    text = draw(("CONSUMER-ID", "TOPIC", "PARTITION"), rows, 40)
+    assert max(map(len, text.splitlines())) == 40
+    for number, one in zip((1, 2), text.splitlines()[2:], strict=True):
+        assert re.match(rf"worker-{number}-\w+…\w+{number}a7  orders", one)
+    assert ids[0] in whole(("CONSUMER-ID", "TOPIC", "PARTITION"), rows)
