@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from muster.group.group import Group as Group
     from muster.group.partition_tasks import Partition as Partition
     from muster.group.rebalance_listener import RebalanceListener as RebalanceListener
-    from muster.net.nodes import Tls as Tls
+    from muster.net.tls import Tls as Tls
     from muster.partitioner import partition_for as partition_for
     from muster.tasks.task_group import Tasks as Tasks
     from muster.tasks.task_store import Definition as Definition
@@ -88,7 +88,7 @@ _HOMES = {
     "UnknownMemberId": "errors",
     "UnknownTopicOrPartition": "errors",
     "RebalanceListener": "group.rebalance_listener",
-    "Tls": "net.nodes",
+    "Tls": "net.tls",
     "partition_for": "partitioner",
     "Partition": "group.partition_tasks",
     "Tasks": "tasks.task_group",

@@ -26,8 +26,9 @@ from muster.group.offsets import Offsets, commit_request, fetch, partition_resul
 from muster.group.rebalance_listener import SILENT, RebalanceListener
 from muster.net.calls import COMMIT, Caller
 from muster.net.discovery import Discovery, Routes
-from muster.net.nodes import Nodes, Tls, parse_endpoints
+from muster.net.nodes import Nodes, parse_endpoints
 from muster.net.pings import Pings
+from muster.net.tls import Tls
 from muster.net.topic_registry import TopicRegistry
 from muster.tasks.task_group import OnLost, Tasks
 from muster.tasks.task_shares import ASSIGNOR, TaskKind

@@ -13,7 +13,8 @@ from typing import Any
 import grpc
 
 from muster.errors import ErrorCode
-from muster.net.nodes import CHANNEL_OPTIONS, Tls
+from muster.net.nodes import CHANNEL_OPTIONS
+from muster.net.tls import Tls
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2, group_pb2_grpc
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.workloads.operation_log import OperationLog

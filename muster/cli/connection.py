@@ -19,7 +19,8 @@ from muster.cli.errors import CommandError, ExitCode
 from muster.cli.known_nodes import learn, with_known
 from muster.cli.refusals import refused
 from muster.errors import InvalidConfig
-from muster.net.nodes import MESSAGE_BYTES_MAX, Tls, parse_endpoints, what_each_said
+from muster.net.nodes import MESSAGE_BYTES_MAX, parse_endpoints, what_each_said
+from muster.net.tls import Tls
 from muster.v1.admin_pb2 import DescribeClusterRequest, DescribeClusterResponse
 from muster.v1.admin_pb2_grpc import AdminStub, TopicsStub
 from muster.v1.errors_pb2 import ErrorCode, Status

@@ -35,12 +35,16 @@ def with_options(
 
 
 def add_wide(app: typer.Typer) -> None:
-    """Give `--wide` to every command that prints tables: to all that have `--output`."""
+    """Give `--wide` to every command that prints tables: to all that have `--output`.
+
+    Once: a family may be of a module that is loaded already.
+    """
     for group in app.registered_groups:
         if group.typer_instance is not None:
             add_wide(group.typer_instance)
     for command in app.registered_commands:
-        if command.callback is not None and "output" in command.callback.__annotations__:
+        options = command.callback.__annotations__ if command.callback else {}
+        if command.callback and "output" in options and "wide" not in options:
             command.callback = _widened(command.callback)
 
 

@@ -8,7 +8,7 @@ from muster import timeouts
 from muster.assignors import resolve
 from muster.compat.types import TopicPartition
 from muster.errors import InvalidConfig
-from muster.net.nodes import Tls
+from muster.net.tls import Tls
 
 OnCommit = Callable[[Exception | None, list[TopicPartition]], None]
 

@@ -132,8 +132,11 @@ class _Call(Generic[R]):
 
     def _over(self) -> MusterError:
         unknown = self._sent or bool(self._open)
-        silent = dict.fromkeys(self._open.values(), "is silent")
-        message = f"no answer in time; {what_each_said(self._said | silent)}"
+        said = dict(self._said)
+        for endpoint in self._open.values():
+            before = said.get(endpoint)
+            said[endpoint] = f"{before}, and is silent now" if before else "is silent"
+        message = f"no answer in time; {what_each_said(said)}"
         return (RequestTimedOut if unknown else CoordinatorNotAvailable)(message)
 
     async def _wait(self, seconds: float) -> None:

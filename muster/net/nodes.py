@@ -6,9 +6,7 @@ Thousands of calls that are parked have more channels, each with a connection of
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import grpc
@@ -17,6 +15,7 @@ from google.protobuf.message import Message
 from muster import timeouts
 from muster.errors import InvalidConfig, TlsHandshakeFailed
 from muster.net import background_tasks
+from muster.net.tls import Tls
 
 if TYPE_CHECKING:
     from muster.net.tls_probe import TlsTrouble
@@ -60,35 +59,6 @@ class Answers(Protocol[Response_co]):
 
     def __call__(self, data: bytes, /) -> Response_co:
         """Parse."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """PEM files for connections.
-
-    Without `ca` the system's authorities count; without `cert` and `key` the client shows no
-    certificate.
-    """
-
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Read the files now.
-
-        Raises:
-            InvalidConfig: a file cannot be read, or only one of `cert` and `key` is given.
-        """
-        if bool(self.cert) != bool(self.key):
-            raise InvalidConfig("tls: cert and key go together")
-        try:
-            ca, cert, key = (
-                Path(name).read_bytes() if name else None for name in (self.ca, self.cert, self.key)
-            )
-        except OSError as error:
-            raise InvalidConfig(f"tls: {error}") from error
-        return grpc.ssl_channel_credentials(ca, key, cert)
 
 
 def parse_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from muster import timeouts
-from muster.net.nodes import Tls
+from muster.net.tls import Tls
 
 _EXPIRED: Final = 10
 _NOT_YET_VALID: Final = 9

@@ -79,6 +79,6 @@ def test_options_of_chaos_commands_are_on_the_page(name):
     """Each flag of its own stands in the command's row."""
     [row] = [line for line in DOCS.read_text().splitlines() if line.startswith(f"| `{name}")][-1:]
     flags = {flag for one in commands()[name].params for flag in (*one.opts, *one.secondary_opts)}
-    shared = {"--output", "-o", "-b", "--help"}
+    shared = {"--output", "-o", "-b", "--wide", "--help"}
     missing = {flag for flag in flags - shared if flag.startswith("-") and flag not in row}
     assert not missing

@@ -21,7 +21,8 @@ from muster.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from muster.net.nodes import Tls, parse_endpoints
+from muster.net.nodes import parse_endpoints
+from muster.net.tls import Tls
 from muster.testing import Abort, Cluster, Hang, LoseAnswer, Refuse
 from muster.v1 import admin_pb2, errors_pb2
 
