@@ -149,6 +149,10 @@ test-prometheus: venv $(VENV)/prometheus/.unpacked ## real Prometheus on a live 
 dashboards: venv ## generate the Grafana dashboard
 	$(BIN)/python deploy/grafana/dashboards.py
 
+.PHONY: configuration
+configuration: venv ## write docs/configuration.md from the settings of the code
+	$(BIN)/python -m tests.docs.configuration
+
 .PHONY: errors
 errors: venv ## write docs/errors.md from docs/errors.toml
 	$(BIN)/python -m tests.bad_input.document

@@ -109,9 +109,9 @@ def _settings(limit_mib: int | None) -> dict[str, str]:
     if limit_mib is None:
         return {}
     return {
-        "MUSTER_STATE_NODE_MAX_BYTES": str(limit_mib * MIB),
-        "MUSTER_STATE_SHARD_MAX_BYTES": str(max(1, limit_mib // 4) * MIB),
-        "MUSTER_STATE_GROUP_MAX_BYTES": str(max(1, limit_mib // 8) * MIB),
+        "MUSTERD_STATE_NODE_MAX_BYTES": str(limit_mib * MIB),
+        "MUSTERD_STATE_SHARD_MAX_BYTES": str(max(1, limit_mib // 4) * MIB),
+        "MUSTERD_STATE_GROUP_MAX_BYTES": str(max(1, limit_mib // 8) * MIB),
     }
 
 

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 def export(
     data_dir: Annotated[
         Path,
-        typer.Option("--data-dir", envvar="MUSTER_DATA_DIR", help="The node's data directory."),
+        typer.Option("--data-dir", envvar="MUSTERD_DATA_DIR", help="The node's data directory."),
     ],
     to: Annotated[
         Path | None,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from muster.v1 import peer_pb2 as pb
-from musterd.raft.contract import Room
+from musterd.raft.contract import ClientReach, Room
 from musterd.raft.log_format import KIND_ADMITTED, KINDS, Entry
 
 Message = dict[str, Any]
@@ -75,6 +75,8 @@ class Sender(NamedTuple):
     """Everything up to here is on its disk."""
     room: Room = Room.ENOUGH
     """What its disk has room for."""
+    reach: ClientReach = ClientReach.UNKNOWN
+    """Whether clients reach its node."""
 
 
 def sender_tag(store_uuid: bytes) -> int:
@@ -85,7 +87,10 @@ def sender_tag(store_uuid: bytes) -> int:
 def encode_frame(sender: Sender, messages: Iterable[tuple[int, Message]]) -> bytes:
     """One frame of (shard, message)."""
     room = pb.DiskRoom.ValueType(sender.room)
-    frame = pb.Frame(sender=sender.tag, life=sender.life, epoch=sender.epoch, room=room)
+    reach = pb.ClientReach.ValueType(sender.reach)
+    frame = pb.Frame(
+        sender=sender.tag, life=sender.life, epoch=sender.epoch, room=room, reach=reach
+    )
     add = frame.messages.add
     for shard, message in messages:
         out = add(shard=shard, term=message["term"])
@@ -107,10 +112,10 @@ def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
             raise CodecError("unknown_type", "a peer message of no known kind")
         messages.append((one.shard, _DECODERS[kind](one)))
     try:
-        room = Room(frame.room)
+        room, reach = Room(frame.room), ClientReach(frame.reach)
     except ValueError as error:
-        raise CodecError("garbage", f"a frame from a disk with {error}") from error
-    return Sender(frame.sender, frame.life, frame.epoch, room), messages
+        raise CodecError("garbage", f"a frame of a disk or node with {error}") from error
+    return Sender(frame.sender, frame.life, frame.epoch, room, reach), messages
 
 
 def _refuse_absurd(*counts: int) -> None:

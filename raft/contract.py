@@ -36,6 +36,14 @@ class Room(IntEnum):
     """Below a quarter of it: no entry, so that no write fails for want of room."""
 
 
+class ClientReach(IntEnum):
+    """Whether a node reaches itself at its clients' address; `ClientReach` in `peer.proto`."""
+
+    UNKNOWN = 0
+    OK = 1
+    FAILS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """The entry is committed, durable on a majority, and applied here.

@@ -14,7 +14,7 @@ from muster.v1 import peer_pb2 as pb
 from musterd.invariant import invariant
 from musterd.raft import codec, hello, pysyncobj_pin, store_introduction
 from musterd.raft.codec import CodecError, Message
-from musterd.raft.contract import NodeId, Room, ShardId, StateMachine
+from musterd.raft.contract import ClientReach, NodeId, Room, ShardId, StateMachine
 from musterd.raft.disk_room import DiskRoom
 from musterd.raft.durable_mark import DurableMark
 from musterd.raft.identity import Identity, load_identity
@@ -81,6 +81,7 @@ class Driver:
         self._client_endpoint = client_endpoint
         self.draining = False
         self.rooms = DiskRoom()
+        self._reaches: dict[int, ClientReach] = {}  # of this node and of connected peers
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
         self.run_id = uuid.uuid4().bytes
@@ -101,7 +102,7 @@ class Driver:
         self._connected_at: dict[int, float] = {}
         self.notice_observers: list[Callable[[Notice], None]] = []
         self.loss_observers: list[Callable[[int, Loss], None]] = []
-        """Called with a node, this one or a peer, and the loss of its store, where that is news."""
+        # Called with a node, this one or a peer, and the loss of its store, where that is news.
         now = clock()
         self._tell_at = self._lives_at = self._epoch_at = now
         self._told_epoch = 0
@@ -213,7 +214,7 @@ class Driver:
         """
         store = self.store
         epoch = min(store.synced_epoch, store.hard_epoch)
-        return codec.Sender(self._tag, store.life, epoch, self.room)
+        return codec.Sender(self._tag, store.life, epoch, self.room, self.reach)
 
     def accept_hello(self, peer: pb.Hello) -> str | None:
         """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
@@ -344,6 +345,7 @@ class Driver:
         if self._connected_at.pop(node, None) is not None:
             self.tell(PeerLost(NodeId(node)))
         self.rooms.forget(node)
+        self._reaches.pop(node, None)
         self.stats.leaders_lost += 1
         self.urgent = True
         settings = self.settings
@@ -397,6 +399,7 @@ class Driver:
                 self.stats.strangers += 1
                 return
         self.rooms.hear(node, sender.room)
+        self._reaches[node] = sender.reach
         self.stats.frames_in += 1
         self.stats.bytes_in += len(frame)
         for number, message in messages:
@@ -627,9 +630,12 @@ class Driver:
 
     def set_room(self, room: Room) -> None:
         """What this node's disk has room for, as of now: every peer is told at once."""
-        if room is self.room:
-            return
-        self.rooms.own = room
+        if room is not self.room:
+            self.rooms.own = room
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Say how this node stands, now."""
         for node in self._connected_at:
             self.link.send(node, codec.encode_frame(self.sender(), ()), False)
         self._wake()
@@ -642,6 +648,41 @@ class Driver:
                 continue
             for node in self._connected_at:
                 if self.rooms.of(node) <= enough and self._transfer(shard, NodeId(node)):
+                    break
+
+    # Whether clients reach the nodes.
+
+    @property
+    def reach(self) -> ClientReach:
+        """Whether clients reach this node."""
+        return self.reach_of(self.identity.node_id)
+
+    def set_reach(self, reach: ClientReach) -> None:
+        """Whether clients reach this node, as of now: every peer is told at once.
+
+        Where they do not, its shards go to connected nodes that they reach; to no other node.
+        """
+        if reach is not self.reach:
+            self._reaches[self.identity.node_id] = reach
+            self._balance_at = self.clock()
+            self._tell_all()
+
+    def reach_of(self, node: int) -> ClientReach:
+        """Whether clients reach a node, as it said last; of one that is not connected: unknown."""
+        return self._reaches.get(node, ClientReach.UNKNOWN)
+
+    def _hand_to_reached(self, now: float) -> None:
+        if self.reach is not ClientReach.FAILS:
+            return
+        reached = [
+            node
+            for node in sorted(self._connected_at)
+            if self.reach_of(node) is ClientReach.OK and self._may_lead_more(node, now)
+        ]
+        for shard in self.led() if reached else ():
+            turn = shard % len(reached)
+            for node in (*reached[turn:], *reached[:turn]):
+                if self._transfer(shard, NodeId(node)):
                     break
 
     # Leadership.
@@ -659,17 +700,22 @@ class Driver:
         """Hand over at most a few shards whose preferred leader is well and has everything."""
         if self.draining:
             return
-        stable = self._seconds(self.settings.balance_connected_ms)
+        self._hand_to_reached(now)
         moved = 0
         for shard in self.led():
             preferred = self.preferred_leader(shard)
-            since = self._connected_at.get(preferred)
-            if preferred == self.identity.node_id or since is None or now - since < stable:
+            if preferred == self.identity.node_id or not self._may_lead_more(preferred, now):
                 continue
-            if self.rooms.of(preferred) is not Room.ENOUGH:
+            if self.reach_of(preferred) is ClientReach.FAILS:
                 continue
             if moved < self.settings.balance_shards and self._transfer(shard, preferred):
                 moved += 1
+
+    def _may_lead_more(self, node: int, now: float) -> bool:
+        """Whether a peer has been connected for long enough, and its disk has room."""
+        since = self._connected_at.get(node)
+        stable = self._seconds(self.settings.balance_connected_ms)
+        return since is not None and now - since >= stable and self.rooms.of(node) is Room.ENOUGH
 
     def _transfer(self, shard: ShardId, to: NodeId | None) -> bool:
         begun = self.replicas[shard].transfer_leadership(to)

@@ -28,7 +28,7 @@ WATCHES_MAX: Final = 1_024
 """Calls that watch this node's health."""
 
 WATCHES_PER_CONNECTION_MAX: Final = 8
-"""The same, of one connection: there are three services to watch."""
+"""The same, of one connection: there are four services to watch."""
 
 TOO_MANY_WATCHES: Final = "this node's health is watched by too many: use Check instead."
 
@@ -157,16 +157,20 @@ class _Watched(health_aio.HealthServicer):
 
 
 class Health:
-    """grpc.health.v1: "" and muster.live while the process runs, muster.ready as it stands."""
+    """grpc.health.v1: "" and muster.live while the process runs, muster.ready as it stands.
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    `own` is one more that goes like muster.live, and that no other node has.
+    """
+
+    def __init__(self, server: grpc.aio.Server, own: str) -> None:
+        self._own = own
         self._servicer = _Watched()
         self._ready: bool | None = None
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     async def start(self) -> None:
         """Alive, not ready."""
-        for service in ("", LIVE):
+        for service in ("", LIVE, self._own):
             await self._servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
         await self.set_ready(ready=False)
 

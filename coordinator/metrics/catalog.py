@@ -92,6 +92,11 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_learner_shards": _gauge(
             "Shards in which a node does not count yet, as this node knows.", "node"
         ),
+        "muster_node_reaches_itself": _gauge(
+            "1 where a node reaches itself at the address that clients are told, 0 where not; "
+            "nothing where this node does not know.",
+            "node",
+        ),
         "muster_raft_commit_duration_seconds": _histogram(
             "From proposing an entry to having applied it. On the leader.", "shard"
         ),

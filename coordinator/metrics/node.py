@@ -49,7 +49,7 @@ from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
-from musterd.raft.contract import NodeId, Role, Room, StateMachine
+from musterd.raft.contract import ClientReach, NodeId, Role, Room, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
 LOOK_S: Final = 0.05
@@ -79,6 +79,8 @@ class Sources:
     """Nodes whose stores forgot something and that some shard has yet to admit."""
     learner_shards: Callable[[], Mapping[NodeId, int]]
     """Node -> in how many shards it does not count yet."""
+    reach: Callable[[], Mapping[NodeId, ClientReach]]
+    """Node -> whether it reaches itself at its clients' address."""
     tasks: Callable[[], int]
     """Tasks of the node's loop that have not ended."""
     unsynced_s: Callable[[], float]
@@ -216,16 +218,7 @@ class NodeMetrics:
         active = gauge("muster_raft_peer_active")
         for peer, connected in sources.connected().items():
             active.add_metric([str(peer)], connected)
-        losses = counter("muster_store_losses_total")
-        for node, times in sources.losses().items():
-            losses.add_metric([str(node)], times)
-        lost = gauge("muster_store_lost")
-        for node, has_lost in sources.lost().items():
-            lost.add_metric([str(node)], has_lost)
-        learners = gauge("muster_learner_shards")
-        for node, shards in sources.learner_shards().items():
-            learners.add_metric([str(node)], shards)
-        yield from (losses, lost, learners)
+        yield from self._nodes(sources)
         quarantined = gauge("muster_shard_quarantined")
         quarantines = counter("muster_shard_quarantines_total")
         conflicts = gauge("muster_shard_digest_conflict")
@@ -236,6 +229,22 @@ class NodeMetrics:
             differs = shard.number in sources.quarantine.conflicts
             conflicts.add_metric([str(shard.number)], differs)
         yield from (behind, active, quarantined, quarantines, conflicts)
+
+    def _nodes(self, sources: Sources) -> Pages:
+        losses = counter("muster_store_losses_total")
+        for node, times in sources.losses().items():
+            losses.add_metric([str(node)], times)
+        lost = gauge("muster_store_lost")
+        for node, has_lost in sources.lost().items():
+            lost.add_metric([str(node)], has_lost)
+        learners = gauge("muster_learner_shards")
+        for node, shards in sources.learner_shards().items():
+            learners.add_metric([str(node)], shards)
+        reaches = gauge("muster_node_reaches_itself")
+        for node, reach in sources.reach().items():
+            if reach is not ClientReach.UNKNOWN:
+                reaches.add_metric([str(node)], reach is ClientReach.OK)
+        yield from (losses, lost, learners, reaches)
 
     def _elections(self) -> Pages:
         changes = counter("muster_raft_leader_changes_total")

@@ -131,8 +131,10 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         list[str] | None,
         typer.Option(metavar="ID=HOST:PORT", help="Another node's peer port; repeatable."),
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the client port.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
     tls_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Demand client certificates of this CA.")
     ] = None,
@@ -158,11 +160,56 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         bool | None,
         typer.Option("--insecure-metrics", help="The metrics page beyond loopback; it has no TLS."),
     ] = None,
-    log_format: Annotated[str | None, typer.Option(metavar="json|text")] = None,
-    log_level: Annotated[str | None, typer.Option(metavar="LEVEL")] = None,
+    offset_retention_ms: Annotated[
+        int | None,
+        typer.Option(metavar="MS", help="Offsets of groups without members are kept so long."),
+    ] = None,
+    state_group_max_bytes: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="State of one group, at most.")
+    ] = None,
+    state_shard_max_bytes: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="State of one shard, at most.")
+    ] = None,
+    state_node_max_bytes: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="State of all shards here, at most.")
+    ] = None,
+    disk_reserve_bytes: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="With less free, the state does not grow.")
+    ] = None,
+    heartbeat_ms: Annotated[
+        int | None, typer.Option(metavar="MS", help="Between a leader's messages to a follower.")
+    ] = None,
+    quorum_ms: Annotated[
+        int | None, typer.Option(metavar="MS", help="So long a leader goes on without a majority.")
+    ] = None,
+    election_min_ms: Annotated[
+        int | None, typer.Option(metavar="MS", help="Silence before an election, at least.")
+    ] = None,
+    election_max_ms: Annotated[
+        int | None, typer.Option(metavar="MS", help="Silence before an election, at most.")
+    ] = None,
+    reach_probe_ms: Annotated[
+        int | None,
+        typer.Option(metavar="MS", help="Between looks whether clients get here."),
+    ] = None,
+    ready_needs_reach: Annotated[
+        bool | None,
+        typer.Option("--ready-needs-reach", help="Not ready while clients cannot reach this node."),
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="json|text", help="Form of the log on stderr.")
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="The least that is logged."),
+    ] = None,
     reflection: Annotated[bool | None, typer.Option("--dev", hidden=True)] = None,
 ) -> None:
-    """Run one node in the foreground; SIGTERM hands its leadership over and stops it."""
+    """Run one node in the foreground; SIGTERM hands its leadership over and stops it.
+
+    Each option is a variable, too (MUSTERD_LISTEN), and a key of the file (listen); options win,
+    then variables. docs/configuration.md has them all with defaults and bounds.
+    """
     from musterd.coordinator.node.config import ConfigError, load_settings  # noqa: PLC0415
 
     flags = {
@@ -179,6 +226,17 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "insecure": insecure,
         "insecure_peers": insecure_peers,
         "insecure_metrics": insecure_metrics,
+        "offset_retention_ms": offset_retention_ms,
+        "state_group_max_bytes": state_group_max_bytes,
+        "state_shard_max_bytes": state_shard_max_bytes,
+        "state_node_max_bytes": state_node_max_bytes,
+        "disk_reserve_bytes": disk_reserve_bytes,
+        "heartbeat_ms": heartbeat_ms,
+        "quorum_ms": quorum_ms,
+        "election_min_ms": election_min_ms,
+        "election_max_ms": election_max_ms,
+        "reach_probe_ms": reach_probe_ms,
+        "ready_needs_reach": ready_needs_reach,
         "log_format": log_format,
         "log_level": log_level,
         "dev": reflection,

@@ -1,9 +1,11 @@
-"""Settings of `muster serve`: a TOML file, MUSTER_* variables, flags; flags win."""
+"""Settings of `muster serve`: a TOML file, MUSTERD_* variables, flags; flags win."""
 
 import ipaddress
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -16,7 +18,10 @@ from pydantic_settings import (
 
 from musterd.coordinator.api.frame.operator_access import OperatorAccess, read_secret
 from musterd.coordinator.machine.limits import LIMITS, MIB
+from musterd.coordinator.node.timeout_rules import broken_rules
 from musterd.coordinator.runtime.growth import StateLimits
+from musterd.coordinator.runtime.timeouts import REACH_PROBE_MS
+from musterd.raft.settings import RaftSettings
 
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_PEER_LISTEN = "127.0.0.1:7170"
@@ -24,6 +29,11 @@ DEFAULT_METRICS_LISTEN = "127.0.0.1:7270"
 PORT_MAX = 65_535
 STATE = StateLimits()
 DISK_RESERVE_BYTES = 256 * MIB
+RAFT = RaftSettings()
+PREFIX: Final = "MUSTERD_"
+CLIENT_PREFIX: Final = "MUSTER_"
+CLIENTS: Final = ("admin_secret_file", "tls_ca", "tls_cert", "tls_key")
+"""Settings of clients that have the names of a node's: each reads its own prefix."""
 
 
 class ConfigError(Exception):
@@ -66,7 +76,9 @@ def is_loopback(address: str) -> bool:
 class Settings(BaseSettings):
     """What a node needs to know beside its identity, which `muster init` wrote."""
 
-    model_config = SettingsConfigDict(env_prefix="MUSTER_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     data_dir: Path
     """Where `muster init` put the node's store."""
@@ -81,7 +93,9 @@ class Settings(BaseSettings):
     peers: Annotated[dict[int, str], NoDecode] = Field(default_factory=dict)
     """Peer ports of the other nodes by id; as text "1=host:port,2=host:port"."""
     tls_cert: Path | None = None
+    """Certificate of the client port, PEM; it is read at the start."""
     tls_key: Path | None = None
+    """Its key, PEM."""
     tls_ca: Path | None = None
     """Where given, clients must present a certificate of this CA."""
     admin_secret_file: Path | None = None
@@ -106,10 +120,26 @@ class Settings(BaseSettings):
     """With less free on the file system of `data_dir` nothing that grows the state is taken, and
     with less than a quarter of it no entry at all. 0 switches that off: a full disk ends the node.
     """
+    heartbeat_ms: int = Field(default=RAFT.heartbeat_ms, ge=1)
+    """A leader sends something to every follower so often. This and the next three are the same on
+    every node."""
+    quorum_ms: int = Field(default=RAFT.quorum_ms, ge=1)
+    """A leader that heard no majority for so long answers nothing, and steps down."""
+    election_min_ms: int = Field(default=RAFT.election_min_ms, ge=1)
+    """A follower that hears nothing for so long begins an election, at the earliest."""
+    election_max_ms: int = Field(default=RAFT.election_max_ms, ge=1)
+    """And at the latest."""
+    reach_probe_ms: int = Field(default=REACH_PROBE_MS, ge=0, le=600_000)
+    """The node connects to the address that clients are told so often, as a client would. After
+    three failures in a row it hands its shards to nodes that reach themselves; 0 = off."""
+    ready_needs_reach: bool = False
+    """The node is not ready while it cannot reach itself there."""
     dev: bool = False
     """Server reflection on."""
     log_format: Literal["json", "text"] = "json"
+    """Form of the lines on stderr."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged."""
 
     @field_validator("peers", mode="before")
     @classmethod
@@ -145,6 +175,11 @@ class Settings(BaseSettings):
             raise ValueError("tls_cert and tls_key belong together")
         if not self.listen or not self.peer_listen:
             raise ValueError("listen and peer_listen cannot be empty")
+        if self.ready_needs_reach and not self.reach_probe_ms:
+            raise ValueError("ready_needs_reach needs reach_probe_ms: nobody would look")
+        broken = broken_rules(self.raft_settings)
+        if broken:
+            raise ValueError(f"{'; '.join(broken)} must hold (docs/timeouts.md says why)")
         return self
 
     def check_exposure(self) -> None:
@@ -192,6 +227,17 @@ class Settings(BaseSettings):
         )
 
     @property
+    def raft_settings(self) -> RaftSettings:
+        """The consensus layer's, with these times."""
+        return replace(
+            RAFT,
+            heartbeat_ms=self.heartbeat_ms,
+            quorum_ms=self.quorum_ms,
+            election_min_ms=self.election_min_ms,
+            election_max_ms=self.election_max_ms,
+        )
+
+    @property
     def endpoint(self) -> str:
         """What clients are told."""
         return self.advertise or self.listen
@@ -199,6 +245,7 @@ class Settings(BaseSettings):
 
 def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     """Merge file, environment and flags. Raises ConfigError."""
+    _refuse_old_names()
     if file is not None and not file.is_file():
         raise ConfigError(f"{file}: there is no such file")
 
@@ -227,6 +274,32 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     merged.check_exposure()
     _ = merged.operator_access  # a secret that cannot be read is told before anything starts
     return merged
+
+
+def _refuse_old_names() -> None:
+    """Nodes once read MUSTER_*, as clients do. Raises ConfigError where such a name is set."""
+    for name in Settings.model_fields:
+        old = CLIENT_PREFIX + name.upper()
+        if name not in CLIENTS and old in os.environ:
+            raise ConfigError(
+                f"{old} is no setting: a node reads {PREFIX}{name.upper()}",
+                f"name it {PREFIX}{name.upper()}, or unset it",
+            )
+
+
+def unread_variables() -> dict[str, str]:
+    """Variables that look like a node's settings and are none, each with what to do about it."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    unread = {
+        name: "no setting of that name; docs/configuration.md has them all"
+        for name in sorted(os.environ)
+        if name.upper().startswith(PREFIX) and name.upper() not in known
+    }
+    for name in CLIENTS:
+        own = PREFIX + name.upper()
+        if CLIENT_PREFIX + name.upper() in os.environ:
+            unread[CLIENT_PREFIX + name.upper()] = f"for clients alone; a node reads {own}"
+    return unread
 
 
 def _sentence(error: ValidationError) -> str:

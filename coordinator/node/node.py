@@ -29,6 +29,7 @@ from musterd.coordinator.node.assembly import Integrity, open_node
 from musterd.coordinator.node.config import ConfigError, Settings, split_address
 from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.process_end import ends_within
+from musterd.coordinator.node.reach_probe import ReachProbe
 from musterd.coordinator.node.room_watch import RoomWatch
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.retention import Retention
@@ -41,7 +42,7 @@ from musterd.coordinator.runtime.timeouts import (
     STORE_CLOSE_MS_MAX,
     TRIM_INTERVAL_MS,
 )
-from musterd.raft.contract import NodeId, ShardId
+from musterd.raft.contract import ClientReach, NodeId, ShardId
 from musterd.raft.identity import Identity
 from musterd.raft.peers import Loss
 from musterd.raft.runner import LoopRunner
@@ -96,6 +97,7 @@ class Node:
             self.metrics.machine,
             Retention(settings.offset_retention_ms),
             settings.state_limits,
+            settings=settings.raft_settings,
         )
         _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
@@ -131,7 +133,11 @@ class Node:
             interceptors,
             self._task_ended,
         )
-        self._health = Health(self._server)
+        own_service = f"muster.node.{self.store_uuid.hex()}"
+        self._health = Health(self._server, own_service)
+        self._reach = ReachProbe(
+            settings.endpoint, own_service, _own_credentials(settings), self.driver.set_reach
+        )
         self._page = MetricsPage(self.metrics.families)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -157,6 +163,9 @@ class Node:
                     for node in self.driver.identity.nodes
                 },
                 tasks=lambda: len(asyncio.all_tasks(self._loop)),
+                reach=lambda: {
+                    NodeId(node): self.driver.reach_of(node) for node in self.driver.identity.nodes
+                },
                 unsynced_s=lambda: self.driver.unsynced_s,
                 room=lambda: self.driver.room,
                 reserve=self.settings.disk_reserve_bytes,
@@ -197,6 +206,9 @@ class Node:
             asyncio.create_task(self._follow_exporter()),
             asyncio.create_task(_trim()),
         ]
+        if self.settings.reach_probe_ms:
+            probing = self._reach.run(self.settings.reach_probe_ms / MS)
+            self._tasks.append(asyncio.create_task(probing))
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
         log.info(
@@ -333,6 +345,8 @@ class Node:
                 _log_awaited(awaited)
             ready = not self.driver.disk_hangs
             ready = ready and all(self._is_ready(shard) for shard in self.assembly.shards)
+            if self.settings.ready_needs_reach:
+                ready = ready and self.driver.reach is ClientReach.OK
             await self._health.set_ready(ready=ready)
             await asyncio.sleep(STILL_READY_POLL_S if ready else READY_POLL_S)
 
@@ -431,6 +445,7 @@ class Node:
             learner_shards=learner_shards,
             lost=self._has_lost(node),
             awaits=self._away(node) if learner_shards else (),
+            reaches_itself=_REACHED[self.driver.reach_of(node)],
         )
 
     def _has_lost(self, node: int) -> bool:
@@ -451,6 +466,9 @@ class Node:
         while self._store.synced_epoch < epoch:  # noqa: ASYNC110  # as long as the caller waits
             await asyncio.sleep(DRAIN_POLL_S)
         return True
+
+
+_REACHED: Final = {ClientReach.UNKNOWN: None, ClientReach.OK: True, ClientReach.FAILS: False}
 
 
 def _check_peers(own: Identity, given: dict[int, str]) -> None:
@@ -515,3 +533,12 @@ def _channel_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
         private_key=settings.tls_key.read_bytes(),
         certificate_chain=settings.tls_cert.read_bytes(),
     )
+
+
+def _own_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
+    """How this node calls itself: whoever signed its own certificate is trusted."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    chain, key = settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()
+    roots = chain + b"\n" + settings.tls_ca.read_bytes() if settings.tls_ca else chain
+    return grpc.ssl_channel_credentials(roots, key, chain)

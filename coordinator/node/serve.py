@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import signal
 
+import structlog
+
 from muster.cli.errors import CommandError, ExitCode
 from musterd.coordinator.codec import UnknownFormatError
 from musterd.coordinator.host import raise_open_files, tidy_heaps
 from musterd.coordinator.machine.records.encoding import RecordError
-from musterd.coordinator.node.config import ConfigError, Settings, about
+from musterd.coordinator.node.config import ConfigError, Settings, about, unread_variables
 from musterd.coordinator.node.log_output import (
     PipeLines,
     RateLimit,
@@ -22,6 +24,8 @@ from musterd.raft.identity import IdentityError
 from musterd.storage.rocks import MissingStoreError
 from musterd.storage.store import REBUILD, CorruptStoreError, StoreError
 
+log = structlog.get_logger()
+
 
 def run_node(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises CommandError where the node cannot start or go on."""
@@ -29,6 +33,8 @@ def run_node(settings: Settings) -> None:
         with contextlib.ExitStack() as stack:
             pipe = stack.enter_context(own_stderr()) if settings.log_format == "json" else None
             limit = stack.enter_context(logging_to_stderr(settings))
+            for name, advice in unread_variables().items():
+                log.warning("a variable is not read", name=name, advice=advice)
             raise_open_files()
             tidy_heaps()
             asyncio.run(_run(settings, limit, pipe))

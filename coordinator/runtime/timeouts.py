@@ -136,3 +136,9 @@ sync has hung before."""
 
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
+
+REACH_PROBE_MS: Final = 5_000
+"""How often a node looks whether clients reach it at its advertised address."""
+
+REACH_PROBE_CALL_MS: Final = 3_000
+"""How long it waits there for a connection."""

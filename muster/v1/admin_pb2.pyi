@@ -1201,6 +1201,7 @@ class Node(google.protobuf.message.Message):
     LEARNER_SHARDS_FIELD_NUMBER: builtins.int
     LOST_FIELD_NUMBER: builtins.int
     AWAITS_FIELD_NUMBER: builtins.int
+    REACHES_ITSELF_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     endpoint: builtins.str
     """client port"""
@@ -1213,6 +1214,8 @@ class Node(google.protobuf.message.Message):
     """in so many shards it does not count yet, as the answering node knows"""
     lost: builtins.bool
     """its store forgot what it had synced, and some shard has yet to admit it"""
+    reaches_itself: builtins.bool
+    """Whether the node reaches itself at `endpoint`, as a client would; absent: not looked yet, or not connected."""
     @property
     def awaits(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """where `learner_shards` > 0: nodes that the answering node is not connected to"""
@@ -1229,8 +1232,11 @@ class Node(google.protobuf.message.Message):
         learner_shards: builtins.int = ...,
         lost: builtins.bool = ...,
         awaits: collections.abc.Iterable[builtins.int] | None = ...,
+        reaches_itself: builtins.bool | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["awaits", b"awaits", "connected", b"connected", "endpoint", b"endpoint", "learner_shards", b"learner_shards", "lost", b"lost", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_reaches_itself", b"_reaches_itself", "reaches_itself", b"reaches_itself"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_reaches_itself", b"_reaches_itself", "awaits", b"awaits", "connected", b"connected", "endpoint", b"endpoint", "learner_shards", b"learner_shards", "lost", b"lost", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "reaches_itself", b"reaches_itself", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_reaches_itself", b"_reaches_itself"]) -> typing.Literal["reaches_itself"] | None: ...
 
 global___Node = Node
 

@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14muster/v1/peer.proto\x12\tmuster.v1\"\xf3\x02\n\x05Hello\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\r\x12\x12\n\nstore_uuid\x18\x04 \x01(\x0c\x12\x0e\n\x06shards\x18\x05 \x01(\r\x12\r\n\x05nodes\x18\x06 \x03(\r\x12\x17\n\x0f\x63lient_endpoint\x18\x07 \x01(\t\x12\x1d\n\x04lane\x18\x08 \x01(\x0e\x32\x0f.muster.v1.Lane\x12,\n\x0creplacements\x18\t \x03(\x0b\x32\x16.muster.v1.Replacement\x12\x0f\n\x07refused\x18\n \x01(\t\x12\x0e\n\x06run_id\x18\x0b \x01(\x0c\x12!\n\x05known\x18\x0c \x03(\x0b\x32\x12.muster.v1.StoreOf\x12\x0c\n\x04life\x18\r \x01(\x04\x12 \n\x06starts\x18\x0e \x03(\x0b\x32\x10.muster.v1.Start\x12\x11\n\tlost_life\x18\x0f \x01(\x04\x12\x15\n\rloss_accepted\x18\x10 \x01(\x08\"$\n\x05Start\x12\x0c\n\x04life\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\".\n\x07StoreOf\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\"A\n\x0bReplacement\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"\x81\x01\n\x05\x46rame\x12\x0e\n\x06sender\x18\x01 \x01(\x06\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.muster.v1.PeerMessage\x12\x0c\n\x04life\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12!\n\x04room\x18\x05 \x01(\x0e\x32\x13.muster.v1.DiskRoom\"\xb2\x05\n\x0bPeerMessage\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x32\n\x0e\x61ppend_entries\x18\n \x01(\x0b\x32\x18.muster.v1.AppendEntriesH\x00\x12.\n\x0c\x61ppend_reply\x18\x0b \x01(\x0b\x32\x16.muster.v1.AppendReplyH\x00\x12.\n\x0crequest_vote\x18\x0c \x01(\x0b\x32\x16.muster.v1.RequestVoteH\x00\x12\x1f\n\x04vote\x18\r \x01(\x0b\x32\x0f.muster.v1.VoteH\x00\x12&\n\x08pre_vote\x18\x0e \x01(\x0b\x32\x12.muster.v1.PreVoteH\x00\x12\x31\n\x0epre_vote_reply\x18\x0f \x01(\x0b\x32\x17.muster.v1.PreVoteReplyH\x00\x12,\n\x0bterm_reject\x18\x10 \x01(\x0b\x32\x15.muster.v1.TermRejectH\x00\x12,\n\x0btimeout_now\x18\x11 \x01(\x0b\x32\x15.muster.v1.TimeoutNowH\x00\x12\x32\n\x0esnapshot_chunk\x18\x12 \x01(\x0b\x32\x18.muster.v1.SnapshotChunkH\x00\x12.\n\x0csnapshot_ack\x18\x13 \x01(\x0b\x32\x16.muster.v1.SnapshotAckH\x00\x12\x34\n\x0fsnapshot_wanted\x18\x14 \x01(\x0b\x32\x19.muster.v1.SnapshotWantedH\x00\x12)\n\tintroduce\x18\x15 \x01(\x0b\x32\x14.muster.v1.IntroduceH\x00\x12!\n\x05known\x18\x16 \x01(\x0b\x32\x10.muster.v1.KnownH\x00\x12*\n\nstore_lost\x18\x17 \x01(\x0b\x32\x14.muster.v1.StoreLostH\x00\x42\x06\n\x04kind\"8\n\x08LogEntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\x0c\"\x7f\n\rAppendEntries\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x12\n\nprev_index\x18\x03 \x01(\x04\x12\x11\n\tprev_term\x18\x04 \x01(\x04\x12$\n\x07\x65ntries\x18\x05 \x03(\x0b\x32\x13.muster.v1.LogEntry\"^\n\x0b\x41ppendReply\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x12\n\nnext_index\x18\x02 \x01(\x04\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0e\n\x06\x62\x65hind\x18\x05 \x01(\x08\"C\n\x0bRequestVote\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x06\n\x04Vote\"C\n\x07PreVote\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\"2\n\x0cPreVoteReply\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\"\x10\n\x0eSnapshotWanted\"\x0b\n\tIntroduce\"<\n\x05Known\x12\x12\n\nstore_uuid\x18\x01 \x01(\x0c\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"-\n\tStoreLost\x12\x0c\n\x04life\x18\x01 \x01(\x04\x12\x12\n\nknown_life\x18\x02 \x01(\x04\"\x0c\n\nTermReject\"\x0c\n\nTimeoutNow\"\xa1\x01\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.muster.v1.SnapshotHeader\x12\r\n\x05pairs\x18\x05 \x01(\x0c\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\r\n\x05\x63rc32\x18\x07 \x01(\r\"\x80\x01\n\x0eSnapshotHeader\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.muster.v1.LogEntry\x12(\n\nadmissions\x18\x02 \x03(\x0b\x32\x14.muster.v1.Admission\x12\x14\n\x07\x63opy_of\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\n\n\x08_copy_of\"o\n\tAdmission\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x0e\n\x06leader\x18\x04 \x01(\r\x12\x11\n\teffective\x18\x05 \x01(\x08\x12\x0c\n\x04life\x18\x06 \x01(\x04\"-\n\rSnapshotPairs\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\"7\n\x0bSnapshotAck\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x13\n\x0bnext_number\x18\x02 \x01(\r*=\n\x04Lane\x12\x14\n\x10LANE_UNSPECIFIED\x10\x00\x12\x10\n\x0cLANE_CONTROL\x10\x01\x12\r\n\tLANE_BULK\x10\x02*G\n\x08\x44iskRoom\x12\x14\n\x10\x44ISK_ROOM_ENOUGH\x10\x00\x12\x11\n\rDISK_ROOM_LOW\x10\x01\x12\x12\n\x0e\x44ISK_ROOM_NONE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14muster/v1/peer.proto\x12\tmuster.v1\"\xf3\x02\n\x05Hello\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\r\x12\x12\n\nstore_uuid\x18\x04 \x01(\x0c\x12\x0e\n\x06shards\x18\x05 \x01(\r\x12\r\n\x05nodes\x18\x06 \x03(\r\x12\x17\n\x0f\x63lient_endpoint\x18\x07 \x01(\t\x12\x1d\n\x04lane\x18\x08 \x01(\x0e\x32\x0f.muster.v1.Lane\x12,\n\x0creplacements\x18\t \x03(\x0b\x32\x16.muster.v1.Replacement\x12\x0f\n\x07refused\x18\n \x01(\t\x12\x0e\n\x06run_id\x18\x0b \x01(\x0c\x12!\n\x05known\x18\x0c \x03(\x0b\x32\x12.muster.v1.StoreOf\x12\x0c\n\x04life\x18\r \x01(\x04\x12 \n\x06starts\x18\x0e \x03(\x0b\x32\x10.muster.v1.Start\x12\x11\n\tlost_life\x18\x0f \x01(\x04\x12\x15\n\rloss_accepted\x18\x10 \x01(\x08\"$\n\x05Start\x12\x0c\n\x04life\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\".\n\x07StoreOf\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\"A\n\x0bReplacement\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"\xa8\x01\n\x05\x46rame\x12\x0e\n\x06sender\x18\x01 \x01(\x06\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.muster.v1.PeerMessage\x12\x0c\n\x04life\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12!\n\x04room\x18\x05 \x01(\x0e\x32\x13.muster.v1.DiskRoom\x12%\n\x05reach\x18\x06 \x01(\x0e\x32\x16.muster.v1.ClientReach\"\xb2\x05\n\x0bPeerMessage\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x32\n\x0e\x61ppend_entries\x18\n \x01(\x0b\x32\x18.muster.v1.AppendEntriesH\x00\x12.\n\x0c\x61ppend_reply\x18\x0b \x01(\x0b\x32\x16.muster.v1.AppendReplyH\x00\x12.\n\x0crequest_vote\x18\x0c \x01(\x0b\x32\x16.muster.v1.RequestVoteH\x00\x12\x1f\n\x04vote\x18\r \x01(\x0b\x32\x0f.muster.v1.VoteH\x00\x12&\n\x08pre_vote\x18\x0e \x01(\x0b\x32\x12.muster.v1.PreVoteH\x00\x12\x31\n\x0epre_vote_reply\x18\x0f \x01(\x0b\x32\x17.muster.v1.PreVoteReplyH\x00\x12,\n\x0bterm_reject\x18\x10 \x01(\x0b\x32\x15.muster.v1.TermRejectH\x00\x12,\n\x0btimeout_now\x18\x11 \x01(\x0b\x32\x15.muster.v1.TimeoutNowH\x00\x12\x32\n\x0esnapshot_chunk\x18\x12 \x01(\x0b\x32\x18.muster.v1.SnapshotChunkH\x00\x12.\n\x0csnapshot_ack\x18\x13 \x01(\x0b\x32\x16.muster.v1.SnapshotAckH\x00\x12\x34\n\x0fsnapshot_wanted\x18\x14 \x01(\x0b\x32\x19.muster.v1.SnapshotWantedH\x00\x12)\n\tintroduce\x18\x15 \x01(\x0b\x32\x14.muster.v1.IntroduceH\x00\x12!\n\x05known\x18\x16 \x01(\x0b\x32\x10.muster.v1.KnownH\x00\x12*\n\nstore_lost\x18\x17 \x01(\x0b\x32\x14.muster.v1.StoreLostH\x00\x42\x06\n\x04kind\"8\n\x08LogEntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\x0c\"\x7f\n\rAppendEntries\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x12\n\nprev_index\x18\x03 \x01(\x04\x12\x11\n\tprev_term\x18\x04 \x01(\x04\x12$\n\x07\x65ntries\x18\x05 \x03(\x0b\x32\x13.muster.v1.LogEntry\"^\n\x0b\x41ppendReply\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x12\n\nnext_index\x18\x02 \x01(\x04\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0e\n\x06\x62\x65hind\x18\x05 \x01(\x08\"C\n\x0bRequestVote\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x06\n\x04Vote\"C\n\x07PreVote\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\"2\n\x0cPreVoteReply\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\"\x10\n\x0eSnapshotWanted\"\x0b\n\tIntroduce\"<\n\x05Known\x12\x12\n\nstore_uuid\x18\x01 \x01(\x0c\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"-\n\tStoreLost\x12\x0c\n\x04life\x18\x01 \x01(\x04\x12\x12\n\nknown_life\x18\x02 \x01(\x04\"\x0c\n\nTermReject\"\x0c\n\nTimeoutNow\"\xa1\x01\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.muster.v1.SnapshotHeader\x12\r\n\x05pairs\x18\x05 \x01(\x0c\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\r\n\x05\x63rc32\x18\x07 \x01(\r\"\x80\x01\n\x0eSnapshotHeader\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.muster.v1.LogEntry\x12(\n\nadmissions\x18\x02 \x03(\x0b\x32\x14.muster.v1.Admission\x12\x14\n\x07\x63opy_of\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\n\n\x08_copy_of\"o\n\tAdmission\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x0e\n\x06leader\x18\x04 \x01(\r\x12\x11\n\teffective\x18\x05 \x01(\x08\x12\x0c\n\x04life\x18\x06 \x01(\x04\"-\n\rSnapshotPairs\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\"7\n\x0bSnapshotAck\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x13\n\x0bnext_number\x18\x02 \x01(\r*=\n\x04Lane\x12\x14\n\x10LANE_UNSPECIFIED\x10\x00\x12\x10\n\x0cLANE_CONTROL\x10\x01\x12\r\n\tLANE_BULK\x10\x02*T\n\x0b\x43lientReach\x12\x18\n\x14\x43LIENT_REACH_UNKNOWN\x10\x00\x12\x13\n\x0f\x43LIENT_REACH_OK\x10\x01\x12\x16\n\x12\x43LIENT_REACH_FAILS\x10\x02*G\n\x08\x44iskRoom\x12\x14\n\x10\x44ISK_ROOM_ENOUGH\x10\x00\x12\x11\n\rDISK_ROOM_LOW\x10\x01\x12\x12\n\x0e\x44ISK_ROOM_NONE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'muster.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LANE']._serialized_start=2548
-  _globals['_LANE']._serialized_end=2609
-  _globals['_DISKROOM']._serialized_start=2611
-  _globals['_DISKROOM']._serialized_end=2682
+  _globals['_LANE']._serialized_start=2587
+  _globals['_LANE']._serialized_end=2648
+  _globals['_CLIENTREACH']._serialized_start=2650
+  _globals['_CLIENTREACH']._serialized_end=2734
+  _globals['_DISKROOM']._serialized_start=2736
+  _globals['_DISKROOM']._serialized_end=2807
   _globals['_HELLO']._serialized_start=36
   _globals['_HELLO']._serialized_end=407
   _globals['_START']._serialized_start=409
@@ -44,43 +46,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLACEMENT']._serialized_start=495
   _globals['_REPLACEMENT']._serialized_end=560
   _globals['_FRAME']._serialized_start=563
-  _globals['_FRAME']._serialized_end=692
-  _globals['_PEERMESSAGE']._serialized_start=695
-  _globals['_PEERMESSAGE']._serialized_end=1385
-  _globals['_LOGENTRY']._serialized_start=1387
-  _globals['_LOGENTRY']._serialized_end=1443
-  _globals['_APPENDENTRIES']._serialized_start=1445
-  _globals['_APPENDENTRIES']._serialized_end=1572
-  _globals['_APPENDREPLY']._serialized_start=1574
-  _globals['_APPENDREPLY']._serialized_end=1668
-  _globals['_REQUESTVOTE']._serialized_start=1670
-  _globals['_REQUESTVOTE']._serialized_end=1737
-  _globals['_VOTE']._serialized_start=1739
-  _globals['_VOTE']._serialized_end=1745
-  _globals['_PREVOTE']._serialized_start=1747
-  _globals['_PREVOTE']._serialized_end=1814
-  _globals['_PREVOTEREPLY']._serialized_start=1816
-  _globals['_PREVOTEREPLY']._serialized_end=1866
-  _globals['_SNAPSHOTWANTED']._serialized_start=1868
-  _globals['_SNAPSHOTWANTED']._serialized_end=1884
-  _globals['_INTRODUCE']._serialized_start=1886
-  _globals['_INTRODUCE']._serialized_end=1897
-  _globals['_KNOWN']._serialized_start=1899
-  _globals['_KNOWN']._serialized_end=1959
-  _globals['_STORELOST']._serialized_start=1961
-  _globals['_STORELOST']._serialized_end=2006
-  _globals['_TERMREJECT']._serialized_start=2008
-  _globals['_TERMREJECT']._serialized_end=2020
-  _globals['_TIMEOUTNOW']._serialized_start=2022
-  _globals['_TIMEOUTNOW']._serialized_end=2034
-  _globals['_SNAPSHOTCHUNK']._serialized_start=2037
-  _globals['_SNAPSHOTCHUNK']._serialized_end=2198
-  _globals['_SNAPSHOTHEADER']._serialized_start=2201
-  _globals['_SNAPSHOTHEADER']._serialized_end=2329
-  _globals['_ADMISSION']._serialized_start=2331
-  _globals['_ADMISSION']._serialized_end=2442
-  _globals['_SNAPSHOTPAIRS']._serialized_start=2444
-  _globals['_SNAPSHOTPAIRS']._serialized_end=2489
-  _globals['_SNAPSHOTACK']._serialized_start=2491
-  _globals['_SNAPSHOTACK']._serialized_end=2546
+  _globals['_FRAME']._serialized_end=731
+  _globals['_PEERMESSAGE']._serialized_start=734
+  _globals['_PEERMESSAGE']._serialized_end=1424
+  _globals['_LOGENTRY']._serialized_start=1426
+  _globals['_LOGENTRY']._serialized_end=1482
+  _globals['_APPENDENTRIES']._serialized_start=1484
+  _globals['_APPENDENTRIES']._serialized_end=1611
+  _globals['_APPENDREPLY']._serialized_start=1613
+  _globals['_APPENDREPLY']._serialized_end=1707
+  _globals['_REQUESTVOTE']._serialized_start=1709
+  _globals['_REQUESTVOTE']._serialized_end=1776
+  _globals['_VOTE']._serialized_start=1778
+  _globals['_VOTE']._serialized_end=1784
+  _globals['_PREVOTE']._serialized_start=1786
+  _globals['_PREVOTE']._serialized_end=1853
+  _globals['_PREVOTEREPLY']._serialized_start=1855
+  _globals['_PREVOTEREPLY']._serialized_end=1905
+  _globals['_SNAPSHOTWANTED']._serialized_start=1907
+  _globals['_SNAPSHOTWANTED']._serialized_end=1923
+  _globals['_INTRODUCE']._serialized_start=1925
+  _globals['_INTRODUCE']._serialized_end=1936
+  _globals['_KNOWN']._serialized_start=1938
+  _globals['_KNOWN']._serialized_end=1998
+  _globals['_STORELOST']._serialized_start=2000
+  _globals['_STORELOST']._serialized_end=2045
+  _globals['_TERMREJECT']._serialized_start=2047
+  _globals['_TERMREJECT']._serialized_end=2059
+  _globals['_TIMEOUTNOW']._serialized_start=2061
+  _globals['_TIMEOUTNOW']._serialized_end=2073
+  _globals['_SNAPSHOTCHUNK']._serialized_start=2076
+  _globals['_SNAPSHOTCHUNK']._serialized_end=2237
+  _globals['_SNAPSHOTHEADER']._serialized_start=2240
+  _globals['_SNAPSHOTHEADER']._serialized_end=2368
+  _globals['_ADMISSION']._serialized_start=2370
+  _globals['_ADMISSION']._serialized_end=2481
+  _globals['_SNAPSHOTPAIRS']._serialized_start=2483
+  _globals['_SNAPSHOTPAIRS']._serialized_end=2528
+  _globals['_SNAPSHOTACK']._serialized_start=2530
+  _globals['_SNAPSHOTACK']._serialized_end=2585
 # @@protoc_insertion_point(module_scope)

@@ -43,6 +43,24 @@ LANE_BULK: Lane.ValueType  # 2
 """catch-up and snapshots"""
 global___Lane = Lane
 
+class _ClientReach:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ClientReachEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ClientReach.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CLIENT_REACH_UNKNOWN: _ClientReach.ValueType  # 0
+    CLIENT_REACH_OK: _ClientReach.ValueType  # 1
+    CLIENT_REACH_FAILS: _ClientReach.ValueType  # 2
+
+class ClientReach(_ClientReach, metaclass=_ClientReachEnumTypeWrapper):
+    """Whether the sender reaches itself at the address that clients are told. Earlier builds do not read it."""
+
+CLIENT_REACH_UNKNOWN: ClientReach.ValueType  # 0
+CLIENT_REACH_OK: ClientReach.ValueType  # 1
+CLIENT_REACH_FAILS: ClientReach.ValueType  # 2
+global___ClientReach = ClientReach
+
 class _DiskRoom:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -214,6 +232,7 @@ class Frame(google.protobuf.message.Message):
     LIFE_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
     ROOM_FIELD_NUMBER: builtins.int
+    REACH_FIELD_NUMBER: builtins.int
     sender: builtins.int
     """the first 8 bytes of the sender's store uuid"""
     life: builtins.int
@@ -221,6 +240,7 @@ class Frame(google.protobuf.message.Message):
     epoch: builtins.int
     """everything up to here is on the sender's disk"""
     room: global___DiskRoom.ValueType
+    reach: global___ClientReach.ValueType
     @property
     def messages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PeerMessage]: ...
     def __init__(
@@ -231,8 +251,9 @@ class Frame(google.protobuf.message.Message):
         life: builtins.int = ...,
         epoch: builtins.int = ...,
         room: global___DiskRoom.ValueType = ...,
+        reach: global___ClientReach.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "life", b"life", "messages", b"messages", "room", b"room", "sender", b"sender"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "life", b"life", "messages", b"messages", "reach", b"reach", "room", b"room", "sender", b"sender"]) -> None: ...
 
 global___Frame = Frame
 

@@ -31,7 +31,7 @@ def settings_file(world: World, text):
 def setting_malformed(world: World):
     return [
         serve("--data-dir=x", "--listen=nonsense"),
-        serve("--data-dir=x", MUSTER_LISTEN="nonsense"),
+        serve("--data-dir=x", MUSTERD_LISTEN="nonsense"),
         serve(settings_file(world, "data_dir = 'x'\nlisten = 'nonsense'\n")),
     ]
 
@@ -45,7 +45,20 @@ def setting_unknown(world: World):
 def setting_out_of_range(world: World):
     return [
         serve("--data-dir=x", "--log-level=loud"),
-        serve("--data-dir=x", MUSTER_LOG_LEVEL="loud"),
+        serve("--data-dir=x", MUSTERD_LOG_LEVEL="loud"),
+    ]
+
+
+@case("setting_old_name")
+def setting_old_name(world: World):
+    return serve("--data-dir=x", MUSTER_LISTEN="127.0.0.1:7070")
+
+
+@case("setting_times")
+def setting_times(world: World):
+    return [
+        serve("--data-dir=x", "--quorum-ms=500"),
+        serve("--data-dir=x", MUSTERD_QUORUM_MS="500"),
     ]
 
 

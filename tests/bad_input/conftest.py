@@ -12,7 +12,7 @@ def world(tmp_path_factory):
     """Three `muster serve` processes and a topic."""
     folder = tmp_path_factory.mktemp("bad-input")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MUSTER_STATE_GROUP_MAX_BYTES", str(GROUP_BYTES_MAX))
+        patch.setenv("MUSTERD_STATE_GROUP_MAX_BYTES", str(GROUP_BYTES_MAX))
         yield from _running(folder)
 
 

@@ -104,7 +104,7 @@ def run(*args, **env) -> Ran:
 
 @contextlib.contextmanager
 def environment(changes):
-    """`changes` in this process's environment, and no other MUSTER_* variable."""
+    """`changes` in this process's environment, and no other MUSTER_* or MUSTERD_* variable."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update({**plain_environment(), **changes})
@@ -116,8 +116,8 @@ def environment(changes):
 
 
 def plain_environment() -> dict[str, str]:
-    """This process's environment without MUSTER_* and with wide help."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("MUSTER_")}
+    """This process's environment without MUSTER_*, MUSTERD_* and with wide help."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MUSTER_", "MUSTERD_"))}
     return {**kept, "COLUMNS": "500", "NO_COLOR": "1"}
 
 

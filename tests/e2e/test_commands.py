@@ -7,9 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
+import grpc
 import psutil
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from muster.cli.errors import ExitCode
 
@@ -208,7 +213,10 @@ def _dev(folder, *flags):
 
 
 def test_a_node_behind_tls_answers_who_trusts_it(tmp_path, free_ports):
-    """The client port speaks TLS alone; a command with the authority's certificate gets through."""
+    """The client port speaks TLS alone; a command with the authority's certificate gets through.
+
+    The node was started from such a client's shell, and demands no certificate of it.
+    """
     tls = Path(__file__).parents[1] / "testdata" / "tls"
     client, peer, metrics = free_ports(3)
     init(tmp_path / "d")
@@ -224,8 +232,10 @@ def test_a_node_behind_tls_answers_who_trusts_it(tmp_path, free_ports):
         f"--tls-cert={tls / 'server.pem'}",
         f"--tls-key={tls / 'server.key'}",
     ]
-    node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     trusting = {**os.environ, "MUSTER_TLS_CA": str(tls / "ca.pem")}
+    node = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=trusting
+    )
     bootstrap = f"--bootstrap=127.0.0.1:{client}"
     try:
         wait_for(
@@ -236,6 +246,51 @@ def test_a_node_behind_tls_answers_who_trusts_it(tmp_path, free_ports):
         assert created.returncode == ExitCode.OK, created.stderr
         plain = muster("topic", "list", bootstrap, "--timeout=2")
         assert plain.returncode == ExitCode.UNREACHABLE
+        status = muster("cluster", "status", bootstrap, "-o", "json", env=trusting)
+        assert json.loads(status.stdout)["nodes"][0]["reaches_itself"] is True
     finally:
         node.kill()
-        node.communicate()
+        _, said = node.communicate()
+    assert "MUSTERD_TLS_CA" in said
+
+
+def test_a_node_that_does_not_reach_itself_says_so_everywhere(tmp_path, free_ports):
+    """In its log, on the metrics page, in the status; and it is not ready where that is wanted."""
+    client, peer, metrics, nobody = free_ports(4)
+    init(tmp_path / "d")
+    file = tmp_path / "node.toml"
+    file.write_text("ready_needs_reach = true\n")
+    command = [
+        *(sys.executable, "-m", "muster.cli", "serve", f"--config={file}"),
+        f"--data-dir={tmp_path / 'd'}",
+        f"--listen=127.0.0.1:{client}",
+        f"--advertise=127.0.0.1:{nobody}",
+        f"--peer-listen=127.0.0.1:{peer}",
+        f"--metrics-listen=127.0.0.1:{metrics}",
+    ]
+    quick = {**os.environ, "MUSTERD_REACH_PROBE_MS": "100"}
+    node = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=quick
+    )
+
+    def page():
+        try:
+            with urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=WAIT_S) as answer:
+                return answer.read().decode()
+        except URLError:
+            return ""
+
+    try:
+        wait_for(lambda: 'muster_node_reaches_itself{node="0"} 0.0' in page(), "the probe fails")
+        done = muster("cluster", "status", f"--bootstrap=127.0.0.1:{client}", "--timeout=5")
+        assert done.returncode == ExitCode.UNHEALTHY, done.stderr
+        assert f"node 0 does not reach itself at 127.0.0.1:{nobody}" in done.stderr
+        assert "unreachable" in done.stdout
+        with grpc.insecure_channel(f"127.0.0.1:{client}") as channel:
+            request = HealthCheckRequest(service="muster.ready")
+            answer = HealthStub(channel).Check(request, timeout=WAIT_S)
+        assert answer.status == HealthCheckResponse.NOT_SERVING
+    finally:
+        node.kill()
+        _, said = node.communicate()
+    assert "`advertise`" in said

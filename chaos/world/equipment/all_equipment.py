@@ -19,7 +19,7 @@ class LowerLimits(Equipment):
     provides = frozenset({"state_limit"})
 
     def environment(self, node_id: int) -> Mapping[str, str]:
-        return {"MUSTER_STATE_GROUP_MAX_BYTES": str(GROUP_BYTES_MAX)}
+        return {"MUSTERD_STATE_GROUP_MAX_BYTES": str(GROUP_BYTES_MAX)}
 
 
 def all_equipment(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:

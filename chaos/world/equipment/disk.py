@@ -90,7 +90,7 @@ class LoopDisks(Equipment):
     def environment(self, node_id: int) -> Mapping[str, str]:
         if node_id not in self._places:
             return {}
-        return {"MUSTER_DISK_RESERVE_BYTES": str(self.reserve)}
+        return {"MUSTERD_DISK_RESERVE_BYTES": str(self.reserve)}
 
     def close(self) -> None:
         """Remove all disks. Raises KeeperClientError where something is left behind."""

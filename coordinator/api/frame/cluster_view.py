@@ -21,6 +21,8 @@ class NodeView:
     """Whether it is so because its store forgot what it had synced (raft/lives.py)."""
     awaits: Sequence[int] = ()
     """Nodes that have to be up before it counts, and are not."""
+    reaches_itself: bool | None = None
+    """Whether clients reach it at `endpoint`, as it found itself; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,4 +208,5 @@ def _node(node: NodeView) -> pb.Node:
         learner_shards=node.learner_shards,
         lost=node.lost,
         awaits=node.awaits,
+        reaches_itself=node.reaches_itself,
     )

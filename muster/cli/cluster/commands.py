@@ -35,6 +35,8 @@ NODE_COLUMNS = (
 SHARD_COLUMNS = ("SHARD", "LEADER", "TERM", "COMMIT-INDEX", "GROUPS", "BEHIND", "STATUS")
 REFUSAL_COLUMNS = ("AT-NODE", "REFUSED", "REASON")
 
+_NOT_IN_TABLE = ("error", "awaits", "lost", "reaches_itself")
+
 Views = list[NodeAnswer[DescribeClusterResponse]]
 
 
@@ -121,6 +123,7 @@ def _node_item(
         "waits_for": ",".join(map(str, view.answer.awaited)) or None if view.answer else None,
         "awaits": ",".join(map(str, sorted({n for one in said for n in one.awaits}))) or None,
         "lost": any(one.lost for one in said),
+        "reaches_itself": _reaches_itself(said),
         "version": node.version or None,
         "store_uuid": node.store_uuid or None,
         "error": view.error or None,
@@ -128,7 +131,16 @@ def _node_item(
 
 
 def _node_row(item: dict[str, Value]) -> list[Value]:
-    return [value for key, value in item.items() if key not in ("error", "awaits", "lost")]
+    shown = dict(item)
+    if shown["reaches_itself"] is False:
+        shown["status"] = f"{shown['status']}, unreachable"
+    return [value for key, value in shown.items() if key not in _NOT_IN_TABLE]
+
+
+def _reaches_itself(said: list[Node]) -> bool | None:
+    """Whether clients reach the node, as it told the nodes that answer; None: nobody knows."""
+    told = [one.reaches_itself for one in said if one.HasField("reaches_itself")]
+    return all(told) if told else None
 
 
 def _led(view: DescribeClusterResponse) -> list[Shard]:
@@ -208,6 +220,13 @@ def _require_healthy(
         for item in refused
     ]
     steps = [_LOST] if trouble else []
+    unreached = [item for item in nodes if item["reaches_itself"] is False]
+    trouble += [
+        f"node {item['node_id']} does not reach itself at {item['endpoint']}, so clients hardly do"
+        for item in unreached
+    ]
+    if unreached:
+        steps.append("the node's log says why: its `advertise`, its certificate or the network")
     new = [item for item in nodes if item["waits_for"]]
     for item in new:
         trouble.append(f"node {item['node_id']} is new and waits for node {item['waits_for']}")

@@ -1278,7 +1278,7 @@ async def test_one_verification_runs_at_a_time_and_few_wait():
 async def test_health_tells_live_from_ready():
     """muster.ready follows the node; "" and muster.live do not."""
     server = make_server()
-    health = Health(server)
+    health = Health(server, "own")
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     await health.start()
@@ -1306,7 +1306,7 @@ async def test_health_tells_live_from_ready():
 async def test_who_watches_the_health_and_does_not_read_keeps_nobody_waiting():
     """Its connection has a few watches, and a change of the status waits for none of them."""
     server = make_server()
-    health = Health(server)
+    health = Health(server, "own")
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     await health.start()

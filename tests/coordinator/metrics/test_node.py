@@ -23,6 +23,7 @@ from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.raft.contract import (
     Applied,
+    ClientReach,
     NodeId,
     NotLeader,
     Overloaded,
@@ -95,6 +96,7 @@ def _sources(rig, quarantine, data_dir):
         losses=lambda: {1: 0, 2: 1},
         lost=lambda: {1: False, 2: True},
         learner_shards=lambda: {1: 0, 2: 3},
+        reach=lambda: {1: ClientReach.OK, 2: ClientReach.FAILS, 3: ClientReach.UNKNOWN},
         tasks=lambda: 17,
         unsynced_s=lambda: 4.5,
         quarantine=quarantine,
@@ -210,6 +212,9 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     assert _value(page, "muster_raft_peer_active", peer="2") == 1
     assert _value(page, "muster_raft_peer_active", peer="3") == 0
     assert _value(page, "muster_raft_elections_total", shard="0", result="won") == 1
+    assert _value(page, "muster_node_reaches_itself", node="1") == 1
+    assert _value(page, "muster_node_reaches_itself", node="2") == 0
+    assert ("muster_node_reaches_itself", (("node", "3"),)) not in page
     assert _value(page, "muster_store_losses_total", node="1") == 0
     assert _value(page, "muster_store_losses_total", node="2") == 1
     assert _value(page, "muster_store_lost", node="1") == 0

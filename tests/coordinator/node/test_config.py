@@ -1,15 +1,24 @@
 """Settings: file, environment, flags in that order of weakness; exposure only on purpose."""
 
+import os
+
 import pytest
 
-from musterd.coordinator.node.config import ConfigError, is_loopback, load_settings, split_address
+from musterd.coordinator.node.config import (
+    CLIENTS,
+    ConfigError,
+    Settings,
+    is_loopback,
+    load_settings,
+    split_address,
+    unread_variables,
+)
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
-    names = ("LISTEN", "PEERS", "DATA_DIR", "INSECURE", "INSECURE_PEERS", "INSECURE_METRICS")
-    for name in names:
-        monkeypatch.delenv(f"MUSTER_{name}", raising=False)
+    for name in [name for name in os.environ if name.startswith("MUSTER")]:
+        monkeypatch.delenv(name)
 
 
 def test_flags_win_over_environment_and_file(tmp_path, monkeypatch):
@@ -19,8 +28,8 @@ def test_flags_win_over_environment_and_file(tmp_path, monkeypatch):
         'data_dir = "/from/file"\nlisten = "127.0.0.1:1"\nmetrics_listen = "127.0.0.1:11"\n'
         '[peers]\n1 = "127.0.0.1:2"\n'
     )
-    monkeypatch.setenv("MUSTER_LISTEN", "127.0.0.1:3")
-    monkeypatch.setenv("MUSTER_METRICS_LISTEN", "127.0.0.1:33")
+    monkeypatch.setenv("MUSTERD_LISTEN", "127.0.0.1:3")
+    monkeypatch.setenv("MUSTERD_METRICS_LISTEN", "127.0.0.1:33")
     settings = load_settings(file, {"metrics_listen": "", "peer_listen": None})
     assert str(settings.data_dir) == "/from/file"
     assert settings.listen == settings.endpoint == "127.0.0.1:3"
@@ -30,7 +39,7 @@ def test_flags_win_over_environment_and_file(tmp_path, monkeypatch):
 
 def test_peers_can_be_given_as_text(monkeypatch):
     """As the environment and the flags give them."""
-    monkeypatch.setenv("MUSTER_PEERS", "1=10.0.0.1:7170, 2=[::1]:7170")
+    monkeypatch.setenv("MUSTERD_PEERS", "1=10.0.0.1:7170, 2=[::1]:7170")
     settings = load_settings(None, {"data_dir": "/d"})
     assert settings.peers == {1: "10.0.0.1:7170", 2: "[::1]:7170"}
 
@@ -86,7 +95,7 @@ def test_each_port_is_exposed_by_its_own_setting_alone(tmp_path, monkeypatch, po
     file = tmp_path / "muster.toml"
     file.write_text(f"{own} = true\n")
     assert getattr(load_settings(file, flags), own)
-    monkeypatch.setenv(f"MUSTER_{own.upper()}", "true")
+    monkeypatch.setenv(f"MUSTERD_{own.upper()}", "true")
     assert getattr(load_settings(None, flags), own)
 
 
@@ -111,3 +120,55 @@ def test_addresses():
     ]
     with pytest.raises(ValueError, match="host:port"):
         split_address("host:99999")
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields.keys() - CLIENTS))
+def test_an_old_name_of_a_variable_is_refused_with_the_new_one(monkeypatch, name):
+    """Nobody's setting is lost without a word: even an empty one."""
+    monkeypatch.setenv(f"MUSTER_{name.upper()}", "")
+    with pytest.raises(ConfigError, match=f"MUSTERD_{name.upper()}"):
+        load_settings(None, {"data_dir": "/d"})
+
+
+def test_a_clients_variables_are_not_a_nodes(monkeypatch):
+    """A node that is started again from a client's shell demands no client certificates."""
+    for name in (*map(str.upper, CLIENTS), "BOOTSTRAP", "OUTPUT", "TIMEOUT"):
+        monkeypatch.setenv(f"MUSTER_{name}", "/client")
+    settings = load_settings(None, {"data_dir": "/d"})
+    assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == (None, None, None)
+    assert settings.admin_secret_file is None
+    assert set(unread_variables()) == {f"MUSTER_{name.upper()}" for name in CLIENTS}
+    assert "MUSTER_TLS_CA" in unread_variables()
+
+
+def test_a_misspelt_variable_is_told_of(monkeypatch):
+    """It is not refused: Kubernetes sets MUSTERD_PORT by itself beside a service `musterd`."""
+    monkeypatch.setenv("MUSTERD_LISEN", "127.0.0.1:1")
+    monkeypatch.setenv("MUSTERD_LISTEN", "127.0.0.1:1")
+    assert set(unread_variables()) == {"MUSTERD_LISEN"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"heartbeat_ms": 99}, "heartbeat_ms >= 20 * REST_MS_MAX"),
+        ({"heartbeat_ms": 134}, "quorum_ms >= 3 * heartbeat_ms"),
+        ({"quorum_ms": 401}, "election_min_ms >= quorum_ms"),
+        ({"election_min_ms": 700}, "election_max_ms > election_min_ms"),
+        ({"election_max_ms": 1000}, "session_timeout_min_ms > election_max_ms"),
+    ],
+)
+def test_times_that_do_not_go_together_are_refused(changes, rule):
+    """With the line of docs/timeouts.md that they break, and their values."""
+    with pytest.raises(ConfigError) as raised:
+        load_settings(None, {"data_dir": "/d"} | changes)
+    assert rule in str(raised.value)
+    ((name, value),) = changes.items()
+    assert f"{name} is {value}" in str(raised.value)
+
+
+def test_times_that_go_together_are_taken():
+    """And they are the consensus layer's."""
+    times = {"heartbeat_ms": 150, "quorum_ms": 500, "election_min_ms": 500, "election_max_ms": 900}
+    raft = load_settings(None, {"data_dir": "/d"} | times).raft_settings
+    assert {name: getattr(raft, name) for name in times} == times

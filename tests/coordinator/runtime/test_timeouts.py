@@ -10,7 +10,8 @@ import pytest
 
 from muster import timeouts as sdk
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.node import assembly
+from musterd.coordinator.node import assembly, timeout_rules
+from musterd.coordinator.node.timeout_rules import SETTABLE
 from musterd.coordinator.node.wall_clock import steady_ms
 from musterd.coordinator.runtime import timeouts
 from musterd.raft.settings import RaftSettings
@@ -93,6 +94,22 @@ def test_the_inequality_holds(rule):
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert names, "a rule that names nothing checks nothing"
     assert eval(compile(tree, "rule", "eval"), {"__builtins__": {}}, CODE)
+
+
+def test_what_a_node_checks_at_its_start_is_what_is_written():
+    """Each line that names one of a node's own times, and at its very edge."""
+    named = {rule for rule in RULES if set(SETTABLE) & set(re.findall(r"\w+", rule))}
+    assert named == set(timeout_rules.RULES)
+    for rule, holds in timeout_rules.RULES.items():
+        compiled = compile(ast.parse(rule, mode="eval"), "rule", "eval")
+        seen = set()
+        for name in SETTABLE:
+            for value in range(1, 3_100):
+                values = {**asdict(RaftSettings()), name: value}
+                written = eval(compiled, {"__builtins__": {}}, {**CODE, **values})
+                assert holds(RaftSettings(**values)) == written, (rule, values)
+                seen.add(written)
+        assert seen == {True, False}, rule
 
 
 def test_there_are_rules():

@@ -1,0 +1,209 @@
+"""docs/configuration.md from the code: `make configuration` writes it."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import annotated_types
+from pydantic.fields import FieldInfo
+
+from muster.admin.operator_secret import FILE_VARIABLE
+from muster.cli import options
+from muster.client import Client
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.node.config import CLIENT_PREFIX, CLIENTS, PREFIX, Settings
+from musterd.coordinator.node.timeout_rules import RULES, SETTABLE
+
+TARGET = Path(__file__).parents[2] / "docs" / "configuration.md"
+FLAGS = {"peers": "--peer"}
+"""Where a flag is not the key with dashes."""
+HIDDEN = {"dev"}
+"""What `muster dev` sets on its nodes."""
+UNITS = {"_ms": "ms", "_bytes": "bytes"}
+SDK_BOUNDS = {
+    "session_timeout_ms": f"{LIMITS.session_timeout_min_ms} to {LIMITS.session_timeout_max_ms}",
+    "rebalance_timeout_ms": "at least 1",
+    "group_id": "1 to 249 bytes",
+    "client_id": "1 to 249 bytes",
+}
+
+HEAD = """\
+# Configuration
+
+<!-- Generated from the code by `make configuration`; do not edit. -->
+
+Every setting of nodes and clients. Names of variables tell whose they are: `MUSTERD_*` is a node's, `MUSTER_*` a client's.
+
+## A node's
+
+`muster serve` takes flags, then variables, then the TOML file of `--config FILE`, then the default: the first that has a
+value counts. A key of the file that is no setting is refused. A variable `MUSTERD_*` that is no setting is told of in the log. Nodes
+once read `MUSTER_*`: such a variable is refused with its new name. Only {shared}
+are a client's still: a node leaves them alone and says so in its log. What a node is (its id, its cluster, its shards) is no setting:
+`muster init` wrote it.
+
+"""
+
+TIMES = """\
+### Times that go together
+
+`{settable}` are the same on every node. A node whose times break one of these lines does not start;
+[timeouts.md](timeouts.md) says why each must hold, and what the other names are.
+
+{rules}
+
+"""
+
+REACH = """\
+### Whether clients reach a node
+
+Every `reach_probe_ms` a node connects to the address that clients are told (`advertise`, else `listen`), as a client would: TLS, the
+certificate's name and its end are looked at, too. It trusts its own certificate and `tls_ca`, and presents its own
+certificate. After three failures in a row
+
+* it logs a warning with the reason, and one line when it reaches itself again;
+* every node shows it: `muster cluster status` (`unreachable`, exit code 5) and `muster_node_reaches_itself` in the metrics;
+* it hands its shards to nodes that reach themselves, and gets none back until it does. Where no node does, nothing moves.
+
+It goes on serving whoever reaches it. Only with `ready_needs_reach` is `muster.ready` bound to it, too. On Kubernetes that
+takes `publishNotReadyAddresses`, where the name that is advertised exists for ready pods alone.
+
+"""
+
+OF_CLIENTS = """\
+## A client's
+
+The commands of `muster` that ask a cluster. A flag wins over its variable.
+
+{commands}
+The SDK reads no variable: a program says what it wants.
+
+### `muster.Client`
+
+{client}
+### `Client.group`
+
+{group}"""
+
+
+def document() -> str:
+    """The whole page."""
+    rows = [_setting(name, field) for name, field in Settings.model_fields.items()]
+    columns = ("file key", "variable", "flag", "default", "unit", "bounds", "what it is")
+    rules = "\n".join(f"* `{rule}`" for rule in RULES)
+    return (
+        HEAD.format(shared=", ".join(f"`{CLIENT_PREFIX}{name.upper()}`" for name in CLIENTS))
+        + _table(columns, [row for row in rows if row])
+        + "\n"
+        + TIMES.format(settable="`, `".join(SETTABLE), rules=rules)
+        + REACH
+        + OF_CLIENTS.format(commands=_commands(), client=_sdk(Client), group=_sdk(Client.group))
+    )
+
+
+def flag(name: str) -> str:
+    """A setting's flag of `muster serve`."""
+    return FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def _setting(name: str, field: FieldInfo) -> list[str] | None:
+    if name in HIDDEN:
+        return None
+    if not field.description:
+        raise ValueError(f"{name} has no docstring")
+    default = "none: it must be given" if field.is_required() else _shown(field)
+    return [
+        f"`{name}`",
+        f"`{PREFIX}{name.upper()}`",
+        f"`{flag(name)}`",
+        default,
+        _unit(name),
+        "[below](#times-that-go-together)" if name in SETTABLE else _bounds(field),
+        " ".join(field.description.split()),
+    ]
+
+
+def _shown(field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    if default is None or default in ("", {}):
+        return "none"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _unit(name: str) -> str:
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+
+
+def _bounds(field: FieldInfo) -> str:
+    least = [one.ge for one in field.metadata if isinstance(one, annotated_types.Ge)]
+    most = [one.le for one in field.metadata if isinstance(one, annotated_types.Le)]
+    if least and most:
+        return f"{least[0]} to {most[0]}"
+    if least:
+        return f"at least {least[0]}"
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{one}`" for one in get_args(field.annotation))
+    return {bool: "`true`, `false`", str: "host:port"}.get(field.annotation, _kind(field))
+
+
+def _kind(field: FieldInfo) -> str:
+    return "id=host:port, ..." if "dict" in str(field.annotation) else "a path"
+
+
+def _commands() -> str:
+    of_flags = (
+        (options.Bootstrap, options.DEFAULT_BOOTSTRAP, "", "host:port, ..."),
+        (options.Timeout, options.DEFAULT_TIMEOUT_S, "s", ""),
+        (options.Output, "table", "", "`table`, `json`, `jsonl`, `name`"),
+    )
+    rows = []
+    for option, default, unit, bounds in of_flags:
+        (info,) = option.__metadata__
+        limits = bounds or f"{info.min} to {info.max}"
+        flags = ", ".join(f"`{name}`" for name in (info.default, *info.param_decls))
+        rows.append([f"`{info.envvar}`", flags, f"`{default}`", unit, limits, info.help])
+    files = {
+        FILE_VARIABLE: "The nodes' admin secret, for commands that hand over shards or replace nodes.",
+        "MUSTER_TLS_CA": "Nodes must have a certificate of this authority. With any of the three, connections are TLS.",
+        "MUSTER_TLS_CERT": "This client's certificate, where nodes demand one.",
+        "MUSTER_TLS_KEY": "Its key.",
+    }
+    rows += [[f"`{name}`", "", "none", "", "a path", text] for name, text in files.items()]
+    return _table(("variable", "flag", "default", "unit", "bounds", "what it is"), rows)
+
+
+def _sdk(of) -> str:
+    """The arguments of a class or method, as its signature and its docstring have them."""
+    said = inspect.getdoc(of).partition("Args:\n")[2].partition("\n\n")[0]
+    texts = {
+        name: " ".join(text.split())
+        for name, text in re.findall(
+            r"^ {4}(\w+): (.*?)(?=^ {4}\w+: |\Z)", said, re.DOTALL | re.MULTILINE
+        )
+    }
+    rows = []
+    for name, parameter in inspect.signature(of).parameters.items():
+        if name == "self":
+            continue
+        given = parameter.default
+        default = "none: it must be given" if given is parameter.empty else _plain(given)
+        rows.append([f"`{name}`", default, _unit(name), SDK_BOUNDS.get(name, ""), texts[name]])
+    return _table(("argument", "default", "unit", "bounds", "what it is"), rows)
+
+
+def _plain(value) -> str:
+    if value is None or value in ("", b"") or not isinstance(value, str | int):
+        return "none"
+    return f"`{value}`"
+
+
+def _table(columns, rows) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document(), "utf-8")
