@@ -148,6 +148,19 @@ async def topics_that_grow(client, name):
         await client.create_topic(name, 7, exist_ok=True)
 
 
+async def topics_that_are_deleted(client, name):
+    """Offsets go with it, and a topic of the same name begins without any."""
+    await client.create_topic(name, 4)
+    key = muster.TopicPartition(name, 0)
+    await client.commit_offsets(name, {key: 5})
+    await client.delete_topic(name)
+    assert name not in {topic.name for topic in await client.topics()}
+    with pytest.raises(UnknownTopicOrPartition):
+        await client.delete_topic(name)
+    await client.create_topic(name, 2)
+    assert (await client.committed(name)).offset(key) is None
+
+
 async def groups_are_listed_described_and_deleted(client, name):
     """With a member, without, and not at all."""
     with pytest.raises(GroupIdNotFound):
@@ -198,6 +211,7 @@ SCENARIOS = {
         what_is_committed_is_given_back,
         partitions_that_do_not_exist,
         topics_that_grow,
+        topics_that_are_deleted,
         groups_are_listed_described_and_deleted,
     )
 }

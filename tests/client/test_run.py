@@ -1,8 +1,10 @@
 """`run`: one task per owned partition, buffered commits, draining."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -434,23 +436,76 @@ async def test_sigterm_drains_a_worker_process(open_cluster):
         assert not cluster.groups["g"].members
 
 
-async def test_the_readmes_example_runs(open_cluster):
-    """docs/example.py, as it stands, in a process of its own; at most 15 lines."""
-    assert len(EXAMPLE.read_text().splitlines()) <= 15
+async def start_example(bootstrap, store):
+    """docs/example.py, as it stands, in a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(EXAMPLE),
+        bootstrap,
+        str(store),
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1])},
+    )
+
+
+async def seen_in(process, word, count):
+    """Read what it prints until this many partitions are named with this word; the numbers."""
+    numbers = set()
+    while len(numbers) < count:
+        line = (await process.stdout.readline()).decode().split()
+        assert line, "it ended"
+        if word in line:
+            numbers.add(int(line[1]))
+    return numbers
+
+
+async def ended(process):
+    """SIGTERM ends it in good order."""
+    process.send_signal(signal.SIGTERM)
+    rest, _ = await process.communicate()
+    assert process.returncode == 0
+    return rest
+
+
+def test_the_readme_shows_the_example_as_it_stands():
+    """Byte for byte, and short enough to be read."""
+    text = EXAMPLE.read_text()
+    assert f"```python\n{text}```\n" in (EXAMPLE.parents[1] / "README.md").read_text()
+    assert len(text.splitlines()) <= 25
+
+
+async def test_a_second_example_takes_over_half_and_who_has_the_lower_token_is_fenced(
+    open_cluster, tmp_path
+):
+    """It paces itself, so there is work left to take over; one SQL statement refuses a zombie."""
+    store = tmp_path / "orders.db"
     async with open_cluster(1, topics={}) as (cluster, _):
-        example = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(EXAMPLE),
-            cluster.bootstrap,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1]), "PYTHONUNBUFFERED": "1"},
-        )
-        printed = [await example.stdout.readline() for _ in range(400)]
-        await cluster.until(lambda: bool(cluster.groups["billing"].offsets))
-        example.send_signal(signal.SIGTERM)
-        assert await example.wait() == 0
-        assert b"orders 3 offset 99 fencing token 1\n" in printed
-        stored = cluster.groups["billing"].offsets
-        assert {key.partition: one.value.offset for key, one in stored.items()} == dict.fromkeys(
-            range(4), 100
-        )
+        first = await start_example(cluster.bootstrap, store)
+        assert await seen_in(first, "offset", 4) == {0, 1, 2, 3}
+        second = await start_example(cluster.bootstrap, store)
+        taken = await seen_in(second, "offset", 2)
+        assert taken in ({0, 1}, {2, 3})
+        await ended(second)
+        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as db:
+            rows = db.execute("SELECT partition, token FROM done").fetchall()
+            assert sorted(partition for partition, _ in rows) == [0, 1, 2, 3]
+            db.execute("UPDATE done SET token = 1000000")  # of a later owner
+        assert await seen_in(first, "fenced:", 4) == {0, 1, 2, 3}
+        await ended(first)
+
+
+async def test_the_example_is_deployed_again_after_its_topic_has_grown(open_cluster, tmp_path):
+    """With all partitions, where it stopped."""
+    async with open_cluster(1, topics={}) as (cluster, client):
+        example = await start_example(cluster.bootstrap, tmp_path / "orders.db")
+        await seen_in(example, "offset", 4)
+        await ended(example)
+        await client.add_partitions("orders", 6)
+        stored = await client.committed("billing")
+        again = await start_example(cluster.bootstrap, tmp_path / "orders.db")
+        first = [(await again.stdout.readline()).decode().split() for _ in range(6)]
+        assert {int(line[1]) for line in first} == set(range(6))
+        for _, partition, _, offset, *_ in first:
+            kept = stored.offset(TopicPartition("orders", int(partition)))
+            assert int(offset) == (kept or 0)
+        await ended(again)

@@ -1,0 +1,149 @@
+"""Runs a page as its reader does: from top to bottom, each of its blocks.
+
+A `python` block begins with `# name.py` and is that file. An `sh` block is run by one shell, which
+goes on to the next, so that what one block starts in the background is there in the next. A `text`
+block after it is what the reader should see: each of its lines is in the output, where `...` stands
+for anything; a block whose output is not yet that is run again, as a reader would. A block of
+another kind, or one that is not run, fails the page, unless a comment right before it says why:
+`<!-- not run: REASON -->`.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 90
+FENCE = re.compile(
+    r"(?:<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+NAME = re.compile(r"# (\w+\.py)\n")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a page."""
+
+    kind: str
+    text: str
+    line: int
+    is_run: bool
+
+
+def blocks(page):
+    """All of them, in order."""
+    text = page.read_text()
+    fences = len(re.findall(r"^\s*```", text, re.MULTILINE))
+    assert fences == 2 * len(list(FENCE.finditer(text))), "a fence that is not closed"
+    return [
+        Block(one["kind"], one["text"], text.count("\n", 0, one.start()) + 1, not one["why"])
+        for one in FENCE.finditer(text)
+    ]
+
+
+def is_said(expected, output):
+    """Whether each line that is expected is there, in order, with any spaces."""
+    lines = iter(" ".join(line.split()) for line in output.splitlines())
+    for line in expected.splitlines():
+        parts = (re.escape(" ".join(part.split())) for part in line.split("..."))
+        wanted = re.compile(r"\s*.*?\s*".join(parts))
+        if not any(wanted.fullmatch(told) for told in lines):
+            return False
+    return True
+
+
+class Shell:
+    """One bash; all that it starts is of its process group, and ends with it."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    async def __aenter__(self):
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MUSTER")}
+        self._bash = await asyncio.create_subprocess_exec(
+            "bash",
+            cwd=self._folder,
+            env={**environment, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        return self
+
+    async def run(self, text):
+        """One block. What it prints, and what its last command returned."""
+        self._bash.stdin.write(f"{text}\nprintf '\\n=ended=%s\\n' $?\n".encode())
+        output = []
+        while line := (await self._bash.stdout.readline()).decode():
+            if line.startswith("=ended="):
+                return "".join(output), int(line.removeprefix("=ended="))
+            output.append(line)
+        raise AssertionError(f"the shell ended: {''.join(output)}")
+
+    async def __aexit__(self, *details):
+        self._bash.stdin.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._bash.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                await asyncio.wait_for(self._bash.stdout.read(), 15)
+            except TimeoutError:
+                continue
+            break
+        await self._bash.wait()
+
+
+async def walk(page, folder, replaced=()):
+    """Run a page in this folder; how many blocks were run.
+
+    `replaced`: pairs of a text of the page that a test cannot take as it stands, and another one.
+    """
+    reader = _Reader(page, folder, replaced)
+    try:
+        async with asyncio.timeout(PATIENCE_S), Shell(folder) as shell:
+            await reader.read(shell)
+    except TimeoutError:
+        raise AssertionError(f"{reader.where}: not what it shows: {reader.output}") from None
+    return reader.ran
+
+
+class _Reader:
+    def __init__(self, page, folder, replaced):
+        self._page, self._folder, self._replaced = page, folder, replaced
+        self.ran = 0
+        self.where = self.output = ""
+
+    async def read(self, shell):
+        found = blocks(self._page)
+        for block, follows in zip(found, [*found[1:], None], strict=True):
+            self.where = f"{self._page.name}, line {block.line}"
+            if not block.is_run or block.kind == "text":
+                continue
+            self.ran += 1
+            text = block.text
+            for word, other in self._replaced:
+                text = text.replace(word, other)
+            if block.kind == "python":
+                name = NAME.match(text)
+                assert name, f"{self.where}: no file name"
+                (self._folder / name[1]).write_text(text)
+                continue
+            assert block.kind == "sh", f"{self.where}: a block of kind {block.kind!r}"
+            shows = follows.text if follows is not None and follows.kind == "text" else ""
+            await self._run(shell, text, shows)
+
+    async def _run(self, shell, text, shows):
+        self.output, code = await shell.run(text)
+        while shows and not is_said(shows, self.output):
+            await asyncio.sleep(0.1)  # between two looks
+            self.output, code = await shell.run(text)
+        assert code == 0, f"{self.where}: exit code {code}: {self.output}"
