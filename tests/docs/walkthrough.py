@@ -3,8 +3,8 @@
 A `python` block begins with `# name.py` and is that file. An `sh` block is run by one shell, which
 goes on to the next, so that what one block starts in the background is there in the next. A `text`
 block after it is what the reader should see: each of its lines is in the output, where `...` stands
-for anything; a block whose output is not yet that is run again, as a reader would. A block of
-another kind, or one that is not run, fails the page, unless a comment right before it says why:
+for anything. A block that fails or shows something else is run again, as a reader would do. One of
+another kind fails the page. A comment right before a block says why it is not run:
 `<!-- not run: REASON -->`.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 90
+PATIENCE_S = 240
 FENCE = re.compile(
     r"(?:<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -107,7 +107,7 @@ async def walk(page, folder, replaced=()):
 
     `replaced`: pairs of a text of the page that a test cannot take as it stands, and another one.
     """
-    reader = _Reader(page, folder, replaced)
+    reader = _Reader(page, replaced)
     try:
         async with asyncio.timeout(PATIENCE_S), Shell(folder) as shell:
             await reader.read(shell)
@@ -117,8 +117,8 @@ async def walk(page, folder, replaced=()):
 
 
 class _Reader:
-    def __init__(self, page, folder, replaced):
-        self._page, self._folder, self._replaced = page, folder, replaced
+    def __init__(self, page, replaced):
+        self._page, self._replaced = page, replaced
         self.ran = 0
         self.where = self.output = ""
 
@@ -129,21 +129,27 @@ class _Reader:
             if not block.is_run or block.kind == "text":
                 continue
             self.ran += 1
-            text = block.text
-            for word, other in self._replaced:
-                text = text.replace(word, other)
+            text = self._here(block.text)
             if block.kind == "python":
                 name = NAME.match(text)
                 assert name, f"{self.where}: no file name"
-                (self._folder / name[1]).write_text(text)
+                folder, _ = await shell.run("pwd")
+                (Path(folder.strip()) / name[1]).write_text(text)
                 continue
             assert block.kind == "sh", f"{self.where}: a block of kind {block.kind!r}"
-            shows = follows.text if follows is not None and follows.kind == "text" else ""
+            shows = (
+                self._here(follows.text) if follows is not None and follows.kind == "text" else ""
+            )
             await self._run(shell, text, shows)
+
+    def _here(self, text):
+        for word, other in self._replaced:
+            text = text.replace(word, other)
+        return text
 
     async def _run(self, shell, text, shows):
         self.output, code = await shell.run(text)
-        while shows and not is_said(shows, self.output):
+        while shows and (code or not is_said(shows, self.output)):
             await asyncio.sleep(0.1)  # between two looks
             self.output, code = await shell.run(text)
         assert code == 0, f"{self.where}: exit code {code}: {self.output}"
