@@ -12,8 +12,8 @@ from muster.cli.output import line
 from musterd.chaos.report import pictures
 from musterd.chaos.report.bugs import LAYERS, by_finder
 from musterd.chaos.report.figures import RANKS, Figure, Report
-from musterd.chaos.report.svg import short_ms
 from musterd.chaos.run.result import Spread
+from musterd.svg import short_ms
 
 NONE = "not measured in this run"
 

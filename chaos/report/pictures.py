@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from musterd.chaos.report import svg
+from musterd import svg
 from musterd.chaos.report.inputs import Soaked
-from musterd.chaos.report.svg import Picture, Scale, short_ms
 from musterd.chaos.run.probes import hit_nodes
 from musterd.chaos.run.result import FaultRun, ProbeTrack, RunResult
+from musterd.svg import Picture, Scale, short_ms
 
 NS_PER_MS = 1e6
 BEFORE_S = 3.0

@@ -187,7 +187,9 @@ class Script:
     def run(self, *commands):
         return self.node.run(*commands, shard=self.shard)
 
-    def join_command(self, client, member_id="", nonce=1, topics=("t",), meta=b"m", instance=""):
+    def join_command(
+        self, client, member_id="", nonce=1, topics=("t",), meta=b"m", instance="", released=False
+    ):
         return JoinGroup(
             group_id=self.group_id,
             member_id=member_id,
@@ -202,6 +204,7 @@ class Script:
             reason="",
             group_instance_id=instance,
             with_assignment=nonce % 2 == 0,
+            released_partitions=released,
         )
 
     def member(self, client, nonce=1):

@@ -13,6 +13,7 @@ from musterd.replay.session import start_session
 from tests.export.exports import SMALL, export_once, lively, open_exporter
 from tests.export.node import FakeNode, Script
 from tests.replay.results import flip, replayed, segments, tables
+from tests.replay.test_summary import cooperative, queries
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +128,19 @@ def test_a_lost_manifest_is_the_same_finding_in_both_engines(spark, tmp_path):
     report = both(spark, root, tmp_path)
     assert [row.check for row in report.failed] == ["manifest"]
     assert sum(report.counts[name] for name in report.counts if name != "integrity") == 0
+
+
+def test_the_spark_queries_of_the_docs_give_what_they_promise(spark, tmp_path):
+    """Each as it stands there, but for the folder, which Spark takes from where it was started."""
+    node = FakeNode()
+    lively(node)
+    cooperative(node)
+    export_once(node, tmp_path / "export", tmp_path / "data")
+    replayed(tmp_path / "export", tmp_path / "history")
+    here = f"`file://{tmp_path}/history/"
+    slow, gaps = (
+        spark.sql(query.replace("`history/", here)).collect() for query in queries("spark")
+    )
+    assert slow[0]["slowest_member_ms"] >= 60_000
+    unowned = {row["partition"]: row["unowned_ms"] for row in gaps if row["group"] == "<coop>"}
+    assert unowned == {0: 40, 1: 40, 2: 740, 3: 740}

@@ -70,7 +70,7 @@ def test_both_rounds_of_a_cooperative_rebalance_say_what_moved(node, told):
     b = group.join("b")
     group.rejoin(a)
     group.settle({a: vector(t=[0, 1]), b: vector()})
-    group.rejoin(a, meta=b"less")
+    group.rejoin(a, meta=b"less", released=True)
     group.rejoin(b)
     group.settle({a: vector(t=[0, 1]), b: vector(t=[2, 3])})
 
@@ -81,6 +81,7 @@ def test_both_rounds_of_a_cooperative_rebalance_say_what_moved(node, told):
         (0, 0, 0),
         (2, 2, 0),
     ]
+    assert rows[-1]["trigger"] == "partitions_released"
 
 
 def test_who_is_gone_gives_up_at_once_what_others_get_in_a_cooperative_rebalance(node, told):
