@@ -55,10 +55,10 @@ def _until(cluster, exit_code, *args):
     return ran
 
 
-def _commit(cluster, offset):
+def _commit(cluster, offset, group=GROUP, topic="orders"):
     """Store an offset of a simple group, at whichever node coordinates it."""
-    request = pb.OffsetCommitRequest(group_id=GROUP, generation=-1)
-    request.partitions.add(topic="orders", offset=offset, metadata=BEFORE.decode(), end_offset=90)
+    request = pb.OffsetCommitRequest(group_id=group, generation=-1)
+    request.partitions.add(topic=topic, offset=offset, metadata=BEFORE.decode(), end_offset=90)
     end_s = time.monotonic() + PATIENCE_S
     while True:
         for node in cluster.nodes.values():
@@ -91,6 +91,26 @@ def test_topics_groups_and_offsets_as_a_user_sees_them(live):
     assert tuple(offsets[0].split()) == OFFSET_COLUMNS
     assert offsets[1].split() == [GROUP, "orders", "0", "40", "90", "50", "-", "-", "-"]
     assert _until(live, 0, "cluster", "status").stderr == ""
+
+
+def test_a_topic_is_deleted_with_its_offsets_and_made_again_without_any(live):
+    """The dry run says what goes; when the command returns it is gone, in every shard."""
+    _muster(live, "topic", "create", "brief", "--partitions=1")
+    groups = ["brief-0", "brief-1"]
+    for group in groups:
+        _commit(live, 5, group=group, topic="brief")
+    plan = _muster(live, "topic", "delete", "brief", "--dry-run", "-o", "json")
+    found = json.loads(plan.stdout)
+    assert (found["offsets"], found["groups"], found["reading_groups"]) == (2, 2, 0)
+    gone = _muster(live, "topic", "delete", "brief", "--yes")
+    assert gone.returncode == 0, gone
+    again = _muster(live, "topic", "create", "brief", "--partitions=1", "-o", "json")
+    assert json.loads(again.stdout)["created"]
+    for group in groups:
+        shown = _muster(live, "group", "offsets", group, "-o", "json")
+        assert json.loads(shown.stdout)["offsets"] == []
+    assert _muster(live, "topic", "delete", "brief", "--yes").returncode == 0
+    assert _muster(live, "group", "delete", *groups, "--yes").returncode == 0
 
 
 def test_a_changed_key_on_one_node_is_named(live):

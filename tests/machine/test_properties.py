@@ -25,11 +25,17 @@ from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterGroupConfig,
     Assignment,
+    BeginDrop,
     Checkpoint,
     CloseRound,
     ConfigSetting,
     CreateTopic,
+    DeletedTopic,
+    DeleteTopic,
+    DropOffsets,
+    EndDrop,
     ExpireMember,
+    ForgetDeletion,
     GroupCommand,
     JoinGroup,
     LeaveGroup,
@@ -80,7 +86,7 @@ CHOICES = {
         *(("join", "rejoin") * 2),
         *("static", "idless", "idless"),
         *(("sync", "fire", "commit") * 3),
-        *("leave", "expire", "simple", "topic", "restart", "told", "config"),
+        *("leave", "expire", "simple", "topic", "restart", "told", "config", "deletion"),
     ),
     "group": ("g", "g", "g", "h"),
     "member": [f"{client}-{nonce}" for client in ("z", "m", "a") for nonce in "112"],
@@ -162,6 +168,8 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 
         case "told":
             known = state.topics_changed.get("t", 0) + step["off"]
             return TopicsChanged(group_id, "t", state.topics.get("t", 0), known)
+        case "deletion":
+            return deletion(step["seq"], group_id, state, step["off"])
         case "config":
             name = INITIAL_DELAY_MS if step["partition"] else MAX_SIZE
             if step["seq"] == 0:
@@ -178,7 +186,22 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 
                 -1 if simple else generation,
                 step["seq"],
                 (partition,),
+                deletions_version=state.dropped_version + step["off"] * (step["pick"] == 0),
             )
+
+
+def deletion(step: int, group_id: str, state: ShardState, off: int):
+    """One step of the deletion of t, in whatever state it is."""
+    deleted = tuple(DeletedTopic(*one) for one in state.topics_deleted.items())
+    dropping = tuple(DeletedTopic(name, at + off) for name, at in state.dropping.items())
+    version = state.dropping.get("t", 0) + off
+    return {
+        0: DeleteTopic("t"),
+        1: BeginDrop(deleted, state.deletions_version + min(off, 0)),
+        2: DropOffsets(group_id, "t", version, (0, 1)),
+        3: EndDrop(dropping),
+        4: ForgetDeletion(deleted),
+    }[step]
 
 
 def entry_of(command, now_ms: int, known: int = 0) -> Entry:
