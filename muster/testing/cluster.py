@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -133,6 +134,7 @@ _SERVER_OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
 )
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 CALLS_MAX = 100_000
 """Kept in `Cluster.calls`; older ones are dropped."""
 
@@ -731,6 +733,11 @@ class Cluster:
         self, _node: _Node, request: admin_pb2.CreateTopicRequest
     ) -> admin_pb2.CreateTopicResponse:
         existing = self.topics.get(request.name)
+        if existing is None and not _TOPIC_NAME.fullmatch(request.name):
+            message = f"{request.name!r} is no name of a topic"
+            return admin_pb2.CreateTopicResponse(
+                status=status(Code.INVALID_TOPIC_EXCEPTION, message)
+            )
         if existing is not None and existing != request.partitions:
             message = f"topic {request.name!r} has {existing} partitions"
             return admin_pb2.CreateTopicResponse(status=status(Code.INVALID_PARTITIONS, message))

@@ -15,6 +15,7 @@ from muster.errors import (
     GroupClosed,
     InvalidConfig,
     InvalidPartitions,
+    InvalidTopic,
     RequestTimedOut,
     TlsHandshakeFailed,
     TopicAlreadyExists,
@@ -49,6 +50,15 @@ async def test_topics_are_created_listed_and_grow(open_cluster):
         assert (await client.describe_topics(["a"]))["a"].partitions == 5
         with pytest.raises(UnknownTopicOrPartition, match="zzz"):
             await client.describe_topics(["a", "zzz"])
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "größe", "a/b", "a" * 250])
+async def test_a_name_that_is_not_kafkas_is_refused(open_cluster, name):
+    """By the cluster, and so by the one for tests."""
+    async with open_cluster(1) as (_, client):
+        with pytest.raises(InvalidTopic):
+            await client.create_topic(name, 1)
+        assert (await client.create_topic("...", 1)).name == "..."
 
 
 async def test_a_topic_is_deleted_with_its_offsets(open_cluster):
