@@ -123,8 +123,12 @@ class Picture:
 
 
 def short_ms(value_ms: float) -> str:
-    """A duration for people: 3 ms, 0.45 s, 12 s."""
+    """A duration for people: 3 ms, 0.45 s, 12 s, 25 min, 3.5 h."""
     if value_ms < 100:  # noqa: PLR2004 - below, ms say more
         return f"{value_ms:.3g} ms"
     seconds = value_ms / 1000
-    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
+    if seconds < 10:  # noqa: PLR2004 - below, hundredths say more
+        return f"{seconds:.2f} s"
+    if seconds < 600:  # noqa: PLR2004 - ten minutes
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"  # noqa: PLR2004

@@ -268,7 +268,7 @@ def _rebalancing(runs: list[RunResult]) -> Iterable[Figure]:
 
 def _load(runs: list[RunResult]) -> Iterable[Figure]:
     rate = min((run.commits_per_s for run in runs), default=None)
-    yield Figure("commits_per_s", "commits acknowledged, through all faults", rate, "1/s")
+    yield Figure("commits_per_s", "commits acknowledged, through all faults", rate, "per s")
     for rank in ("p50", "p99"):
         label = f"latency of a commit, {RANKS[rank]}"
         yield Figure(f"commit_ms_{rank}", label, most(runs, f"commit_ms.{rank}"), "ms")

@@ -14,6 +14,7 @@ from musterd.chaos.run import result
 from musterd.chaos.run.sampling import Sample, Writer
 from musterd.chaos.sim.run import Totals, summary
 from musterd.chaos.sim.summary import Summary
+from musterd.svg import short_ms
 from tests.chaos.report import made_up
 
 NOW = "2026-11-22T03:04:05+00:00"
@@ -373,6 +374,43 @@ def test_the_pictures_show_what_the_probes_saw():
     assert strokes == ["#0072B2", "#B3261E", "#D55E00"]
     [hung] = picture.iter(f"{SVG}polyline")
     assert hung.attrib["stroke"] == "#D55E00"
+
+
+def test_the_page_says_what_a_gap_in_a_picture_means_and_draws_it_so():
+    """Beside the pictures; the claim is that of the probe: one commit after the other."""
+    run = made_up.run(faults=[made_up.fault("kill_leader", 10.0, 900.0)])
+    run.probes = [result.ProbeTrack("hit", 0, [10_000.0, 14_000.0], [4_000.0, 5.0], [(0.0, 0)])]
+    shown = tree(report(run))
+    assert "A gap without dots is therefore a wait" in words(shown)
+    [waited] = shown.find(f".//{SVG}svg").iter(f"{SVG}polyline")
+    begin, end = (float(point.split(",")[0]) for point in waited.attrib["points"].split())
+    dots = next(shown.find(f".//{SVG}svg").iter(f"{SVG}path")).attrib["d"]
+    assert [float(at) for at in re.findall(r"M([\d.]+) ", dots)] == [begin, end]
+
+
+def test_a_bug_has_a_row_of_three_columns():
+    """Six columns of sentences were a hand's breadth each."""
+    tables = [one for one in tree(report()).iter(f"{HTML}table") if one.get("class") == "bugs"]
+    rows = [
+        row
+        for table in tables
+        for row in table.iter(f"{HTML}tr")
+        if row.find(f"{HTML}td") is not None
+    ]
+    assert len(rows) == len(bugs.read())
+    assert {len(row) for row in rows} == {3}
+    for row, bug in zip(rows, bugs.read(), strict=True):
+        assert words(row[0]) == bug.id
+        assert bug.test in words(row[2])
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(3, "3 ms"), (450, "0.45 s"), (12_000, "12 s"), (1_500_000, "25 min"), (12_600_000, "3.5 h")],
+)
+def test_a_duration_has_the_unit_that_one_reads(ms, told):
+    """Nobody counts 12,600 s in hours."""
+    assert short_ms(ms) == told
 
 
 # ---- the JSON
