@@ -282,11 +282,13 @@ class DeleteTopic:
 class BeginDrop:
     """Every shard: drop the offsets of `topics`, which are all that were deleted since the last.
 
-    No commit is taken from here on that was checked by another `deletions_version`.
+    No commit is taken from here on that was checked by another `deletions_version`. `after_version`
+    is that of the last: a shard that was not told of that one changes nothing.
     """
 
     topics: tuple[DeletedTopic, ...]
     deletions_version: int
+    after_version: int
 
 
 @dataclass(frozen=True, slots=True)

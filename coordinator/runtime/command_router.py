@@ -106,13 +106,13 @@ class CommandRouter:
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
         """Take a validated request whose encoding is at most `size` bytes."""
         coordinator = self._coordinator
+        group = coordinator.state.groups.get(command.group_id)
+        plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
         if isinstance(command, OffsetCommit):
             coordinator.begin_drop()
             if _is_late(command, coordinator.state):
                 call.answer(DELETIONS_DIFFER)
                 return
-        group = coordinator.state.groups.get(command.group_id)
-        plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
         if not _hold(call, command, coordinator.sessions):
             call.answer(Shed("parked calls"))
         elif group is None and _creates(command) and _is_full(coordinator.state):

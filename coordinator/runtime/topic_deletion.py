@@ -29,6 +29,7 @@ from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.machine.subscriptions import is_subscribed
 from musterd.coordinator.runtime.timeouts import DROP_PAUSE_MS
+from musterd.coordinator.runtime.topic_change_notifier import NOTICES_PER_TURN
 
 TOPICS_PER_COMMAND: Final = 50
 """So it is no large command, which others would pass (large_commits.py)."""
@@ -81,7 +82,8 @@ class TopicDeletion:
             last = number >= len(slices)
             version = registry.deletions_version if last else some[-1][0]
             self._begun = version
-            yield BeginDrop(tuple(DeletedTopic(name, at) for at, name in some), version)
+            yield BeginDrop(tuple(DeletedTopic(name, at) for at, name in some), version, known)
+            known = version
 
     def failed(self) -> None:
         """A BeginDrop did not get into the log."""
@@ -111,9 +113,9 @@ class TopicDeletion:
             yield EndDrop(tuple(DeletedTopic(*one) for one in ended))
 
     def _look(self, groups: Mapping[str, Group]) -> Iterator[Command]:
-        looked_at = 0
+        looked_at = told = 0
         for _ in range(min(len(self._left), GROUPS_PER_TURN)):
-            if looked_at >= OFFSETS_PER_TURN:
+            if looked_at >= OFFSETS_PER_TURN or told >= NOTICES_PER_TURN:
                 return
             group = groups.get(self._left.popleft())
             if group is None:
@@ -121,6 +123,7 @@ class TopicDeletion:
             looked_at += len(group.offsets)
             for command in self._of(group):
                 self._found = True
+                told += isinstance(command, TopicsChanged)
                 yield command
 
     def _of(self, group: Group) -> Iterator[Command]:

@@ -865,13 +865,17 @@ global___DeleteTopic = DeleteTopic
 
 @typing.final
 class BeginDrop(google.protobuf.message.Message):
-    """The shard takes no commit from here on that was checked against a registry from before deletions_version."""
+    """The shard takes no commit from here on that was checked against a registry from before deletions_version. The topics
+    are all that were deleted after after_version; a shard that was not told of everything up to that changes nothing.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TOPICS_FIELD_NUMBER: builtins.int
     DELETIONS_VERSION_FIELD_NUMBER: builtins.int
+    AFTER_VERSION_FIELD_NUMBER: builtins.int
     deletions_version: builtins.int
+    after_version: builtins.int
     @property
     def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeletedTopic]: ...
     def __init__(
@@ -879,8 +883,9 @@ class BeginDrop(google.protobuf.message.Message):
         *,
         topics: collections.abc.Iterable[global___DeletedTopic] | None = ...,
         deletions_version: builtins.int = ...,
+        after_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deletions_version", b"deletions_version", "topics", b"topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after_version", b"after_version", "deletions_version", b"deletions_version", "topics", b"topics"]) -> None: ...
 
 global___BeginDrop = BeginDrop
 

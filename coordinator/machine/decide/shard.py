@@ -135,8 +135,11 @@ def _decide_delete(state: ShardState, command: DeleteTopic) -> ShardDecision:
 
 
 def _decide_drop(state: ShardState, command: BeginDrop) -> ShardDecision:
-    """Deletions in their order, each once: what a leader tells again changes nothing."""
-    if command.deletions_version <= state.dropped_version:
+    """Deletions in their order, each once and none left out; anything else changes nothing.
+
+    A leader tells them again, and the log may take a later word without the one before it.
+    """
+    if not command.after_version <= state.dropped_version < command.deletions_version:
         return ShardDecision((), Done(changed=False))
     new = tuple(one for one in command.topics if one.topics_version > state.dropped_version)
     return ShardDecision((DropBegun(new, command.deletions_version),), Done())

@@ -11,8 +11,12 @@ from musterd.coordinator.machine.commands import (
     DeleteTopic,
     OffsetCommit,
     PartitionCommit,
+    TopicsChanged,
 )
+from musterd.coordinator.machine.decide.shard import decide_shard, evolve_shard
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Committed, Done
 from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER
 from musterd.coordinator.machine.state import Phase
@@ -218,3 +222,61 @@ def test_a_running_group_that_reads_the_topic_rebalances_once():
     assert group.phase is Phase.STABLE
     assert group.generation == generation + 1
     assert not rig.shard.state.topics_deleted
+
+
+def test_a_shard_that_lacks_a_deletion_is_told_of_no_later_one(pair):
+    """A word that the log did not take leaves a gap; the repetition covers it."""
+    deletion, registry = topic_deletion.TopicDeletion(pair.other.shard.state), ShardState()
+    registry.topics_deleted["t"] = registry.deletions_version = 5
+    (first,) = deletion.begin(registry)
+    registry.topics_deleted["u"] = registry.deletions_version = 6
+    (second,) = deletion.begin(registry)
+    deletion.failed()
+    (both,) = deletion.begin(registry)
+    state = pair.other.shard.state
+    assert decide_shard(state, second, LIMITS).events == ()
+    assert [topic.name for topic in decide_shard(state, both, LIMITS).events[0].topics] == [
+        "t",
+        "u",
+    ]
+    evolve_shard(state, *decide_shard(state, first, LIMITS).events)
+    evolve_shard(state, *decide_shard(state, both, LIMITS).events)
+    assert (state.dropping, state.dropped_version) == ({"t": 5, "u": 6}, 6)
+
+
+def test_a_deletion_opens_few_rounds_in_a_turn(monkeypatch):
+    """All members of these groups come back at once."""
+    monkeypatch.setattr(topic_deletion, "NOTICES_PER_TURN", 2)
+    rig = Rig()
+    rig.log.lead()
+    rig.ask("create", CreateTopic("t", 2))
+    rig.turn()
+    for number in range(5):
+        settle(rig, f"m{number}", group=f"g{number}")
+    rig.ask("delete", DeleteTopic("t"))
+    rig.run(500)
+    opened = [
+        sum(isinstance(command, TopicsChanged) for command in decode_entry(one).commands)
+        for one in rig.log.entries
+    ]
+    assert sum(opened) == 5
+    assert max(opened) == 2
+
+
+def test_a_commit_that_is_to_be_asked_again_is_a_sign_of_life():
+    """sc-H12: its member has said something, though this node is behind with deletions."""
+    rig = Rig()
+    rig.log.lead()
+    rig.ask("create", CreateTopic("t", 2))
+    rig.ask("other", CreateTopic("u", 1))
+    rig.turn()
+    generation = settle(rig, "a")
+    rig.ask("delete", DeleteTopic("u"))
+    rig.run(500)
+    wanted = (PartitionCommit("t", 0, 7, "", None),)
+    for number in range(8):
+        late = OffsetCommit("g", id_of("a"), generation, number + 1, wanted)
+        rig.ask(number, late)
+        assert rig.answers[number] == DELETIONS_DIFFER
+        rig.run(4_000)
+    assert group_of(rig).members
