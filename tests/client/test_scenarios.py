@@ -17,7 +17,6 @@ async def test_what_the_kit_has_not_is_said(open_cluster):
     """As docs/testing.md lists it."""
     async with open_cluster(1) as (_, client):
         for call in (
-            client.rebalances("g"),
             client.group_settings("g"),
             client.alter_group_settings("g", {"classic.max.size": 5}),
         ):
