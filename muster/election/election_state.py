@@ -27,7 +27,7 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class Statement:
     """What a member says when it joins."""
 
     candidate: bool
@@ -35,7 +35,8 @@ class _Statement:
     value: str
 
     @classmethod
-    def of(cls, fields: Mapping[str, object]) -> "_Statement":
+    def of(cls, fields: Mapping[str, object]) -> "Statement":
+        """From what was said. Raises InconsistentGroupProtocol: something else was."""
         match fields:
             case {"candidate": bool(candidate), "token": int(token), "value": str(value)}:
                 return cls(candidate, token, value)
@@ -43,8 +44,22 @@ class _Statement:
                 raise InconsistentGroupProtocol("a member does not say what a candidate says")
 
     def encode(self) -> bytes:
+        """As it is said."""
         fields = {"candidate": self.candidate, "token": self.token, "value": self.value}
         return to_json(fields).encode()
+
+
+def leader_of(assignment: bytes) -> Leader | None:
+    """Who leads, as a member was told with its assignment; None: nobody, or it was left out.
+
+    Raises:
+        InconsistentGroupProtocol: no SDK of muster's wrote it.
+    """
+    match told(assignment):
+        case {"leader": [str(member_id), str(value), int(token)]}:
+            return Leader(member_id, value, token)
+        case _:
+            return None
 
 
 class ElectionState(GroupKind):
@@ -66,15 +81,15 @@ class ElectionState(GroupKind):
         self.synced: Callable[[float], None] | None = None
         """Called with the time at which the call was sent that brought the assignment."""
         self._value = value
-        self._said: _Statement | None = None  # in the last Join
-        self._counted: _Statement | None = None  # in the last round that came to its end
+        self._said: Statement | None = None  # in the last Join
+        self._counted: Statement | None = None  # in the last round that came to its end
         self._pending = False  # in that round: there are candidates, and none of them was given it
-        self._statements: dict[str, _Statement] = {}  # the group leader's: of all members
+        self._statements: dict[str, Statement] = {}  # the group leader's: of all members
         self._token = 0  # of the generation that this member assigns, as group leader
 
     def statement(self) -> bytes:
         """What this member says in its next Join."""
-        self._said = _Statement(self.is_candidate, self.token, self._value)
+        self._said = Statement(self.is_candidate, self.token, self._value)
         return self._said.encode()
 
     def is_outdated(self, member_id: str) -> bool:
@@ -94,7 +109,7 @@ class ElectionState(GroupKind):
     async def on_joined(self, answer: JoinAnswered) -> JoinAnswered:
         """Candidates are those that want the one thing; nobody else may be given it."""
         members = members_of(answer)
-        self._statements = {m.member_id: _Statement.of(said(m)) for m in members}
+        self._statements = {m.member_id: Statement.of(said(m)) for m in members}
         self._token = answer.fencing_token
         members = [
             replace(m, topics=(KEY.topic,) if self._statements[m.member_id].candidate else ())

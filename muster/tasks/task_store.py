@@ -17,7 +17,7 @@ import json
 import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from muster.admin import topics
 from muster.errors import (
@@ -35,7 +35,7 @@ from muster.group.group_kind import to_json
 from muster.group.offsets import Terms, commit_request, fetch, partition_results
 from muster.net import backoff
 from muster.net.calls import COMMIT, Caller
-from muster.types import Assignment, Committed, CommittedOffset, OffsetAndMetadata, TopicPartition
+from muster.types import Assignment, Committed, OffsetAndMetadata, TopicPartition
 
 TASKS_MAX = 1000
 """In one group at one time."""
@@ -80,7 +80,16 @@ class Definition:
         return OffsetAndMetadata(self.version, to_json(fields))
 
 
-def decode(one: CommittedOffset | None) -> Definition | None:
+class Kept(Protocol):
+    """A committed offset, of the SDK or as it comes over the wire."""
+
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def metadata(self) -> str: ...  # noqa: D102
+
+
+def decode(one: Kept | None) -> Definition | None:
     """What is in a slot; None where it is free."""
     if one is None or not one.metadata:
         return None

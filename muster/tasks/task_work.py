@@ -6,7 +6,7 @@ from typing import Any
 
 from muster.errors import IllegalGeneration, InvalidRequest
 from muster.group.partition_tasks import Partition
-from muster.tasks.task_store import Config, Definition
+from muster.tasks.task_store import Config, Definition, Kept
 from muster.types import CommittedOffset
 
 METADATA_BYTES_MAX = 4000
@@ -78,7 +78,7 @@ class Task:
 Handler = Callable[[Task], Coroutine[Any, Any, None]]
 
 
-def progress_of(one: CommittedOffset | None, since: int) -> tuple[int, str] | None:
+def progress_of(one: Kept | None, since: int) -> tuple[int, str] | None:
     """Offset and metadata, where they are this task's and not of one that had the slot before."""
     if one is None:
         return None

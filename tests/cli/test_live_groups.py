@@ -144,3 +144,84 @@ def test_a_watch_outlives_the_coordinator_it_was_started_with(live):
                 pass
             live.start(victim)
     live.wait_ready()
+
+
+async def _tasks_are_listed(live):
+    """Two tasks of one worker; one has got somewhere."""
+    async with muster.Client(live.bootstrap) as client, client.tasks("crawl") as tasks:
+        worked = asyncio.Event()
+
+        @tasks.on_task
+        async def work(task):
+            if task.name == "news":
+                task.commit(7, "page 7", end_offset=9)
+                worked.set()
+            await task.revoking.wait()
+
+        running = asyncio.create_task(tasks.run(handle_sigterm=False))
+        await tasks.put({"news": {"url": "https://example.com"}, "weather": {}})
+        await worked.wait()
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                news, weather = _items(await _run(live, "task", "list", "crawl", "-o", "jsonl"))
+                if news["current_offset"] is not None and weather["consumer_id"]:
+                    break
+        assert (news["name"], news["current_offset"], news["lag"]) == ("news", 7, 2)
+        assert news["config"] == {"url": "https://example.com"}
+        assert (weather["name"], weather["current_offset"]) == ("weather", None)
+        assert news["consumer_id"] == weather["consumer_id"]
+        table = (await _run(live, "task", "list", "crawl")).stdout
+        assert '{"url":"https://example.com"}' in table
+        tasks.stop()
+        await running
+
+
+def test_the_tasks_of_a_group_are_listed_with_who_has_them(live):
+    """A group without tasks is none, and says what to do."""
+    asyncio.run(_tasks_are_listed(live))
+    other = _muster(live, "task", "list", GROUP)
+    assert other.returncode == 3
+    assert "error:" in other.stderr
+
+
+async def _an_election_is_shown(live):
+    async with (
+        muster.Client(live.bootstrap) as client,
+        client.election("primary", value="10.0.0.1:5432") as first,
+        client.election("primary", value="10.0.0.2:5432") as second,
+    ):
+        leadership = await first.lead()
+        waiting = asyncio.create_task(second.lead())
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                [shown] = _items(await _run(live, "election", "show", "primary", "-o", "jsonl"))
+                candidates = [one for one in shown["members"] if one["candidate"]]
+                if len(candidates) == 2 and shown["leader_id"]:
+                    break
+        assert (shown["value"], shown["fencing_token"]) == ("10.0.0.1:5432", leadership.token)
+        values = {one["value"]: one["leader"] for one in shown["members"]}
+        assert values == {"10.0.0.1:5432": True, "10.0.0.2:5432": False}
+        assert "10.0.0.2:5432" in (await _run(live, "election", "show", "primary")).stdout
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+def test_an_election_is_shown_with_its_leader_and_candidates(live):
+    """Under which token it leads; a group of another kind is no election."""
+    asyncio.run(_an_election_is_shown(live))
+    assert _muster(live, "election", "show", "crawl").returncode == 3
+
+
+def test_a_shard_is_handed_over(live):
+    """To a node that is named, once; a dry run changes nothing, a wrong number is not found."""
+    [before] = _items(_muster(live, *HAND_OVER, "1", "--dry-run", "-o", "jsonl"))
+    assert before["leader_after"] is None
+    to = next(node for node in live.nodes if node != before["leader_before"])
+    done = _muster(live, *HAND_OVER, "1", "--to", str(to), "-o", "jsonl")
+    assert done.returncode == 0, done.stderr
+    assert _items(done)[0]["leader_after"] == to
+    assert _muster(live, *HAND_OVER, "99").returncode == 3
+    assert _muster(live, *HAND_OVER, "1", "--to", "9").returncode == 3
+
+
+HAND_OVER = ("cluster", "transfer-leader")

@@ -26,6 +26,7 @@ from muster.v1.admin_pb2 import (
     Node,
     ReplaceNodeRequest,
     Shard,
+    TransferLeaderRequest,
 )
 
 NODE_COLUMNS = (
@@ -47,6 +48,7 @@ def register(app: typer.Typer) -> None:
     family.command("verify")(verify)
     family.command("replace-node")(replace_node)
     family.command("accept-loss")(accept_loss)
+    family.command("transfer-leader")(transfer_leader)
     app.add_typer(family, name="cluster")
 
 
@@ -399,4 +401,63 @@ def _only(candidates: list[str], node_id: int) -> str:
         f"no new store of node {node_id} has introduced itself yet",
         next_step="run `muster init` and `muster serve` on it first, or give --store-uuid",
         exit_code=ExitCode.NOT_FOUND,
+    )
+
+
+# ---- transfer-leader
+
+
+def transfer_leader(
+    shard: Annotated[int, typer.Argument(metavar="SHARD", min=0, help="Number of the shard.")],
+    to_node: Annotated[
+        int | None,
+        typer.Option("--to", metavar="NODE", min=0, help="Who leads then [who has most of it]."),
+    ] = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Hand the leadership of a shard to another node. Its groups go on as they are.
+
+    A few seconds later the shard may move back to the node that it belongs to.
+    """
+    with Connection(bootstrap, timeout) as to:
+        cluster, views = _views(to)
+        if shard >= cluster.shards:
+            raise CommandError(
+                f"there is no shard {shard}: this cluster has shards 0 to {cluster.shards - 1}",
+                next_step="`muster cluster status` lists the shards",
+                exit_code=ExitCode.NOT_FOUND,
+            )
+        if to_node is not None:
+            _store_of(cluster, views, to_node)
+        before = after = _shard_item(shard, views)["leader"]
+        if dry_run:
+            after = to_node
+        else:
+            request = TransferLeaderRequest(shard=shard, to_node=to_node)
+            shown = to.operator()
+            answer = to.ask(
+                lambda at, s: at.admin.TransferLeader(request, timeout=s, metadata=shown)
+            )
+            after = answer.leader_id
+    document: dict[str, Value] = {
+        "shard": shard,
+        "leader_before": before,
+        "leader_after": after,
+        "dry_run": dry_run,
+    }
+    word = "would be handed over" if dry_run else "handed over"
+    word = "leads already" if before is not None and before == after else word
+    columns = ("SHARD", "LEADER-BEFORE", "LEADER-AFTER", "RESULT")
+    show(
+        Result(
+            schema="muster.cluster.transfer-leader/v1",
+            document=document,
+            tables=[Table(columns, [(shard, before, after, word)])],
+            items=[document],
+            names=[str(shard)],
+        ),
+        output,
     )
