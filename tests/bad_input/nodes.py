@@ -84,6 +84,14 @@ def init_twice(world: World):
     return seen
 
 
+@case("init_not_empty")
+def init_not_empty(world: World):
+    folder = world.scratch / "not-empty"
+    folder.mkdir(exist_ok=True)
+    (folder / "thesis.txt").write_text("mine")
+    return init(folder)
+
+
 @case("init_in_use")
 def init_in_use(world: World):
     return init(world.cluster.nodes[0].data_dir)
