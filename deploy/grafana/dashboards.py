@@ -99,19 +99,12 @@ OVERVIEW = (
     ),
 )
 
-CONSENSUS = (
+TERM = (
     Panel(
-        "Shards led by each node",
-        "Leadership is spread evenly while all nodes are well. Bad: one node leads nearly all.",
+        "Term of each shard",
+        "It rises with every election. Bad: it climbs without a deployment or a lost node.",
         "short",
-        ((f"sum by (instance) (muster_raft_is_leader{{{NODE}}})", "{{instance}}"),),
-    ),
-    Panel(
-        "Leader of each shard",
-        "Who leads now. Bad: a shard is missing, or listed twice for more than a moment.",
-        "short",
-        ((f"max by (shard, instance) (muster_raft_is_leader{{{NODE}}}) == 1", "{{shard}}"),),
-        "table",
+        ((f"max by (shard) (muster_raft_term{{{NODE}}})", "shard {{shard}}"),),
     ),
     Panel(
         "Leader changes",
@@ -135,6 +128,22 @@ CONSENSUS = (
                 "{{result}}",
             ),
         ),
+    ),
+)
+
+CONSENSUS = (
+    Panel(
+        "Shards led by each node",
+        "Leadership is spread evenly while all nodes are well. Bad: one node leads nearly all.",
+        "short",
+        ((f"sum by (instance) (muster_raft_is_leader{{{NODE}}})", "{{instance}}"),),
+    ),
+    Panel(
+        "Leader of each shard",
+        "Who leads now. Bad: a shard is missing, or listed twice for more than a moment.",
+        "short",
+        ((f"max by (shard, instance) (muster_raft_is_leader{{{NODE}}}) == 1", "{{shard}}"),),
+        "table",
     ),
     Panel(
         "Entries proposed",
@@ -186,7 +195,13 @@ CONSENSUS = (
     ),
 )
 
-DISK = (
+DURABILITY = (
+    Panel(
+        "Nodes that sync before they acknowledge",
+        "Nodes that say so of themselves. Bad: fewer than the cluster has.",
+        "short",
+        ((f'count(muster_config_durability_info{{{NODE}, sync="always"}})', "nodes"),),
+    ),
     Panel(
         "Fsync duration",
         "Nothing is acknowledged before it. Bad: p99 over 0.1 s; over 0.5 s an alert fires.",
@@ -199,6 +214,9 @@ DISK = (
         "s",
         ((f"max by (instance) (muster_wal_unsynced_seconds{{{NODE}}})", "{{instance}}"),),
     ),
+)
+
+DISK = (
     Panel(
         "Apply duration",
         "Applying one entry. Bad: p99 over 10 ms: entries are large or groups are huge.",
@@ -366,6 +384,20 @@ GROUPS = (
         ),
     ),
     Panel(
+        "Rebalances by group, top 10",
+        "When each group rebalanced. Bad: one group again and again while the others are calm.",
+        "ops",
+        (
+            (
+                (
+                    "topk(10, sum by (group) "
+                    f"(rate(muster_group_rebalances_total{{{GROUP}}}{RATE})))"
+                ),
+                "{{group}}",
+            ),
+        ),
+    ),
+    Panel(
         "Rebalances by trigger",
         "What opened the rounds. Bad: session_expiry or sync_timeout: members fall silent.",
         "ops",
@@ -497,7 +529,9 @@ GROUPS = (
 
 ROWS = (
     ("Overview", OVERVIEW),
+    ("Term", TERM),
     ("Consensus", CONSENSUS),
+    ("Durability", DURABILITY),
     ("Disk", DISK),
     ("Calls", CALLS),
     ("Groups", GROUPS),

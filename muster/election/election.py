@@ -248,7 +248,7 @@ class Election:
     async def on_lost(self, assignment: Assignment) -> None:
         """Fenced, so another one may lead already."""
         if KEY in assignment.partitions:
-            await self._ended("lost: the session is over")
+            await self._ended("lost: the session is over", lost=True)
 
     async def _drive(self) -> None:
         """Take one assignment after the other, until the group is closed."""
@@ -264,7 +264,7 @@ class Election:
         if KEY not in assignment.partitions:
             self._end("given up")
         elif self._state.is_candidate and self.leadership is None:
-            self._end("the lease ran out")
+            self._end("the lease ran out", lost=True)
             self._begin(assignment)
         if self._state.is_outdated(assignment.member_id):
             self._group.rejoin("what it told of the election is out of date")
@@ -291,22 +291,24 @@ class Election:
                 min(end - sleep_clock.steady_s(), LOOK_AGAIN_S), self._look
             )
             return
-        self._end("the lease ran out: nothing was acknowledged")
+        self._end("the lease ran out: nothing was acknowledged", lost=True)
         self._group.rejoin("the lease ran out")  # a token is never used for two terms
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, *, lost: bool = False) -> None:
+        """`lost`: not given up, so that work may have gone on under a token that is over."""
         self._state.token = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._leadership is not None and not self._leadership.lost.is_set():
-            log.warning("election %s: this member leads no more: %s", self.name, reason)
+            level = logging.WARNING if lost else logging.INFO
+            log.log(level, "election %s: this member leads no more: %s", self.name, reason)
             self._leadership.end(reason)
         self._notify()
 
-    async def _ended(self, reason: str) -> None:
+    async def _ended(self, reason: str, *, lost: bool = False) -> None:
         term = self._leadership
-        self._end(reason)
+        self._end(reason, lost=lost)
         if term is not None:
             await term.ended(self._session_timeout_ms)
 

@@ -73,6 +73,11 @@ from muster.types import Assignment, CommitResult, Committed, TopicPartition
 
 log = logging.getLogger("muster")
 
+JOINS_LATE_MS = 500
+"""A wait before another Join that comes of several in vain, which is no matter of course any more.
+
+One after a failover, or for a topic that is about to be made, is."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
@@ -523,7 +528,8 @@ class Group:
                 log.warning("group %s: partitions lost: %s", self._group_id, reason)
                 self._take_back(assignment, lost=True)
             case StartTimer(timer_id, delay_ms, reason):
-                log.warning("group %s: joins in %d ms: %s", self._group_id, delay_ms, reason)
+                level = logging.INFO if delay_ms < JOINS_LATE_MS else logging.WARNING
+                log.log(level, "group %s: joins in %d ms: %s", self._group_id, delay_ms, reason)
                 self._stop_timer()
                 fired = TimerFired(timer_id)
                 self._timer = self._loop.call_later(delay_ms / 1000, self._feed, fired)

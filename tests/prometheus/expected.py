@@ -112,6 +112,7 @@ EXPECTED: dict[str, Expected] = {
     # raft
     "Shards led by each node / A": Falls(idle=1, to=0),
     "Leader of each shard / A": Appears(1),
+    "Term of each shard / A": Rises(to=2, factor=1.01),
     "Leader changes / A": Rises(to=1),
     "Elections / A": Rises(to=3),
     "Entries proposed / A": Rises(to=50),
@@ -122,6 +123,7 @@ EXPECTED: dict[str, Expected] = {
     "Connections between nodes / A": Falls(idle=1, to=0),
     "Entries applied / A": Rises(to=50),
     # the disk
+    "Nodes that sync before they acknowledge / A": Falls(idle=3, to=1),
     "Fsync duration / A": Appears(1e-5),
     "Fsync duration / B": Appears(1e-5),
     "Apply duration / A": Appears(1e-5),
@@ -149,6 +151,7 @@ EXPECTED: dict[str, Expected] = {
     # groups
     "Groups by state / A": Rises(to=10),
     "Rebalances in the last hour, top 10 / A": Rises(to=2, factor=2),
+    "Rebalances by group, top 10 / A": Rises(to=0.2),
     "Rebalances by trigger / A": Rises(to=0.2),
     "Rebalance duration / A": Appears(1e-5),
     "Rebalance duration / B": Appears(1e-5),
