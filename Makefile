@@ -17,46 +17,60 @@ CHAOS_RESULTS ?= .chaos
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
-# The lock files carry hashes; PySpark is an sdist, so its build backend is locked too and nothing is built in isolation.
-$(VENV)/.installed: requirements/build.txt requirements/dev.txt pyproject.toml packaging/client/pyproject.toml
+# What both wheels need without an extra: enough for `muster dev`. The lock files carry hashes.
+$(VENV)/.user: requirements/build.txt requirements/user.txt pyproject.toml packaging/client/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt
-	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/user.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e packaging/client -e .
 	touch $@
 
+# PySpark is an sdist: its build backend is locked, too (build.txt), and nothing is built in isolation.
+$(VENV)/.installed: $(VENV)/.user requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.txt
+	touch $@
+
 .PHONY: venv
-venv: $(VENV)/.installed ## make .venv from the lock files
+venv: $(VENV)/.user ## make .venv from the lock files, as far as `muster dev` needs it (0.2 GB)
+
+.PHONY: venv-dev
+venv-dev: $(VENV)/.installed ## the same with Spark, Go and the tools (1.4 GB): what every target below needs
+
+.PHONY: wheels
+wheels: venv ## build both wheels into dist/
+	$(BIN)/python -m hatchling build -t wheel -d dist
+	cd packaging/client && $(abspath $(BIN))/python -m hatchling build -t wheel -d ../../dist
 
 .PHONY: lint
-lint: venv ## ruff, mypy --strict, import contracts
+lint: venv-dev ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: test
-test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
+test: venv-dev .venv-sdk-floor/.installed .venv-server-floor/.installed ## the whole test suite; the SDK's and a server's on their oldest dependencies too
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 3 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
+	.venv-server-floor/bin/python -m pytest -n 3 --dist loadfile $(SERVER_FLOOR)
 
 # Which third of what takes long is run: the next commit has the next one.
 TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
 .PHONY: test-demo
-test-demo: venv ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find
+test-demo: venv-dev ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find
 	$(BIN)/python -m pytest -m plants --turn $(TURN) tests/demo/test_run.py
 
 .PHONY: test-demo-all
-test-demo-all: venv ## the same with each of them
+test-demo-all: venv-dev ## the same with each of them
 	$(BIN)/python -m pytest tests/demo/test_run.py
 
 .PHONY: test-faults
-test-faults: venv ## every third fault of the chaos suite and point of a failover on real processes, one at a time
+test-faults: venv-dev ## every third fault of the chaos suite and point of a failover on real processes, one at a time
 	$(BIN)/python -m pytest -m faults --turn $(TURN) tests/chaos tests/e2e
 
 .PHONY: test-faults-all
-test-faults-all: venv ## every one of them, and a short soak
+test-faults-all: venv-dev ## every one of them, and a short soak
 	$(BIN)/python -m pytest -m faults tests/chaos tests/e2e
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
@@ -64,8 +78,22 @@ test-faults-all: venv ## every one of them, and a short soak
 	.venv-sdk-$*/bin/python -m pip install --quiet --require-hashes -r $<
 	touch $@
 
+# On the oldest gRPC calls are taken by gRPC's own loop (coordinator/api/limits/grpc_internals.py).
+SERVER_FLOOR := tests/e2e/test_kill_the_leader.py tests/coordinator/api/test_group_service.py
+
+.venv-server-floor/.installed: requirements/build.txt requirements/server-floor.txt pyproject.toml packaging/client/pyproject.toml
+	test -x .venv-server-floor/bin/python || $(PYTHON) -m venv .venv-server-floor
+	.venv-server-floor/bin/python -m pip install --quiet --require-hashes -r requirements/build.txt
+	.venv-server-floor/bin/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/server-floor.txt
+	.venv-server-floor/bin/python -m pip install --quiet --no-deps --no-build-isolation -e packaging/client -e .
+	touch $@
+
+.PHONY: test-server-floor
+test-server-floor: .venv-server-floor/.installed ## a server's tests on its oldest dependencies
+	.venv-server-floor/bin/python -m pytest -n 2 --dist loadfile $(SERVER_FLOOR)
+
 .PHONY: conformance
-conformance: venv ## write docs/conformance.md from the golden files, which run and pass first
+conformance: venv-dev ## write docs/conformance.md from the golden files, which run and pass first
 	$(BIN)/python -m pytest -n 2 --dist loadfile --conformance write $$($(BIN)/python -m tests.conformance)
 
 .PHONY: test-sdk
@@ -74,34 +102,34 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 	.venv-sdk-newest/bin/python -m pytest -n 2 --dist loadfile tests/client
 
 .PHONY: sim
-sim: venv ## simulate SEEDS seeds of every world, of costly ones each n-th (make mutants hunts broken builds in it); its last line is JSON
+sim: venv-dev ## simulate SEEDS seeds of every world, of costly ones each n-th (make mutants hunts broken builds in it); its last line is JSON
 	$(BIN)/muster chaos sim --seeds $(SEEDS) --report $(CHAOS_RESULTS)/sim.json
 
 .PHONY: mutants
-mutants: venv ## builds with one safety rule removed, every third in the simulator, by unit tests and as real servers: each must be caught; the last line says how many
+mutants: venv-dev ## builds with one safety rule removed, every third in the simulator, by unit tests and as real servers: each must be caught; the last line says how many
 	$(BIN)/python -m musterd.chaos.mutants --turn $(TURN) --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: mutants-all
-mutants-all: venv ## the same, and all of them everywhere
+mutants-all: venv-dev ## the same, and all of them everywhere
 	$(BIN)/python -m musterd.chaos.mutants --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: chaos
-chaos: venv ## break a real cluster of NODES (3) for MINUTES (10), check what it promised, and write a report
+chaos: venv-dev ## break a real cluster of NODES (3) for MINUTES (10), check what it promised, and write a report
 	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --nodes $(or $(NODES),3) --to $(CHAOS) || code=$$?; \
 	  $(BIN)/muster chaos report $(CHAOS) $(wildcard $(addprefix $(CHAOS_RESULTS)/,sim.json mutants.json soak.jsonl)) && exit $$code
 
 .PHONY: chaos-short
-chaos-short: venv ## the same in about two minutes: six faults of processes and networks, all workloads
+chaos-short: venv-dev ## the same in about two minutes: six faults of processes and networks, all workloads
 	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --many 100 --to $(CHAOS) \
 	  $(foreach kind,kill_leader pause_leader isolate_leader asymmetric_cut reset_peer_connections transfer_leadership,--fault $(kind))
 
 .PHONY: chaos-five
-chaos-five: venv ## five nodes, two minutes: two cut off with their clients, three killed
+chaos-five: venv-dev ## five nodes, two minutes: two cut off with their clients, three killed
 	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --nodes 5 --to $(CHAOS)-five --workload W1 --workload W2 \
 	  $(foreach kind,split_with_clients kill_two_then_restart kill_leader,--fault $(kind))
 
 .PHONY: chaos-spared
-chaos-spared: venv ## a minute and a half of faults that no member may feel: no session of theirs ends
+chaos-spared: venv-dev ## a minute and a half of faults that no member may feel: no session of theirs ends
 	$(BIN)/muster chaos run --minutes 0.9 --seed 5 --to $(CHAOS)-spared --workload W1 --workload W2 \
 	  $(foreach kind,pause_all reset_client_connections reset_peer_connections,--fault $(kind))
 
@@ -117,48 +145,48 @@ $(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum 
 	cd $(PORCUPINE) && $(GO_ENV) $(GO) build -o $(abspath $@) .
 
 .PHONY: cross-check
-cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs RUNS="DIR ..." (those of make chaos, chaos-short, -five and -spared; one at least); the last line is JSON
+cross-check: venv-dev $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs RUNS="DIR ..." (those of make chaos, chaos-short, -five and -spared; one at least); the last line is JSON
 	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(RUNS) --runs
 
 .PHONY: mutants-machine
-mutants-machine: venv ## wrong edits of the machine: golden files, tables and commits must catch all but 2; the last line is JSON
+mutants-machine: venv-dev ## wrong edits of the machine: golden files, tables and commits must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
 
 .PHONY: soak
-soak: venv ## MINUTES (120) of moderate load; exits 0 only if no handle, thread, task or, with 40 minutes or more, memory is left behind
+soak: venv-dev ## MINUTES (120) of moderate load; exits 0 only if no handle, thread, task or, with 40 minutes or more, memory is left behind
 	mkdir -p $(CHAOS_RESULTS)
 	code=0; $(BIN)/muster chaos soak --minutes $(or $(MINUTES),120) --to $(SOAK) || code=$$?; \
 	  cp $(SOAK)/soak.jsonl $(CHAOS_RESULTS) && exit $$code
 
 .PHONY: demo
-demo: venv ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most
+demo: venv-dev ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most
 	$(BIN)/muster demo
 
 .PHONY: bench
-bench: venv ## run one benchmark, for instance NAME=failover; its last line is JSON
+bench: venv-dev ## run one benchmark, for instance NAME=failover; its last line is JSON
 	$(BIN)/python -m bench $(NAME)
 
 $(VENV)/prometheus/.unpacked:
 	./deploy/prometheus/fetch.sh $(VENV)/prometheus
 
 .PHONY: test-prometheus
-test-prometheus: venv $(VENV)/prometheus/.unpacked ## real Prometheus on a live cluster: every rule, every panel
+test-prometheus: venv-dev $(VENV)/prometheus/.unpacked ## real Prometheus on a live cluster: every rule, every panel
 	MUSTER_PROMETHEUS=$(abspath $(VENV)/prometheus) $(BIN)/python -m pytest tests/prometheus
 
 .PHONY: dashboards
-dashboards: venv ## generate the Grafana dashboard
+dashboards: venv-dev ## generate the Grafana dashboard
 	$(BIN)/python deploy/grafana/dashboards.py
 
 .PHONY: configuration
-configuration: venv ## write docs/configuration.md from the settings of the code
+configuration: venv-dev ## write docs/configuration.md from the settings of the code
 	$(BIN)/python -m tests.docs.configuration
 
 .PHONY: errors
-errors: venv ## write docs/errors.md from docs/errors.toml
+errors: venv-dev ## write docs/errors.md from docs/errors.toml
 	$(BIN)/python -m tests.bad_input.document
 
 .PHONY: chaos-doc
-chaos-doc: venv ## write the generated parts of docs/chaos.md: bugs, promises, faults, workloads, broken builds
+chaos-doc: venv-dev ## write the generated parts of docs/chaos.md: bugs, promises, faults, workloads, broken builds
 	$(BIN)/python -m tests.chaos.report.document
 
 .PHONY: proto
@@ -171,4 +199,4 @@ lock: ## renew the lock files
 
 .PHONY: clean
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .venv-sdk-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-sdk-* .venv-server-floor dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

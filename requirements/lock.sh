@@ -10,6 +10,8 @@ compile() {
 }
 compile --allow-unsafe build.in -o build.txt
 compile dev.in -o dev.txt
+compile user.in -c dev.txt -o user.txt
+compile server-floor.in -o server-floor.txt
 compile --allow-unsafe proto.in -o proto.txt
 compile sdk-floor.in -o sdk-floor.txt
 compile sdk-newest.in -o sdk-newest.txt

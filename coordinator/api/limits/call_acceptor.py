@@ -5,6 +5,10 @@ inside the library, unseen, until all that are taken have run out of time. The a
 requests for a call open at once, so whatever has arrived is taken in the next pass. A call that
 finds the node full is answered at once, for about three quarters of what it costs to handle a call
 that does nothing (docs/adr/0004).
+
+All that needs private parts of one release of grpcio (grpc_internals.py). With another the server's
+own loop takes the calls, and the same bounds hold once a call is taken: a flood waits for longer,
+and is refused after it was read.
 """
 
 import asyncio
@@ -15,14 +19,23 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import grpc
+import structlog
 from google.protobuf.message import DecodeError
 
 from musterd.coordinator.api.limits.admission import CALL, Admission, Admitted, Kind
-from musterd.coordinator.api.limits.grpc_internals import Calls, State, Stopped
+from musterd.coordinator.api.limits.grpc_internals import (
+    TESTED_VERSION,
+    Calls,
+    State,
+    Stopped,
+    are_usable,
+)
 from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Received, Requests
 from musterd.coordinator.api.limits.untaken_answers import ANSWER, Answer, UntakenAnswers
 from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
+
+log = structlog.get_logger()
 
 MS: Final = 1_000
 TAKEN_AT_ONCE: Final = 64
@@ -74,8 +87,16 @@ class CallAcceptor:
         large: LargeCommits,
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         ended: Callable[["asyncio.Task[None]"], None],
+        grpc_version: str = grpc.__version__,
     ) -> None:
         """`interceptors`: the server's own. `ended` is told of each taker that has ended."""
+        self._takes = are_usable(grpc_version)
+        if not self._takes:
+            log.info(
+                "calls are taken by grpcio's own loop: a flood of them waits longer",
+                grpcio=grpc_version,
+                best=TESTED_VERSION,
+            )
         self.untaken = untaken
         self._server = server
         self._taker_ended = ended
@@ -98,7 +119,8 @@ class CallAcceptor:
 
     def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
-        self._server.add_generic_rpc_handlers(handlers)
+        if self._takes:  # else they come once more, below, and are bounded there
+            self._server.add_generic_rpc_handlers(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
@@ -108,19 +130,27 @@ class CallAcceptor:
             if getattr(one.unary_unary, "reads", False):
                 self._reads.add(f"/{service}/{name}")
         bounded = {name: self._bounded(f"/{service}/{name}", one) for name, one in handlers.items()}
-        self._server.add_registered_method_handlers(service, bounded)
+        if self._takes:
+            self._server.add_registered_method_handlers(service, bounded)
+        else:
+            own = grpc.method_handlers_generic_handler(service, bounded)
+            self._server.add_generic_rpc_handlers((own,))
         self._handlers.update({f"/{service}/{name}": one for name, one in bounded.items()})
 
     def start(self) -> None:
         """Take calls from now on, until the server stops."""
+        if self._takes:
+            self._start_takers()
+        self._looking = asyncio.create_task(self._look())
+        self._looking.add_done_callback(self._taker_ended)
+
+    def _start_takers(self) -> None:
         calls = Calls(self._server, self._handlers, self._interceptors)
         for method in self._handlers:
             for _ in range(TAKEN_AT_ONCE if method.startswith(MEMBERS) else RARE_TAKEN_AT_ONCE):
                 taker = asyncio.create_task(self._take(calls, method))
                 taker.add_done_callback(self._taker_ended)
                 self._keep(taker)
-        self._looking = asyncio.create_task(self._look())
-        self._looking.add_done_callback(self._taker_ended)
 
     async def stop(self) -> None:
         """After the server's stop: nothing is open any more."""

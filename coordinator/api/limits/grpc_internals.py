@@ -1,8 +1,8 @@
 """The private parts of grpc.aio that call_acceptor.py needs, and the gate before them.
 
 grpc.aio takes one call per method at a time, and has no way to refuse a call before its handler
-has run (docs/adr/0004). These few names of its Cython core do both. They belong to one release, so
-any other is refused when this module is imported.
+has run (docs/adr/0004). These few names of its Cython core do both. They belong to one release:
+with any other, `are_usable` says no, and calls are taken by grpc.aio's own loop (call_acceptor.py).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 from grpc._cython import cygrpc as _cygrpc  # type: ignore[attr-defined]
 
-REQUIRED_VERSION: Final = "1.85.1"
+TESTED_VERSION: Final = "1.85.1"
 
 cygrpc: Any = _cygrpc  # without types
 
@@ -24,24 +24,26 @@ Handlers: TypeAlias = "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
 """By full name, such as "/muster.v1.GroupCoordinator/OffsetCommit"."""
 
 
-class WrongGrpcError(ImportError):
-    """grpcio is not the release that this module was written and tested against."""
-
-
 class Stopped(Exception):  # noqa: N818 - it is an end, not an error
     """The server takes no more calls."""
 
 
-def check(version: str) -> None:
-    """Raise WrongGrpcError unless `version` is the required one."""
-    if version != REQUIRED_VERSION:
-        raise WrongGrpcError(
-            f"grpcio {version} is installed, but muster's coordinator needs exactly "
-            f"{REQUIRED_VERSION}: pip install grpcio=={REQUIRED_VERSION}"
-        )
+_PARTS: Final = (
+    "_MethodResolver",
+    "_RequestCallError",
+    "_ServicerContext",
+    "_handle_rpc",
+    "_schedule_rpc_coro",
+    "_send_error_status_from_server",
+    "InternalError",
+    "SendInitialMetadataOperation",
+    "peer_identities",
+)
 
 
-check(grpc.__version__)
+def are_usable(version: str) -> bool:
+    """Whether this grpcio is the release that the private parts were tested with, and has them."""
+    return version == TESTED_VERSION and all(hasattr(cygrpc, part) for part in _PARTS)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -93,9 +95,12 @@ class Calls:
         """Cancel the call of a handler's `context`, whatever is under way: its caller sees a reset.
 
         grpc.aio keeps its calls out of reach; the one place where it shows one is the argument of
-        the function that reads the identities of a peer.
+        the function that reads the identities of a peer. A release that does not show it there
+        leaves the call to its caller's end, and to keepalive: nothing is ended here.
         """
-        shown = cygrpc.peer_identities
+        shown = getattr(cygrpc, "peer_identities", None)
+        if shown is None:
+            return
         try:
             cygrpc.peer_identities = _cancel
             context.peer_identities()

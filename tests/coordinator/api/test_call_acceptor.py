@@ -94,6 +94,7 @@ class Case:
     """A server behind a call acceptor, with a probe, and a stub."""
 
     servicer = Groups
+    grpc_version = grpc.__version__
 
     def __init__(self, folder=None):
         self.own = tempfile.TemporaryDirectory()
@@ -106,7 +107,13 @@ class Case:
         self.probe = QueueProbe(self.admission, self.folder)
         self.server = make_server([self.probe])
         self.acceptor = CallAcceptor(
-            self.server, self.admission, open_answers(), LargeCommits(), (self.probe,), self.ended
+            self.server,
+            self.admission,
+            open_answers(),
+            LargeCommits(),
+            (self.probe,),
+            self.ended,
+            self.grpc_version,
         )
         self.probe.listen(self.server)
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.acceptor)
@@ -629,8 +636,46 @@ def test_the_probes_socket_may_lie_deep(tmp_path):
     assert list(deep.iterdir()) == []
 
 
-@pytest.mark.parametrize("version", ["1.85.0", "1.86.0", "2.0.0"])
-def test_another_grpc_is_refused(version):
-    """Its private parts may be others; the message says what to install."""
-    with pytest.raises(grpc_internals.WrongGrpcError, match=r"pip install grpcio==1\.85\.1"):
-        grpc_internals.check(version)
+@pytest.mark.parametrize("version", ["1.68.1", "1.85.0", "1.86.0", "2.0.0"])
+def test_the_private_parts_of_another_grpc_are_not_used(version):
+    """They may be others, or mean something else."""
+    assert not grpc_internals.are_usable(version)
+
+
+def test_the_private_parts_of_the_tested_grpc_are_used_where_they_are(monkeypatch):
+    """That of requirements/dev.txt; one that is missing is noticed before it is needed."""
+    monkeypatch.setattr(grpc_internals, "cygrpc", SimpleNamespace(**vars(grpc_internals.cygrpc)))
+    here = grpc.__version__ == grpc_internals.TESTED_VERSION
+    assert grpc_internals.are_usable(grpc.__version__) is here
+    monkeypatch.delattr(grpc_internals.cygrpc, "_handle_rpc")
+    assert not grpc_internals.are_usable(grpc_internals.TESTED_VERSION)
+
+
+class OwnLoopCase(Case):
+    """The same with a release of grpcio that was not tested: the server's own loop takes calls."""
+
+    grpc_version = "9.9.9"
+
+
+def test_with_another_grpc_the_surplus_is_refused_and_the_rest_served():
+    """Each call is bounded all the same, and what it took is given back."""
+
+    async def run():
+        async with OwnLoopCase() as case:
+            request = pb.OffsetCommitRequest(group_id="g" * 10_000)
+            calls = [case.stub.OffsetCommit(request) for _ in range(3 * LIMIT)]
+            everything = asyncio.gather(*calls, return_exceptions=True)
+            await case.until(lambda: case.admission.refused_total == 2 * LIMIT)
+            assert case.admission.active == case.groups.commits == LIMIT
+            assert (await case.stub.Heartbeat(pb.HeartbeatRequest())).interval_ms == 7
+            await case.until(lambda: 0 < case.acceptor.requests.bytes <= LIMIT * 20_000)
+            case.groups.let_go.set()
+            codes = [_code(one) for one in await everything]
+            assert codes.count(grpc.StatusCode.OK) == LIMIT
+            assert codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED) == 2 * LIMIT
+            assert (await case.stub.JoinGroup(pb.JoinGroupRequest())).generation == 3
+            await case.until(lambda: not case.acceptor.requests.bytes)
+            await case.until(lambda: not len(case.acceptor.untaken))
+            assert case.admission.active == 0
+
+    asyncio.run(run())
