@@ -31,7 +31,7 @@ $(VENV)/.installed: $(VENV)/.user requirements/dev.txt
 	touch $@
 
 .PHONY: venv
-venv: $(VENV)/.user ## make .venv from the lock files, as far as `muster dev` needs it (0.2 GB)
+venv: $(VENV)/.user ## make .venv from the lock files, as far as `muster dev` needs it (0.1 GB)
 
 .PHONY: venv-dev
 venv-dev: $(VENV)/.installed ## the same with Spark, Go and the tools (1.4 GB): what every target below needs

@@ -40,6 +40,7 @@ def test_a_node_that_clients_do_not_reach_leads_nothing_until_they_do(cluster):
     cluster.run(lambda: leaders(cluster) == [2, 1, 2], LONG_S)
     cluster.run_for(LONG_S)
     assert leaders(cluster) == [2, 1, 2]
+    assert cluster.nodes[2].driver.stats.transfers == 0
     assert cluster.nodes[1].driver.reach_of(0) is ClientReach.FAILS
     say(cluster, ClientReach.OK, None, None)
     cluster.run(lambda: leaders(cluster) == [0, 1, 2], LONG_S)
