@@ -1,6 +1,7 @@
 """docs/operations.md: its commands run, one after the other, in one shell and an empty folder."""
 
 import os
+import random
 import re
 import signal
 import socket
@@ -19,9 +20,11 @@ WAIT_S = 500
 
 
 def _free_tens(count):
-    """First ports of `count` ranges of ten that nobody listens on now."""
+    """First ports of `count` ranges of ten that nobody listens on now, drawn from many."""
     found = []
-    for first in range(21_000, 32_000, 10):
+    firsts = list(range(11_000, 32_000, 10))
+    random.shuffle(firsts)
+    for first in firsts:
         sockets = [socket.socket() for _ in range(10)]
         try:
             for offset, one in enumerate(sockets):
