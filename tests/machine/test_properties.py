@@ -197,7 +197,7 @@ def deletion(step: int, group_id: str, state: ShardState, off: int):
     version = state.dropping.get("t", 0) + off
     return {
         0: DeleteTopic("t"),
-        1: BeginDrop(deleted, state.deletions_version + min(off, 0)),
+        1: BeginDrop(deleted, state.deletions_version + min(off, 0), state.dropped_version),
         2: DropOffsets(group_id, "t", version, (0, 1)),
         3: EndDrop(dropping),
         4: ForgetDeletion(deleted),

@@ -31,7 +31,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     heartbeat MEMBER [gen=N] [instance=]
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
     delete-topic NAME
-    begin-drop [known=N]              the leader tells the shard what the registry has deleted
+    begin-drop [known=N] [after=N]    the leader tells the shard what the registry has deleted
     drop TOPIC/PARTITION ... [version=N]      what it names of a group then
     end-drop TOPIC ... | forget TOPIC ...     [version=N]
     registry              topics, with their version; deletions; what the shard drops
@@ -446,7 +446,9 @@ class World:
     def do_begin_drop(self, _plain, options):
         state = self.state
         version = int(options.get("known", state.deletions_version))
-        return BeginDrop(tuple(DeletedTopic(*one) for one in state.topics_deleted.items()), version)
+        after = int(options.get("after", state.dropped_version))
+        topics = tuple(DeletedTopic(*one) for one in state.topics_deleted.items())
+        return BeginDrop(topics, version, after)
 
     def do_drop(self, plain, options):
         topics = {place.topic for place in map(_place, plain)}

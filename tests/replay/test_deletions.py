@@ -27,7 +27,7 @@ def test_a_deletion_replays_to_the_same_digest_and_proves(tmp_path):
     node.run(DeleteTopic("t"))
     version = node.state().deletions_version
     deleted = (DeletedTopic("t", version),)
-    node.run(BeginDrop(deleted, version))
+    node.run(BeginDrop(deleted, version, 0))
     partitions = (PartitionCommit("t", 0, 8, "", None),)
     late = OffsetCommit("bills", "", -1, 0, partitions)
     (refused,) = node.run(late)
