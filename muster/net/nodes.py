@@ -294,6 +294,8 @@ async def _keep_open(
     while state is not grpc.ChannelConnectivity.SHUTDOWN:
         if see is not None:
             await see(state)
+            if channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
+                return  # closed meanwhile: it may not be waited for
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
 

@@ -35,7 +35,6 @@ LEFT_OUT = {
     },
     "the command line": {
         "JoinGroup SyncGroup Heartbeat LeaveGroup": "a command is no member",
-        "TransferLeader": "for drills",
         "Checkpoints": "between nodes",
     },
     "muster.testing": {
