@@ -7,12 +7,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from musterd.replay.java import SCRUBBED, ensure
 
 ARROW_BATCH_ROWS = 20_000
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").as_uri()
+"""Errors alone: Spark warns of what is normal on one machine."""
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -44,8 +47,8 @@ def start_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
-    if quick:
-        settings["spark.driver.extraJavaOptions"] = QUICK_JVM
+    options = f"-Dlog4j2.configurationFile={LOG_SETTINGS}"
+    settings["spark.driver.extraJavaOptions"] = f"{options} {QUICK_JVM}" if quick else options
     with _own_environment():
         return _configured(builder, settings).getOrCreate()
 

@@ -4,12 +4,13 @@ Same rows, same findings, same exit code.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
 from musterd.export.layout import manifest_path
 from musterd.replay.job import run_spark
-from musterd.replay.session import start_session
+from musterd.replay.session import LOG_SETTINGS, start_session
 from tests.export.exports import SMALL, export_once, lively, open_exporter
 from tests.export.node import FakeNode, Script
 from tests.replay.results import flip, replayed, segments, tables
@@ -144,3 +145,12 @@ def test_the_spark_queries_of_the_docs_give_what_they_promise(spark, tmp_path):
     assert slow[0]["slowest_member_ms"] >= 60_000
     unowned = {row["partition"]: row["unowned_ms"] for row in gaps if row["group"] == "<coop>"}
     assert unowned == {0: 40, 1: 40, 2: 740, 3: 740}
+
+
+def test_a_session_of_its_own_logs_errors_alone_from_its_first_line_on(spark):
+    """A loopback host name and a missing native library are normal; Spark warned of both."""
+    context = spark._jvm.org.apache.logging.log4j.LogManager.getContext(False)
+    configuration = context.getConfiguration()
+    location = configuration.getConfigurationSource().getLocation()
+    assert Path(location).samefile(LOG_SETTINGS.removeprefix("file://"))
+    assert configuration.getRootLogger().getLevel().toString() == "ERROR"
