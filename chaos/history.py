@@ -124,16 +124,17 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A span in which a member is none of its group's, as the group's log says.
-
-    Only simulated runs have it: nobody sees the log of real servers while they run.
-    """
+    """A span in which a member is none of its group's, as the group's log says."""
 
     group: str
     member_id: str
-    from_ns: int
+    from_ns: int | None
+    """None: when a generation after `generation` was first known. An exported log has no time that
+    clients share, only the order in which things were."""
     until_ns: int | None = None
     """When it was one again under the same id, by its first Join sent again; None: never."""
+    generation: int = -1
+    """The last that it was in; -1: not said."""
 
 
 @dataclass(frozen=True, slots=True)

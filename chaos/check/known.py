@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 
-from musterd.chaos.history import Generation, History, Operation, Outcome, Ownership, Removal
+from musterd.chaos.history import Generation, History, Operation, Outcome, Ownership
 
 Evidence = tuple[int, int, Operation | Generation | Ownership]
 """When (ns), which generation, and who knew."""
@@ -49,13 +49,18 @@ class Removals:
     """Who was no member any more, and when, where the groups' logs are in the history."""
 
     def __init__(self, history: History) -> None:
-        self._spans: dict[tuple[str, str], list[Removal]] = defaultdict(list)
+        self._spans: dict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)
+        known = KnownGenerations(history)
         for one in history.removals:
-            self._spans[one.group, one.member_id].append(one)
+            from_ns = one.from_ns
+            if from_ns is None:
+                from_ns = known.later_than(one.group, one.generation)
+            if from_ns is not None:
+                self._spans[one.group, one.member_id].append((from_ns, one.until_ns))
 
     def is_removed(self, group: str, member_id: str, at_ns: int) -> bool:
         """Whether the log had removed it by then."""
         return any(
-            span.from_ns <= at_ns and (span.until_ns is None or at_ns < span.until_ns)
-            for span in self._spans.get((group, member_id), ())
+            from_ns <= at_ns and (until_ns is None or at_ns < until_ns)
+            for from_ns, until_ns in self._spans.get((group, member_id), ())
         )

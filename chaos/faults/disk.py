@@ -280,6 +280,23 @@ class _Slow(NodeFault, Watched):
 
 
 @fault
+class DiskHang(_Slow):
+    kind = "disk_hang"
+    title = "every write to the disk of one node hangs for a while, not its syncs alone"
+    needs = frozenset({"disk"})
+    hold_s = (2.0, 5.0)
+
+    def harm(self, world: World, node_id: int, rng: Random) -> str:
+        world.equipped(LoopDisks).freeze(node_id)
+        return "no write ends"
+
+    def mend(self, world: World, node_id: int) -> None:
+        world.equipped(LoopDisks).thaw(node_id)
+        # One whose syncs hung for too long ends by itself, like any other.
+        world.start_if_down(node_id)
+
+
+@fault
 class SlowDisk(_Slow):
     kind = "slow_disk"
     title = "the disk of one node does a few writes a second"

@@ -282,7 +282,9 @@ class ResetClientConnections(_Break):
     title = "every connection of every client is reset at once: no member may expire"
 
     def links(self, world: World) -> list[Link]:
-        return _between(world.network.clients, _places(world))
+        """Those with one node after each other: all of them with the leader are gone at once."""
+        clients = world.network.clients
+        return [(client, place) for place in _places(world) for client in clients]
 
 
 @fault

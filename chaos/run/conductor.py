@@ -15,6 +15,7 @@ from typing import Any
 
 from musterd.chaos.history import FaultSpan, Side
 from musterd.chaos.recording import SUFFIX, Recorder
+from musterd.chaos.run.growth import QUIET
 from musterd.chaos.run.result import FaultRun
 from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.run.soak import Soak
@@ -167,7 +168,7 @@ class Conductor:
         ]
         if self._soak is not None:
             acts += [
-                (at_s, "a quiet window", partial(self._soak.rest, number, self.workers, self._wait))
+                (at_s, "a quiet window", partial(self._rest, self._soak, number))
                 for number, at_s in enumerate(self._soak.timetable.rests())
             ]
         for at_s, what, act in sorted(acts, key=itemgetter(0)):
@@ -176,6 +177,11 @@ class Conductor:
             act()
         self._now = "calm"
         self._wait(began_s + self.schedule.minutes * 60)
+
+    def _rest(self, soak: Soak, number: int) -> None:
+        began_ns = time.monotonic_ns()
+        soak.rest(number, self.workers, self._wait)
+        self._recorder.fact(f"{QUIET} {number}", [began_ns, time.monotonic_ns()])
 
     def _one_fault(self, number: int, step: Step) -> None:
         where = f"fault {number} of {len(self.schedule.steps)}: {step.kind}"

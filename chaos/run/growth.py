@@ -6,9 +6,11 @@ What is judged, and why so, stands in docs/chaos.md, A soak.
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import linear_regression
 from typing import Any, Final
 
+from musterd.chaos.history import History, Outcome
 from musterd.chaos.run.sampling import Sample, Samples
 from musterd.chaos.verdict import Verdict, Violation
 
@@ -19,6 +21,10 @@ DATABASE_HANDLES_MAX: Final = 100
 POOL_THREADS_MAX: Final = 16
 SAMPLES_MIN: Final = 4
 """In a quiet window; of fewer nothing is concluded."""
+SILENT_NS_MAX: Final = 60_000_000_000
+"""A group has an acknowledged commit at least so often, quiet windows not counted."""
+QUIET: Final = "quiet window"
+"""Facts of a history are called so, with the window's number: its begin and its end, ns."""
 _KIB_PER_MIB = 1024.0
 _S_PER_H = 3600.0
 
@@ -130,6 +136,24 @@ def judge(samples: Samples) -> list[Verdict]:
         _left("S5", "no task is left", table, lambda row: row.tasks),
         _lived(samples),
     ]
+
+
+def went_on(history: History, groups: Iterable[str], began_ns: int, ended_ns: int) -> Verdict:
+    """Whether each of these groups had acknowledged commits all the time, from begin to end."""
+    quiet: list[Any] = [span for name, span in history.facts.items() if name.startswith(QUIET)]
+    acknowledged: dict[str, list[int]] = {group: [began_ns, ended_ns] for group in groups}
+    for one in history.commits():
+        if one.outcome is Outcome.OK and one.ended_ns and one.key.group in acknowledged:
+            acknowledged[one.key.group].append(min(max(one.ended_ns, began_ns), ended_ns))
+    broken = []
+    for group, moments in acknowledged.items():
+        for since, until in pairwise(sorted(moments)):
+            silent = until - since
+            silent -= sum(max(0, min(until, end) - max(since, begin)) for begin, end in quiet)
+            if silent > SILENT_NS_MAX:
+                at_s = (since - began_ns) / 1e9
+                broken.append(f"{group}: no commit for {silent / 1e9:.0f} s from {at_s:.0f} s on")
+    return _verdict("S7", "the load went on", len(acknowledged), broken)
 
 
 def _left(

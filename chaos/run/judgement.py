@@ -97,14 +97,16 @@ def judge(
     history = read_folder(folder / "history")
     lines = list(read_tracks(folder / "tracks"))
     found = check_all(history)
+    end_ns = _let_go_ns(history, played)
     if (folder / sampling.FILE).exists():
         found += growth.judge(sampling.read(folder / sampling.FILE))
+        groups = [*plan.watched, *plan.probes]
+        found.append(growth.went_on(history, groups, played.began_ns, end_ns))
     probes = probes_of(lines)
     shards = {group: shard_of(group, request.shards) for group in probes}
     kinds = {step.kind for step in schedule.steps}
     verdicts = [_applying(one, plan, kinds, own=request.own) for one in found]
     first = next(one for one in found if one.invariant == "I1")
-    end_ns = _let_go_ns(history, played)
     leaders = leaders_of(lines)
     for fault, until_ns in _spans(played, end_ns):
         judge_fault(fault, until_ns, probes, shards, leaders)

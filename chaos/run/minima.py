@@ -24,10 +24,11 @@ PURPOSE = {
     "W4": ("pause",),
     "W5": ("restart",),
     "W6": ("slow_revocations",),
-    "soak": ("bounce", "kill", "visits"),
     "W8": ("reset", "delete", "set", "grow", "kick", "deleted_groups"),
 }
 """By workload: figures of it, or operations that were done."""
+CHURN_PER_MINUTE = {"bounce": 6.0, "kill": 0.3, "visits": 1.0}
+"""Of a soak, at least; there is several times as much."""
 PAUSES = 32
 """After so many pauses in W4 one process at least has tried to write: half of the zombie's do,
 and of the static member's two processes only the one that has the instance id."""
@@ -96,6 +97,12 @@ def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]
 
 def _without_purpose(result: RunResult) -> Iterator[str]:
     for one in result.workloads:
+        for what, per_minute in CHURN_PER_MINUTE.items() if one.name == "soak" else ():
+            times, least = one.figures.get(what, 0.0), per_minute * result.minutes
+            if times < least:
+                yield f"soak: {what} {times:.0f} times, {least:.0f} at least"
+        if (refused := one.figures.get("refused_visits", 0.0)) > one.figures.get("visits", 0.0):
+            yield f"{one.name}: {refused:.0f} visits were refused, more than went well"
         for what in PURPOSE.get(one.name, ()):
             done = one.counts.get(what)
             if not one.figures.get(what) and not (done and done.ok):

@@ -326,9 +326,16 @@ class Members(Worker[MemberSettings]):
         await self.rng.choice(self._members).bounce()
 
     async def stop(self) -> None:
-        # Those that cannot leave in time are ended by their session timeouts.
+        """Raises what a member raised that left, TimeoutError where one does not end to leave.
+
+        Of many groups those that cannot leave in time are ended by their session timeouts.
+        """
         leaving = [asyncio.create_task(member.stop()) for member in self._members]
         await asyncio.wait([*leaving, *self._tasks], timeout=CLOSE_S)
+        for one in [] if self.settings.groups else leaving:
+            if not one.done():
+                raise TimeoutError(f"a member has not left its group in {CLOSE_S:.0f} s")
+            one.result()
         await self.cancel()
         await self._shared.close()
 

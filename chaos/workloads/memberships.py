@@ -40,7 +40,15 @@ class Membership:
 
     def take(self) -> None:
         self.settled: Callable[[], bool] = lambda: False
-        self._life = self._worker.spawn(LIVES[self._kind](self))
+        self._life = self._worker.spawn(self._live())
+
+    async def _live(self) -> None:
+        """Raises RuntimeError where it ends before it is given up."""
+        try:
+            await LIVES[self._kind](self)
+        finally:
+            self.settled = lambda: False
+        raise RuntimeError(f"the membership in {self._group} ended by itself")
 
     async def give_up(self) -> None:
         self.settled = lambda: False
@@ -176,10 +184,12 @@ class Membership:
         One visit for each time that the membership is taken.
         """
         self._offset += 1
+        outcome = "refused_visits"
         with self._refusals():
             async with asyncio.timeout(VISIT_S):
                 await self._visit_group(f"{self._group}-{self._offset}")
-            self._worker.track.note("count", name="visits")
+            outcome = "visits"
+        self._worker.track.note("count", name=outcome)
         self.settled = lambda: True
         await asyncio.Event().wait()
 

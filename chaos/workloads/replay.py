@@ -12,13 +12,16 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from musterd.chaos.history import Key, Logged, Replayed, ShardLog
+from musterd.chaos.history import Key, Logged, Removal, Replayed, ShardLog
 from musterd.chaos.workloads.base import Settings, Worker
 from musterd.coordinator.host import tied_command
 
 SHOWN = 3
 """So many findings are told."""
+REMOVED = frozenset({"session_expired", "not_rejoined", "not_synced", "no_room"})
+"""Ends of a membership that the group decides, not the member."""
 LOGGED_MAX = 2000
 """Offsets in one line of a history, so that it stays below its maximum."""
 
@@ -63,6 +66,8 @@ class Replay(Worker[ReplaySettings]):
             self.book.record(log)
         for logged in read_logged(tables):
             self.book.record(logged)
+        for removal in read_removals(tables):
+            self.book.record(removal)
 
 
 def read_logs(tables: Path) -> Iterator[ShardLog]:
@@ -96,6 +101,20 @@ def read_logged(tables: Path) -> Iterator[Logged]:
     for (shard, key), all_of_it in values.items():
         for start in range(0, len(all_of_it), LOGGED_MAX):
             yield Logged(shard, key, tuple(all_of_it[start : start + LOGGED_MAX]))
+
+
+def read_removals(tables: Path) -> Iterator[Removal]:
+    """Members that their groups removed, and not for a while, from the tables of a replay."""
+    from pyarrow import parquet  # noqa: PLC0415  # as above
+
+    last: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in parquet.read_table(tables / "member_sessions").to_pylist():
+        key = row["group"], row["member_id"]
+        if key not in last or (row["joined_index"] or 0) > (last[key]["joined_index"] or 0):
+            last[key] = row
+    for (group, member_id), row in last.items():
+        if row["end"] in REMOVED and row["last_generation"] is not None:
+            yield Removal(group, member_id, None, generation=row["last_generation"])
 
 
 async def _export(data_dir: Path, to: Path) -> None:

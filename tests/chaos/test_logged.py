@@ -1,9 +1,9 @@
 """What a run takes from the tables of a replay: which offsets the nodes' logs have."""
 
-from musterd.chaos.history import Key, Logged, ShardLog
+from musterd.chaos.history import Key, Logged, Removal, ShardLog
 from musterd.chaos.workloads import replay
 from musterd.replay.output import TableWriter
-from musterd.replay.tables import Commit, Integrity
+from musterd.replay.tables import Commit, Integrity, MemberSession
 
 
 def commit_row(offset, index, **fields):
@@ -72,3 +72,28 @@ def test_it_is_told_of_each_log_from_where_on_it_is_whole(tmp_path):
         writer.write(hole("deleted", 3))
         writer.write(hole("gap", None))
     assert list(replay.read_logs(tmp_path)) == [ShardLog(0, 1), ShardLog(1, 21), ShardLog(2, 1)]
+
+
+def test_a_member_that_its_group_removed_is_told_with_its_last_generation(tmp_path):
+    """Not one that left, nor one that came back under its id, nor one that was in no generation."""
+    sessions = [
+        ("slow", "not_rejoined", 4, 1),
+        ("gone", "left", 4, 1),
+        ("back", "session_expired", 4, 1),
+        ("back", "open", 6, 9),
+        ("early", "session_expired", None, 1),
+    ]
+    with TableWriter(tmp_path) as writer:
+        for member_id, end, last, joined in sessions:
+            row = dict.fromkeys(MemberSession._fields, 0) | {
+                "group": "g",
+                "member_id": member_id,
+                "client_id": "",
+                "client_host": "",
+                "end": end,
+                "reason": None,
+                "last_generation": last,
+                "joined_index": joined,
+            }
+            writer.write(MemberSession(**row))
+    assert [*replay.read_removals(tmp_path)] == [Removal("g", "slow", None, generation=4)]

@@ -1,7 +1,7 @@
 """Members of a workload: what may end a membership, and what fails the run."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 
 import pytest
 
@@ -13,6 +13,7 @@ from muster.v1 import group_pb2
 from musterd.chaos.check import lost
 from musterd.chaos.history import Key
 from musterd.chaos.merging import read_folder
+from musterd.chaos.workloads import member
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.chaos.workloads.run_worker import KINDS
@@ -117,3 +118,32 @@ def test_a_server_that_calls_an_outsiders_commit_superseded_is_told(tmp_path, mo
     asyncio.run(_commit_once(tmp_path))
     (violation,) = lost.check_lost(read_folder(tmp_path)).violations
     assert "superseded by nothing" in violation.what
+
+
+@pytest.mark.parametrize("groups", [0, 1])
+@pytest.mark.parametrize("error", [RuntimeError, TimeoutError])
+def test_a_close_that_fails_or_hangs_fails_the_run_unless_groups_are_many(
+    error, groups, tmp_path, monkeypatch
+):
+    """Of many groups those that cannot leave in time are ended by their session timeouts."""
+    monkeypatch.setattr(member, "CLOSE_S", 0.5)
+
+    async def stop(_member):
+        if error is RuntimeError:
+            raise RuntimeError("planted")
+        await asyncio.Event().wait()
+
+    async def stopped():
+        async with Cluster(1, topics={"t": 4}) as cluster:
+            settings = {"group": "g", "topic": "t", "groups": groups}
+            worker = KINDS["members"](brief("members", tmp_path, cluster.bootstrap, 1, settings))
+            await worker.start()
+            try:
+                await worker.stop()
+            finally:
+                await worker.cancel()
+                worker.close()
+
+    monkeypatch.setattr(member.Member, "stop", stop)
+    with nullcontext() if groups else pytest.raises(error):
+        asyncio.run(stopped())

@@ -120,6 +120,14 @@ class LoopDisks(Equipment):
         """Bring disks back with what is on them. Their nodes must have ended."""
         self._keeping.ask("remount", disks=self._points(nodes))
 
+    def freeze(self, node_id: int) -> None:
+        """Make every write and sync on this disk wait until `thaw`, or the end of the run."""
+        self._keeping.ask("freeze", disks=self._points([node_id]))
+
+    def thaw(self, node_id: int) -> None:
+        """End a freeze; nothing where there is none."""
+        self._keeping.ask("thaw", disks=self._points([node_id]))
+
     def dead(self, node_id: int) -> bool:
         """Whether the disk refuses writes: its power was cut, and it was not mounted again."""
         trial = self.place(node_id).root / "trial"

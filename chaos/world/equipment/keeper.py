@@ -2,15 +2,16 @@
 
 Disks are mounted in a mount namespace of its own, so they go when it goes, however that happens;
 others reach them through `/proc/PID/root`. It ends when its stdin does, so also when the run is
-killed: then it unmounts, and removes the control groups it was told of.
+killed: then it thaws what is frozen, unmounts, and removes the control groups it was told of.
 
 Verbs, one JSON object per line: make (disk, size_mb), cut (disks), refuse (disks), remount (disks),
-adopt (cgroup, lift). A disk is called by the path that it is mounted at. A verb that fails is
-answered with "error".
+freeze (disks), thaw (disks), adopt (cgroup, lift). A disk is called by the path that it is
+mounted at. A verb that fails is answered with "error".
 """
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -31,6 +32,8 @@ FLUSH = 0
 """All that was written is synced first."""
 NO_LOG_FLUSH = 2
 """Not even the journal is written: what was not synced is gone, as when power goes."""
+FIFREEZE = 0xC0045877
+FITHAW = 0xC0045878
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = (1 << 14) | (1 << 18)
 
@@ -114,6 +117,19 @@ class Disk:
         while_busy(lambda: run("umount", str(self.point)))
         run("mount", "-t", "ext4", "-o", self._options, self._block, str(self.point))
 
+    def freeze(self) -> None:
+        """Whoever writes or syncs waits until `thaw`."""
+        self._ioctl(FIFREEZE, 0)
+
+    def thaw(self) -> None:
+        """Let them write again; nothing where it is not frozen."""
+        try:
+            self._ioctl(FITHAW, 0)
+        except OSError as error:
+            # It was not frozen, or its power is cut.
+            if error.errno not in {errno.EINVAL, errno.EIO}:
+                raise
+
     def close(self) -> None:
         """Unmount it; the device is freed."""
         while_busy(lambda: run("umount", str(self.point)))
@@ -147,7 +163,13 @@ class Keeper:
             self._cgroups.append(Path(message["cgroup"]))
             self._lift += [(Path(file), what) for file, what in message["lift"].items()]
             return {"done": True}
-        deeds = {"cut": Disk.cut, "refuse": Disk.refuse, "remount": Disk.remount}
+        deeds: dict[str, Callable[[Disk], None]] = {
+            "cut": Disk.cut,
+            "refuse": Disk.refuse,
+            "remount": Disk.remount,
+            "freeze": Disk.freeze,
+            "thaw": Disk.thaw,
+        }
         for disk in [self._disks[name] for name in message["disks"]]:
             deeds[verb](disk)
         return {"done": True}
@@ -158,6 +180,7 @@ class Keeper:
         steps: list[Callable[[], object]] = [
             partial(file.write_text, what) for file, what in self._lift if file.exists()
         ]
+        steps += [disk.thaw for disk in self._disks.values()]
         steps += [disk.close for disk in self._disks.values()]
         steps += [partial(while_busy, partial(remove, path)) for path in self._cgroups]
         left = []

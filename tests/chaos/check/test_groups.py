@@ -524,7 +524,7 @@ def test_an_eager_group_is_not_looked_at_and_too_little_is_not_passed():
     assert "1 revoked partitions cannot be judged" in little.note
 
 
-# -- what only simulated runs know
+# -- what logs know
 
 
 def test_who_the_log_has_removed_is_a_zombie_and_may_not_commit():
@@ -539,6 +539,17 @@ def test_who_the_log_has_removed_is_a_zombie_and_may_not_commit():
         assert [one.what.endswith("of a, which had been removed") for one in found] == [True] * (
             span == (4, None)
         )
+
+
+@pytest.mark.parametrize("ended", ["revoked", "left"])
+def test_who_an_exported_log_has_removed_before_the_newer_owner_is_a_zombie(ended):
+    """Slow, and unaware of it (inv-I4); removed only later, or never, it was live."""
+    made = history(ownerships=[owns("a", 1, 0, 8, ended=ended), owns("b", 3, 5, 9)])
+    for removals, passes in (([], False), ([1], True), ([2], True), ([3], False)):
+        made.removals = [Removal("g", "a", None, generation=last) for last in removals]
+        verdict = owners.check(made)
+        assert verdict.passed is passes
+        assert ("of 0 the older owner alone says so" in verdict.note) is passes
 
 
 @pytest.mark.parametrize(("generation", "passes"), [(2, True), (3, False)])

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -34,6 +35,8 @@ disks.prepare(0, Path(sys.argv[1]) / "node-0")
 limits = Limits(keeping)
 limits.started(0, int(sys.argv[2]))
 groups = [str(path) for path in limits._groups.get(0, {}).values()]
+if sys.argv[3] == "frozen":
+    disks.freeze(0)
 place = disks.place(0)
 print(json.dumps({"keeper": keeping._keeper.pid, "device": place.device, "groups": groups}))
 sys.stdout.flush()
@@ -122,6 +125,25 @@ def test_a_cut_disk_refuses_every_write_and_sync_until_it_is_mounted_again(disks
     assert not disks.dead(0)
 
 
+def test_whoever_writes_to_a_frozen_disk_waits_until_it_is_thawed(disks, tmp_path) -> None:
+    """And not for the other disk."""
+    disks.freeze(0)
+    done = threading.Event()
+
+    def write() -> None:
+        appended(tmp_path / "node-0/file", b"late", sync=False)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    appended(tmp_path / "node-1/file", b"now", sync=True)
+    assert not done.wait(0.2)
+    disks.thaw(0)
+    assert done.wait(10.0)
+    writer.join()
+    disks.thaw(0)  # twice is fine
+
+
 def test_a_filled_disk_has_no_room_until_it_is_freed(disks, tmp_path) -> None:
     """ENOSPC for one more block."""
     assert disks.fill(0) > 0
@@ -146,17 +168,17 @@ def test_a_disk_too_small_for_a_node_is_refused() -> None:
         LoopDisks(KeeperClient(), 16)
 
 
-@pytest.mark.parametrize("signalled", [False, True])
-def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, disks, signalled) -> None:
+@pytest.mark.parametrize("state", ["frozen", "signalled"])
+def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, disks, state) -> None:
     """No keeper, no loop device, no control group, no image; also where all of it got SIGTERM."""
     with subprocess.Popen(["sleep", "60"]) as bystander:  # lives in the control groups meanwhile
-        argv = [sys.executable, "-c", OWNER, str(tmp_path / "own"), str(bystander.pid)]
+        argv = [sys.executable, "-c", OWNER, str(tmp_path / "own"), str(bystander.pid), state]
         (tmp_path / "own").mkdir()
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
             told = json.loads(owner.stdout.readline())
             backing = Path(f"/sys/dev/block/{told['device']}/loop/backing_file")
             assert backing.exists()
-            if signalled:
+            if state == "signalled":
                 os.kill(told["keeper"], signal.SIGTERM)
             owner.send_signal(signal.SIGKILL)
         bystander.kill()

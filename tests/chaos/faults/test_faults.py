@@ -120,6 +120,15 @@ def nobody_acknowledges(world, injected, load):
     assert max(load.last_by_node) <= since
 
 
+def writes_hang(world, injected, load):
+    """The loop of the node waits in a write: it answers nobody, also who asks for no write."""
+    node_id = target(injected)
+    until(world, load, lambda: world.describe(node_id) is None)
+    assert world.nodes[node_id].running
+    until(world, load, lambda: len(world.leaders()) == SHARDS)
+    load.wait_progress()
+
+
 def others_take_over(world, injected, load):
     """Who could commit nothing leads nothing, and what is asked of the others is acknowledged."""
     node_id = target(injected)
@@ -224,6 +233,7 @@ EVIDENCE = {
     "disk_full": has_no_room,
     "disks_low": disks_are(Room.LOW),
     "disks_full": disks_are(Room.NONE),
+    "disk_hang": writes_hang,
     "slow_disk": syncs_are_slow,
     "fsync_stall": nobody_acknowledges,
     "leader_fsync_hangs": others_take_over,

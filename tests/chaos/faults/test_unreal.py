@@ -57,6 +57,20 @@ def test_a_fault_that_does_nothing_when_it_is_injected_is_unreal():
         assert create(name).unreal == "nobody looked"
 
 
+def test_every_clients_connection_with_a_node_is_reset_in_one_go():
+    """No client keeps a way to the leader while others have lost theirs."""
+    done = []
+    clients = ["clients-0", "clients-1"]
+    network = SimpleNamespace(
+        clients=clients, reset=lambda source, target: done.append((target, source)) or 1
+    )
+    world = SimpleNamespace(network=network, nodes=dict.fromkeys(range(3)))
+    fault = create("reset_client_connections")
+    assert fault.inject(world, Random(1)).facts["connections"] == 6
+    assert done == [(f"node-{node}", client) for node in range(3) for client in clients]
+    assert fault.spares_members
+
+
 def test_the_document_says_of_every_kind_how_it_is_seen():
     """A row names it, or a pattern that it matches."""
     _, _, text = DOCS.read_text("utf-8").partition("### How a fault is seen")
@@ -165,7 +179,7 @@ class Machine:
         return SimpleNamespace(device="7:0")
 
     def __getattr__(self, name):
-        if name in {"lift", "free", "start_if_down", "limit_writes"}:
+        if name in {"lift", "free", "start_if_down", "limit_writes", "freeze", "thaw"}:
             return lambda *_, **__: None
         return lambda *_: self._count(name)
 
@@ -229,7 +243,7 @@ def test_a_disk_with_room_is_not_full(room, runs, real):
     assert (injected("disk_full", world).unreal == "") is real
 
 
-@pytest.mark.parametrize("kind", ["fsync_stall", "leader_fsync_hangs"])
+@pytest.mark.parametrize("kind", ["disk_hang", "fsync_stall", "leader_fsync_hangs"])
 def test_a_disk_that_nobody_waits_for_does_not_hang(kind, monkeypatch):
     """The kernel knows who waits."""
     for count in (2, 0):

@@ -5,8 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from musterd.chaos.run.growth import DATABASE_HANDLES_MAX, judge, rows
+from musterd.chaos.history import Outcome
+from musterd.chaos.run.growth import DATABASE_HANDLES_MAX, QUIET, judge, rows, went_on
 from musterd.chaos.run.sampling import Sample, Samples, SamplesError, Timetable, Writer, read
+from tests.chaos.check.made import S, commit, history
 
 TWO_HOURS_S = 7_200.0
 BOTH = ("node-1", "worker-1")
@@ -214,3 +216,21 @@ def test_what_is_no_samples_file_is_refused(tmp_path, text):
     (tmp_path / "given").write_text(text)
     with pytest.raises(SamplesError, match="given"):
         read(tmp_path / "given")
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ((), ["g: no commit for 80 s from 60 s on"]),
+        ((140,), []),
+        ((130,), ["g: no commit for 70 s from 130 s on"]),
+    ],
+)
+def test_a_load_that_stops_is_told_and_one_that_rests_is_not(last, said):
+    """A minute is allowed, up to the end of the run; the quiet window's time is not counted."""
+    acknowledged = [commit(1, at, at) for at in (*range(0, 61, 10), *last)]
+    refused = commit(2, 170, 170, outcome=Outcome.FAIL)
+    made = history(*acknowledged, refused, facts={f"{QUIET} 0": [70 * S, 130 * S]})
+    verdict = went_on(made, ["g"], 0, 200 * S)
+    assert [one.what for one in verdict.violations] == said
+    assert "h" in went_on(made, ["h"], 0, 200 * S).violations[0].what

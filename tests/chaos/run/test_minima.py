@@ -6,6 +6,7 @@ import pytest
 
 from musterd.chaos.history import Generation, Key, Outcome, Round
 from musterd.chaos.run.minima import (
+    CHURN_PER_MINUTE,
     COMMITS_PER_MINUTE,
     FAULTS,
     LOOKED_UP_ENOUGH,
@@ -63,6 +64,19 @@ def test_a_workload_that_never_did_what_it_is_for_is_named(name, purpose):
     assert missing(did(name, ok=100, **rest, **{purpose: 1.0}), minutes=PURPOSE_MINUTES) == []
     worked.counts[purpose] = Counts(1, 0, 0)
     assert missing(worked, minutes=PURPOSE_MINUTES) == []
+
+
+@pytest.mark.parametrize("what", CHURN_PER_MINUTE)
+def test_a_soak_in_which_members_stop_to_come_and_go_is_named(what):
+    """By the length of the run; and so is one whose visits are refused."""
+    enough = {name: per_minute * 100 for name, per_minute in CHURN_PER_MINUTE.items()}
+    assert missing(did("soak", ok=500, **enough), minutes=100) == []
+    (named,) = missing(did("soak", ok=500, **enough | {what: enough[what] - 1}), minutes=100)
+    assert named.startswith(f"soak: {what} ")
+    enough["refused_visits"] = enough["visits"] + 1
+    assert missing(did("soak", ok=500, **enough), minutes=100) == [
+        "soak: 101 visits were refused, more than went well"
+    ]
 
 
 def test_groups_that_never_commit_are_counted():
