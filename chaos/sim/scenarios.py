@@ -153,6 +153,16 @@ QUARANTINE = Scenario(
 """The states of one of three nodes, or two of five, come to differ; all logs are long, so that no
 state is sent but in place of a wrong one."""
 
+SDK_QUARANTINE = replace(
+    SDK_COOPERATIVE,
+    name="sdk-quarantine",
+    weights={**QUARANTINE.weights, "client_cut": 4, "client_reset": 4, "client_pause": 4},
+    compare_s=QUARANTINE.compare_s,
+    settings=replace(GROUPS_SETTINGS, log_disk_bytes=1_000_000, snapshot_log_bytes=4_000_000),
+    minima=Minima({"generations": 4, "acked": 40}, ("states_differ", "crash")),
+)
+"""The states of a minority come to differ while members work."""
+
 LANES = Scenario(
     "lanes",
     weights={
@@ -339,6 +349,7 @@ SCENARIOS = {
         *FORGETFUL,
         FIRST_START,
         QUARANTINE,
+        SDK_QUARANTINE,
         SPLIT_VOTES,
         LANES,
         LOST_LINKS,

@@ -56,7 +56,16 @@ SDK_DELETIONS = replace(
 """Topics are deleted and made again."""
 
 SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
-SDK_TWO_SHARDS = replace(SDK_COOPERATIVE, name="sdk-late", network="late", shards=2, members=8)
+SDK_TWO_SHARDS = replace(
+    SDK_COOPERATIVE,
+    name="sdk-late",
+    network="late",
+    shards=2,
+    members=8,
+    weights={**CLIENT_WEIGHTS, "disks_full": 5, "leader_sync_hangs": 4},
+    may_end=(NO_TOPIC, "KafkaStorageError"),
+)
+"""Disks of a majority fill up, too, and a leader's hang; a worker may end of the former."""
 
 CALM = replace(
     SDK_COOPERATIVE,
@@ -81,7 +90,7 @@ SCRIPTED = tuple(
         replace(CALM, name="sdk-jam-leader", script="jam-leader"),
         replace(CALM, name="sdk-thaw-leader", script="thaw-leader", chaos_s=20.0),
         replace(CALM, name="sdk-suspend-leader", script="suspend-leader", chaos_s=20.0),
-        replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
+        replace(CALM, name="sdk-stop-all", script="stop-all", nodes=1, chaos_s=42.0),
         replace(CALM, name="sdk-stall-followers", script="stall-followers"),
         replace(CALM, name="sdk-reset-peers", script="reset-peers"),
         replace(CALM, name="sdk-break-heartbeats", script="break-heartbeats", members=16),

@@ -34,6 +34,7 @@ from musterd.chaos.sim.checks.deletion_checks import SHORT_LIVED
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import World
 from musterd.chaos.workloads.outcomes import Before
+from musterd.coordinator.machine.events import OffsetCommitted
 from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits
 from musterd.coordinator.runtime.proposer import work_of
 from musterd.raft.contract import Role
@@ -285,12 +286,16 @@ class Grower(Outsider):
 class TopicDeleter(Outsider):
     """Makes topics, commits to them, and deletes them while commits are under way.
 
-    What the logs come to is judged by deletion_checks.py.
+    Every commit that is acknowledged must be in the log; what the logs come to is judged by
+    deletion_checks.py.
     """
 
     def __init__(self, *rest: Any) -> None:
         super().__init__(*rest)
         self._commits: set[asyncio.Task[None]] = set()
+        self._value = 0
+        self._logged: set[int] = set()
+        self.checker.firsts.append(self._note)
 
     async def step(self, client: Client) -> None:
         name, luck = self.rng.choice(SHORT_LIVED), self.rng.random()
@@ -311,8 +316,21 @@ class TopicDeleter(Outsider):
 
     async def _committed(self, client: Client, name: str) -> None:
         key = TopicPartition(name, self.rng.randrange(SHORT_LIVED_PARTITIONS))
+        self._value += 1
+        value = self._value
         with suppress(*UNKNOWN):
-            await client.commit_offsets(self.group, {key: 1})
+            await client.commit_offsets(self.group, {key: value})
+            if value not in self._logged:
+                self.checker.shard.violated(
+                    "H-acknowledged-command-lost", group=self.group, topic=name, value=value
+                )
+
+    def _note(self, one: Applied) -> None:
+        self._logged |= {
+            event.offset
+            for event in one.events
+            if isinstance(event, OffsetCommitted) and event.group_id == self.group
+        }
 
     async def _delete(self, client: Client, name: str) -> None:
         await client.delete_topic(name)

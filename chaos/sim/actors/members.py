@@ -10,7 +10,7 @@ from musterd.chaos.history import Expected, Key, Operated, Outcome
 from musterd.chaos.sim.actors import clients, heartbeat_senders
 from musterd.chaos.sim.actors.leader_kills import Phases
 from musterd.chaos.sim.actors.sdk_members import Worker, group_in
-from musterd.chaos.sim.actors.sdk_operator import SdkOperator
+from musterd.chaos.sim.actors.sdk_operator import SETTINGS, SdkOperator
 from musterd.chaos.sim.checks import group_history
 from musterd.chaos.sim.checks.call_ledger import CallLedger
 from musterd.chaos.sim.checks.deletion_checks import Deletions
@@ -160,7 +160,7 @@ class Members:
                 if stored_digest(node, shard) != digest(node.shard(shard)):
                     checker.shard.violated("H-stored-state-diverged", node=node.number)
         for node in self.world.nodes if self.world.scenario.operated else ():
-            self._note_partitions(node.number)
+            self._note_operated(node.number)
         self._is_read = True
 
     def judged(self) -> Iterator[Violation]:
@@ -180,14 +180,24 @@ class Members:
             cooperative = scenario.assignor == "cooperative-sticky"
             self.log.record(replace(expected, cooperative=cooperative, lasting=self._is_read))
 
-    def _note_partitions(self, node: int) -> None:
-        """Of every topic that the operator was told of: how many a node has, 0 where it is not."""
-        topics = self.world.nodes[node].shard(0).state.topics
-        for name in sorted(self.told_topics):
-            now = self.log.now_ns()
-            partitions = topics.get(name, 0)
-            told = Operated("", "partitions", name, now, now, Outcome.OK, value=partitions)
-            self.log.record(replace(told, node=node))
+    def _note_operated(self, node: int) -> None:
+        """What a node has of each group's settings, and of the topics that the operator knows.
+
+        -1 where a group has no such setting of its own, 0 where the topic is not there.
+        """
+        there, now = self.world.nodes[node], self.log.now_ns()
+        topics = there.shard(0).state.topics
+        told = [("partitions", topic, "", topics.get(topic, 0)) for topic in self.told_topics]
+        for shard, group in self.group_ids():
+            known = there.shard(shard).state.groups.get(group)
+            own = {} if known is None else known.config
+            told += [("setting", group, name, own.get(name, -1)) for name in sorted(SETTINGS)]
+        for what, subject, name, value in sorted(told):
+            self.log.record(
+                Operated(
+                    f"node-{node}", what, subject, now, now, Outcome.OK, name, value, node=node
+                )
+            )
 
 
 def stored_offset(state: ShardState, key: Key) -> int:

@@ -10,6 +10,7 @@ from musterd.chaos.sim.actors.members import Members, stored_offset
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.engine.world import Node, World
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime.answers import Answer, Respond
@@ -27,9 +28,14 @@ class Commands:
         self._world = world
         self._asked = 0
         self._waiting: dict[int, tuple[int, int]] = {}
-        self._applied: set[int] = set()
+        self._applied: list[dict[int, bool]] = [{} for _ in world.checkers]
+        """By shard and number of a command in the log: whether a newer one stood before it."""
+        self._told: list[dict[int, bool]] = [{} for _ in world.checkers]
+        """The same, as each client was told."""
+        self._stored: list[dict[int, int]] = [{} for _ in world.checkers]
+        """By shard and partition, the highest number in the log, ..."""
         self._acked: list[dict[int, int]] = [{} for _ in world.checkers]
-        """By shard and partition, the highest number whose client was told that it is applied."""
+        """... and the highest whose client was told that it is applied."""
         for checker in members.checkers:
             checker.firsts.append(self._note)
 
@@ -42,11 +48,13 @@ class Commands:
     def _note(self, one: Applied) -> None:
         for command in one.entry.commands:
             if isinstance(command, OffsetCommit) and command.group_id == GROUP:
-                number = command.partitions[0].offset
-                if number in self._applied:
-                    checker = self._world.checkers[one.shard.number]
+                shard, (_, partition, number, *_) = one.shard.number, command.partitions[0]
+                if number in self._applied[shard]:
+                    checker = self._world.checkers[shard]
                     checker.violated("H-command-applied-twice", command=number)
-                self._applied.add(number)
+                before = self._stored[shard].get(partition, 0)
+                self._applied[shard][number] = before > number
+                self._stored[shard][partition] = max(number, before)
 
     def finished(self) -> None:
         """Every command was answered once, unless its process died; every node has those acked."""
@@ -57,12 +65,16 @@ class Commands:
                 "L-never-answered", first=forgotten[0], count=len(forgotten)
             )
         for shard, acked in enumerate(self._acked):
+            checker, applied = self._world.checkers[shard], self._applied[shard]
+            told = self._told[shard]
+            lost = [number for number in told if number not in applied]
             for node in self._world.nodes:
-                missing = _missing(acked, node.shard(shard).state)
-                if missing:
-                    self._world.checkers[shard].violated(
-                        "H-acknowledged-command-lost", first=missing[0], count=len(missing)
-                    )
+                lost += _missing(acked, node.shard(shard).state)
+            if lost:
+                checker.violated("H-acknowledged-command-lost", first=lost[0], count=len(lost))
+            wrong = [n for n, newer in told.items() if applied.get(n, newer) != newer]
+            if wrong:
+                checker.violated("H-superseded", first=wrong[0], count=len(wrong))
 
     def _propose(self, shard: int) -> None:
         rng = self._world.rng
@@ -85,7 +97,10 @@ class Commands:
             if self._waiting.pop(number, None) is None:
                 checker.violated("H-answered-twice", command=number)
             if isinstance(answer, Committed):
-                acked = self._acked[shard]
+                acked, (told,) = self._acked[shard], answer.partitions
+                if told.error is not Error.NONE:
+                    checker.violated("H-command-refused", command=number, error=told.error.name)
+                self._told[shard][number] = told.superseded
                 acked[partition] = max(number, acked.get(partition, 0))
                 checker.counts.acked += 1
 

@@ -1,10 +1,11 @@
 """A person with the SDK at a terminal: alters settings, kicks, resets offsets, grows topics.
 
 All through the shipped client and frontend, over the faulty network. What it is told is judged as
-in real runs (group_history.py), kicks by the log (answer_ledger.py).
+in real runs (group_history.py); that a topic is refused more partitions, by the log.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from muster.client import Client
 from muster.errors import (
@@ -18,11 +19,13 @@ from muster.types import TopicPartition
 from musterd.chaos.history import Key, Operated, Outcome
 from musterd.chaos.sim.actors.clients import Outsider
 from musterd.chaos.sim.actors.sdk_members import group_in
+from musterd.chaos.sim.checks.applied import Applied
 from musterd.coordinator.machine.decide.config import (
     INITIAL_DELAY_MS,
     MAX_SIZE,
     OFFSETS_RETENTION_MS,
 )
+from musterd.coordinator.machine.events import PartitionsAdded, TopicCreated
 
 PAUSE_S = 0.12
 """Mean time between two orders."""
@@ -49,6 +52,17 @@ class SdkOperator(Outsider):
 
     pause_s = PAUSE_S
     _topics = 0
+
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._partitions: dict[str, int] = {}
+        """Of each topic, by the log."""
+        self.members.checkers[0].firsts.append(self._note)
+
+    def _note(self, one: Applied) -> None:
+        for event in one.events:
+            if isinstance(event, TopicCreated | PartitionsAdded):
+                self._partitions[event.name] = event.partitions
 
     async def step(self, client: Client) -> None:
         orders: tuple[Callable[[Client], Awaitable[None]], ...] = (
@@ -164,8 +178,15 @@ class SdkOperator(Outsider):
         began_ns = self.checker.history.log.now_ns()
         try:
             topic = await call
-        except (*UNKNOWN, *TO_BE_MADE, InvalidPartitions):
-            return  # of an unknown outcome, then or when it was asked for before
+        except (*UNKNOWN, *TO_BE_MADE):
+            return
+        except InvalidPartitions as error:  # a call of unknown outcome was carried out before
+            has = self._partitions.get(name, 0)
+            if has <= wanted:
+                self.members.checkers[0].shard.violated(
+                    "H-topic-refused", topic=name, wanted=wanted, has=has, message=str(error)[:200]
+                )
+            return
         if name == self.members.topic:
             self.members.partitions = max(topic.partitions, self.members.partitions)
         self.members.told_topics.add(topic.name)

@@ -11,6 +11,7 @@ from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.events import (
     DropBegun,
     DropEnded,
+    Ending,
     Event,
     GroupDeleted,
     OffsetCommitted,
@@ -35,6 +36,7 @@ class Deletions:
         self._stored: list[set[Place]] = [set() for _ in shards]
         self._told: list[dict[str, int]] = [{} for _ in shards]
         """The version of each topic's deletion that the shard was told of last."""
+        self._dropping: list[set[str]] = [set() for _ in shards]
         self._deleted: set[str] = set()
 
     def watch(self, shard: int) -> Watch:
@@ -60,13 +62,18 @@ class Deletions:
                 if checked < self._told[shard].get(event.topic, 0):
                     self._shards[shard].violated("H-commit-after-deletion", topic=event.topic)
             case OffsetRemoved():
+                deleted = event.ending is Ending.TOPIC_DELETED
+                if deleted and event.topic not in self._dropping[shard]:
+                    self._shards[shard].violated("H-offset-removed", topic=event.topic)
                 stored.discard((event.group_id, event.topic, event.partition))
             case GroupDeleted():
                 stored -= {place for place in stored if place[0] == event.group_id}
             case DropBegun():
                 self._told[shard].update(event.topics)
+                self._dropping[shard].update(name for name, _ in event.topics)
             case DropEnded():
                 for name, _ in event.topics:
+                    self._dropping[shard].discard(name)
                     self._none_left(shard, name, "H-offset-outlived-topic")
             case TopicDeleted() | TopicCreated():
                 self._registered(event)

@@ -179,7 +179,9 @@ class GroupHistory:
     def _forms(self, event: GenerationFormed) -> None:
         group, at_ns = event.group_id, self.log.now_ns()
         names = tuple(owner(one, self._instances.get((group, one), "")) for one in event.member_ids)
-        self.log.record(Generation(group, event.generation, names, at_ns, "log", whole=True))
+        self.log.record(
+            Generation(group, event.generation, names, at_ns, "log", whole=True, asked_ns=at_ns)
+        )
 
     def finished(self) -> None:
         for (group, member_id), since_ns in self._removed.items():
