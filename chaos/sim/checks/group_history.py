@@ -2,9 +2,11 @@
 
 It is the history that the processes of a real run leave, in memory and on virtual time, and with
 what only a simulator knows: every generation, every removal and every expiry as the log has them,
-and which owners a group overlooks for a Join that came late a second time (stale_joins.py).
+which owners a group overlooks for a Join that came late a second time (stale_joins.py), and which
+commits without a number the log has more often than anybody sent them: late copies, which count.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +16,7 @@ from musterd.chaos.merging import MemoryRecorder
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker, Violation
 from musterd.chaos.sim.checks.stale_joins import StaleJoins
+from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.events import (
     Ending,
     GenerationFormed,
@@ -23,6 +26,7 @@ from musterd.coordinator.machine.events import (
     MemberReplaced,
     OffsetRemoved,
 )
+from musterd.coordinator.machine.replies import Committed
 
 NS = 1e9
 
@@ -69,6 +73,8 @@ class GroupHistory:
     stale: StaleJoins = field(default_factory=StaleJoins)
     attempted: dict[Key, int] = field(default_factory=dict)
     """The greatest value that anybody tried to commit."""
+    _unnumbered: Counter[tuple[Key, int]] = field(default_factory=Counter)
+    """Of commits outside group management: how often each was sent, and is not in the log yet."""
     _held: dict[Key, dict[str, Holding]] = field(default_factory=dict)
     """By process."""
     _removed: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -79,6 +85,8 @@ class GroupHistory:
     def began(self, client: str, kind: str, key: Key, value: int, **known: object) -> int:
         """A write is sent; returns the number by which it is ended."""
         self.attempted[key] = max(value, self.attempted.get(key, 0))
+        if kind == "reset":
+            self._unnumbered[key, value] += 1
         return self.log.invoke(client, kind, key, value=value, **known)
 
     def reads(self, client: str, keys: list[Key]) -> dict[Key, int]:
@@ -141,6 +149,8 @@ class GroupHistory:
     def watch(self, one: Applied) -> None:
         for result in one.results:
             self.stale.applied(result)
+            if isinstance(result.command, OffsetCommit) and isinstance(result.reply, Committed):
+                self._stored(result.command)
             for event in result.events:
                 match event:
                     case MemberJoined():  # a first Join that is repeated brings the same id again
@@ -160,6 +170,16 @@ class GroupHistory:
                         self._deleted(event.group_id)
                     case _:
                         pass
+
+    def _stored(self, commit: OffsetCommit) -> None:
+        """A client that was not answered sends it again, and a proxy may do so later."""
+        for one in commit.partitions if commit.generation < 0 else ():
+            key = Key(commit.group_id, one.topic, one.partition)
+            if (key, one.offset) in self._unnumbered:
+                self._unnumbered[key, one.offset] -= 1
+                if self._unnumbered[key, one.offset] < 0:
+                    copy = self.log.invoke("proxy", "reset", key, value=one.offset)
+                    self.log.end(copy, Outcome.OK)
 
     def _joins(self, group: str, member_id: str, instance: str) -> None:
         self._instances[group, member_id] = instance
