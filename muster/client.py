@@ -160,6 +160,7 @@ class Client:
         Groups that read it rebalance. A topic of the same name begins without offsets.
 
         Raises:
+            InvalidRequest: this topic keeps the tasks of every task group.
             UnknownTopicOrPartition: there is no such topic.
             RequestTimedOut: the topic is gone or was not reached; offsets may be there, until every
                 shard of the cluster has had a leader.

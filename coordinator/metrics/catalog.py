@@ -165,11 +165,7 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         ),
         "muster_topics": _gauge("Topics in this node's copy of the registry."),
         # Groups that this node coordinates.
-        "muster_groups": _gauge(
-            "Groups by state; type is classic, or simple for one that only has offsets.",
-            "state",
-            "type",
-        ),
+        "muster_groups": _gauge("Groups by state; type is classic.", "state", "type"),
         "muster_metrics_groups_dropped": _gauge("Groups without series of their own."),
         "muster_group_members": _gauge("Members.", "group"),
         "muster_group_members_idle": _gauge("Members without a partition.", "group"),

@@ -331,11 +331,11 @@ class NodeMetrics:
     def _all_groups(self, sources: Sources) -> Pages:
         self.groups.choose()
         yield None
-        states = {(phase, kind): 0 for phase in Phase for kind in ("classic", "simple")}
+        states = {(phase, "classic"): 0 for phase in Phase}
         topics = sources.topics.all()
         total = others = unowned = 0
         for total, group in enumerate(self.groups.led(), start=1):
-            states[group.phase, "classic" if group.protocol_type else "simple"] += 1
+            states[group.phase, "classic"] += 1
             if group.group_id not in self.groups.own:
                 others += len(group.members)
                 if workers_died(group):

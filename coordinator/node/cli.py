@@ -142,8 +142,8 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The secret that handing over shards and replacing nodes takes; the same on every "
-            "node. Without one: on loopback alone.",
+            help="The secret that handing over shards, replacing nodes and accepting a loss take; "
+            "the same on every node. Without one: on loopback alone.",
         ),
     ] = None,
     insecure: Annotated[

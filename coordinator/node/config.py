@@ -100,7 +100,8 @@ class Settings(BaseSettings):
     """Where given, clients must present a certificate of this CA."""
     admin_secret_file: Path | None = None
     """A file with the secret that TransferLeader, ReplaceNode and AcceptLoss have to show, the same
-    on every node. Without one they are taken only where all ports are on loopback."""
+    on every node. Without one they are taken only where `listen` and `peer_listen` are on
+    loopback."""
     insecure: bool = False
     """`listen` may be another address than loopback without TLS: anybody there is a client."""
     insecure_peers: bool = False
@@ -130,7 +131,7 @@ class Settings(BaseSettings):
     election_max_ms: int = Field(default=RAFT.election_max_ms, ge=1)
     """And at the latest."""
     reach_probe_ms: int = Field(default=REACH_PROBE_MS, ge=0, le=600_000)
-    """The node connects to the address that clients are told so often, as a client would. After
+    """How often the node connects, as a client would, to the address that clients are told. After
     three failures in a row it hands its shards to nodes that reach themselves; 0 = off."""
     ready_needs_reach: bool = False
     """The node is not ready while it cannot reach itself there."""

@@ -13,15 +13,13 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from musterd.coordinator.runtime.timeouts import REACH_PROBE_CALL_MS
+from musterd.coordinator.runtime.timeouts import REACH_PROBE_AGAIN_MS, REACH_PROBE_CALL_MS
 from musterd.raft.contract import ClientReach
 
 log = structlog.get_logger()
 
 FAILURES: Final = 3
 """So many in a row mean that nobody reaches the node."""
-AGAIN_S: Final = 1.0
-"""After a failure it looks again so soon."""
 MS: Final = 1_000
 _EVERYWHERE: Final = ("0.0.0.0", "[::]", "::")  # noqa: S104 - nobody listens here
 _OPTIONS: Final = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
@@ -50,7 +48,8 @@ class ReachProbe:
         while True:
             why = await self.look()
             self.judge(why)
-            await asyncio.sleep(min(AGAIN_S, interval_s) if why else interval_s)
+            again_s = min(REACH_PROBE_AGAIN_MS / MS, interval_s)
+            await asyncio.sleep(again_s if why else interval_s)
 
     def judge(self, why: str) -> None:
         """Take what a look has found: "" or why it failed."""

@@ -142,3 +142,6 @@ REACH_PROBE_MS: Final = 5_000
 
 REACH_PROBE_CALL_MS: Final = 3_000
 """How long it waits there for a connection."""
+
+REACH_PROBE_AGAIN_MS: Final = 1_000
+"""After a look that failed it looks again so soon."""

@@ -17,6 +17,7 @@ from muster.errors import (
 )
 from muster.net.any_node_call import call_any
 from muster.net.calls import DESCRIBE_REBALANCES, Caller, raise_status
+from muster.tasks import task_topics
 from muster.types import Topic
 from muster.v1 import admin_pb2, errors_pb2
 
@@ -133,6 +134,8 @@ async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms:
 
 async def delete_topic(caller: Caller, name: str, timeout_ms: float) -> None:
     """See `Client.delete_topic`."""
+    if why := task_topics.why_kept(name):
+        raise InvalidRequest(why, hint=task_topics.INSTEAD)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     response = await call_any(

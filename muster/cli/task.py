@@ -21,12 +21,12 @@ from muster.group.consumer_protocol import decode_assignment
 from muster.group.group_kind import to_json
 from muster.tasks.task_shares import TaskKind
 from muster.tasks.task_store import (
-    PROGRESS,
     TASKS_MAX,
     Definition,
     decode,
     definition_key,
 )
+from muster.tasks.task_topics import PROGRESS
 from muster.tasks.task_work import progress_of
 
 COLUMNS = (

@@ -21,6 +21,7 @@ from muster.cli.options import (
 from muster.cli.output import Format, Result, Table, rfc3339, show
 from muster.cli.refusals import refused
 from muster.cli.watch import watchable
+from muster.tasks import task_topics
 from muster.v1.admin_pb2 import (
     AddPartitionsRequest,
     CreateTopicRequest,
@@ -150,8 +151,11 @@ def delete(
 ) -> None:
     """Delete a topic and all offsets that groups have of it. Groups that read it rebalance.
 
-    Exits 3 where there is no such topic, 6 where not all of its offsets are gone in time.
+    Exits 2 for the two topics that keep the tasks of task groups, 3 where there is no such topic, 6
+    where not all of its offsets are gone in time.
     """
+    if why := task_topics.why_kept(name):
+        raise CommandError(why, next_step=task_topics.INSTEAD, exit_code=ExitCode.USAGE)
     if not dry_run:
         confirm(f"Delete topic {name} with all committed offsets?", yes=yes)
     plan = DeleteTopicRequest(name=name, validate_only=True)

@@ -18,7 +18,6 @@ from muster.group.managed_group import ManagedGroup
 from muster.group.partition_tasks import Partition, drain_on_sigterm, refuse_synchronous
 from muster.tasks.task_shares import TaskKind
 from muster.tasks.task_store import (
-    PROGRESS,
     UNREACHABLE,
     VERSION,
     Change,
@@ -31,6 +30,7 @@ from muster.tasks.task_store import (
     put_all,
     remove_all,
 )
+from muster.tasks.task_topics import PROGRESS
 from muster.tasks.task_work import Handler, Slot, Worker
 from muster.types import Assignment, TopicPartition
 

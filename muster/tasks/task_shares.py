@@ -7,7 +7,8 @@ from muster.assignors import FunctionAssignor, Shares, Subscriber, in_order, sti
 from muster.errors import InconsistentGroupProtocol
 from muster.group.actions import Assignments, JoinAnswered
 from muster.group.group_kind import GroupKind, encoded, members_of, said, tell, to_json, told
-from muster.tasks.task_store import PROGRESS, TaskSet
+from muster.tasks.task_store import TaskSet
+from muster.tasks.task_topics import PROGRESS
 from muster.types import TopicPartition
 
 

@@ -35,6 +35,7 @@ from muster.group.group_kind import to_json
 from muster.group.offsets import Terms, commit_request, fetch, partition_results
 from muster.net import backoff
 from muster.net.calls import COMMIT, Caller
+from muster.tasks.task_topics import DEFINITIONS, PROGRESS
 from muster.types import Assignment, Committed, OffsetAndMetadata, TopicPartition
 
 TASKS_MAX = 1000
@@ -46,8 +47,6 @@ CHANGES_MAX = 100
 DEFINITION_BYTES_MAX = 4096
 """Of name and configuration as JSON: an offset's metadata (arch-5)."""
 
-PROGRESS = "muster.tasks"
-DEFINITIONS = "muster.task-definitions"
 VERSION = TopicPartition(DEFINITIONS, 0)
 
 Config = Mapping[str, Any]

@@ -164,7 +164,6 @@ class Cluster:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self._credentials = credentials
-        """Of the last call that arrived."""
         self.topics = dict(topics or {})
         self.groups: dict[str, Group] = {}
         self.term = 1

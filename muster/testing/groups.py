@@ -21,7 +21,7 @@ Code = ErrorCode
 
 
 class Phase(StrEnum):
-    """Kafka's names."""
+    """What a group does now, by Kafka's names of states."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """One member."""
+    """A member as the coordinator has it."""
 
     member_id: str
     protocols: list[tuple[str, bytes]]
@@ -58,7 +58,7 @@ class Member:
 
 
 class Group:
-    """One group."""
+    """A group as the test cluster's coordinator has it."""
 
     def __init__(
         self,

@@ -188,9 +188,18 @@ def command_conflict(world: World):
     return asked(world, "topic", "create", TOPIC, f"--partitions={PARTITIONS + 1}")
 
 
+@case("command_topic_of_tasks")
+def command_topic_of_tasks(world: World):
+    names = ("muster.tasks", "muster.task-definitions")
+    return [asked(world, "topic", "delete", name, "--yes") for name in names]
+
+
 @case("command_unknown_shard")
 def command_unknown_shard(world: World):
-    return asked(world, "cluster", "verify", "--shard=99")
+    return [
+        asked(world, "cluster", "verify", "--shard=99"),
+        asked(world, "cluster", "transfer-leader", "99"),
+    ]
 
 
 @case("command_unknown_node")

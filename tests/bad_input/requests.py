@@ -6,7 +6,10 @@ import itertools
 import grpc
 
 from muster.v1 import admin_pb2 as admin
+from muster.v1 import admin_pb2_grpc
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.api.frame.operator_access import METADATA_KEY
+from musterd.coordinator.node.launcher import Cluster
 from tests.bad_input.registry import case
 from tests.bad_input.world import (
     ATTEMPT_S,
@@ -639,6 +642,12 @@ def partitions_of_nothing(world: World):
     return refused(admin_call(world, "topics", "AddPartitions", request))
 
 
+@case("delete_unknown_topic")
+def delete_unknown_topic(world: World):
+    request = admin.DeleteTopicRequest(name="nope")
+    return refused(admin_call(world, "topics", "DeleteTopic", request))
+
+
 @case("describe_unknown_topic")
 def describe_unknown_topic(world: World):
     request = admin.DescribeTopicsRequest(names=[TOPIC, "nope"])
@@ -755,6 +764,35 @@ def transfer_unknown_node(world: World):
 @case("replace_running_node")
 def replace_running_node(world: World):
     return replace(world, node_id=1, store_uuid="0" * 32)
+
+
+@case("operator_without_secret")
+def operator_without_secret(world: World):
+    """At a node of its own, as the others have no secret."""
+    secret = world.scratch / "admin.secret"
+    secret.write_text("s" * 16)
+    flags = (f"--admin-secret-file={secret}",)
+    with (
+        Cluster(world.scratch / "guarded", nodes=1, shards=1, flags=flags) as guarded,
+        grpc.insecure_channel(guarded.nodes[0].endpoint) as channel,
+    ):
+        guarded.wait_ready()
+        asked = admin_pb2_grpc.AdminStub(channel)
+        calls = (
+            (asked.TransferLeader, admin.TransferLeaderRequest(shard=0)),
+            (asked.ReplaceNode, admin.ReplaceNodeRequest(node_id=0)),
+            (asked.AcceptLoss, admin.AcceptLossRequest(node_id=0)),
+        )
+        shown = ((), ((METADATA_KEY, b"t" * 16),))
+        return [
+            grpc_failure(
+                lambda call=call, request=request, metadata=metadata: call(
+                    request, timeout=PARKED_S, metadata=metadata
+                )
+            )
+            for call, request in calls
+            for metadata in shown
+        ]
 
 
 # ---- messages

@@ -14,10 +14,9 @@ import muster
 from muster.tasks.task_store import (
     CHANGES_MAX,
     DEFINITION_BYTES_MAX,
-    DEFINITIONS,
-    PROGRESS,
     TASKS_MAX,
 )
+from muster.tasks.task_topics import DEFINITIONS, PROGRESS
 from muster.tasks.task_work import METADATA_BYTES_MAX
 
 DOCS = Path(__file__).parents[2] / "docs"

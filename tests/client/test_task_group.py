@@ -6,7 +6,8 @@ import pytest
 
 import muster
 from muster.errors import ErrorCode, IllegalGeneration, InvalidRequest, RebalanceInProgress
-from muster.tasks.task_store import DEFINITION_BYTES_MAX, DEFINITIONS, PROGRESS, TASKS_MAX, VERSION
+from muster.tasks.task_store import DEFINITION_BYTES_MAX, TASKS_MAX, VERSION
+from muster.tasks.task_topics import DEFINITIONS, PROGRESS
 from muster.testing import Hang, LoseAnswer, Refuse
 from muster.types import TopicPartition
 

@@ -17,7 +17,8 @@ from muster.group.consumer_protocol import (
     encode_subscription,
 )
 from muster.tasks.task_shares import ASSIGNOR, TaskKind
-from muster.tasks.task_store import PROGRESS, Definition, TaskSet
+from muster.tasks.task_store import Definition, TaskSet
+from muster.tasks.task_topics import PROGRESS
 from muster.types import TopicPartition
 
 SLOTS = st.sets(st.integers(0, 20), max_size=12)

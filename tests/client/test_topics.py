@@ -15,6 +15,7 @@ from muster.errors import (
     GroupClosed,
     InvalidConfig,
     InvalidPartitions,
+    InvalidRequest,
     InvalidTopic,
     RequestTimedOut,
     TlsHandshakeFailed,
@@ -73,6 +74,18 @@ async def test_a_topic_is_deleted_with_its_offsets(open_cluster):
         await client.create_topic("a", 2)
         stored = await client.committed("g")
         assert [(key.topic, one.offset) for key, one in stored.items()] == [("b", 6)]
+
+
+async def test_the_topics_of_tasks_are_not_deleted(open_cluster):
+    """With them went the tasks of every task group; nobody is asked."""
+    kept = {"muster.tasks": 2, "muster.task-definitions": 3}
+    async with open_cluster(1, topics=kept) as (cluster, client):
+        for name in kept:
+            with pytest.raises(InvalidRequest, match="keeps the tasks of every task group") as told:
+                await client.delete_topic(name)
+            assert "muster group delete" in told.value.hint
+        assert cluster.topics == kept
+        assert not cluster.seen("DeleteTopic")
 
 
 async def test_delete_topic_returns_once_no_shard_has_offsets(open_cluster, monkeypatch):

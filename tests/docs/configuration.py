@@ -33,7 +33,7 @@ HEAD = """\
 
 <!-- Generated from the code by `make configuration`; do not edit. -->
 
-Every setting of nodes and clients. Names of variables tell whose they are: `MUSTERD_*` is a node's, `MUSTER_*` a client's.
+Every setting of nodes but `dev`, and of clients. Names of variables tell whose they are: `MUSTERD_*` is a node's, `MUSTER_*` a client's.
 
 ## A node's
 
@@ -164,7 +164,7 @@ def _commands() -> str:
         flags = ", ".join(f"`{name}`" for name in (info.default, *info.param_decls))
         rows.append([f"`{info.envvar}`", flags, f"`{default}`", unit, limits, info.help])
     files = {
-        FILE_VARIABLE: "The nodes' admin secret, for commands that hand over shards or replace nodes.",
+        FILE_VARIABLE: "The nodes' admin secret, for commands that hand over shards, replace nodes or accept a loss.",
         "MUSTER_TLS_CA": "Nodes must have a certificate of this authority. With any of the three, connections are TLS.",
         "MUSTER_TLS_CERT": "This client's certificate, where nodes demand one.",
         "MUSTER_TLS_KEY": "Its key.",

@@ -27,7 +27,10 @@ class OperatorAccess:
     """What such a call has to show."""
 
     def __init__(self, secret: bytes | None, *, on_loopback: bool) -> None:
-        """`secret` None: there is none, and calls are taken where all ports are on loopback."""
+        """`secret` None: there is none, and calls are taken on loopback alone.
+
+        `on_loopback`: `listen` and `peer_listen` are on loopback.
+        """
         self._secret = secret
         self._on_loopback = on_loopback
 

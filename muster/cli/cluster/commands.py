@@ -263,7 +263,8 @@ def replace_node(
         str,
         typer.Option(
             "--store-uuid",
-            help="The new store, as `muster init` printed it. Default: the one refused last.",
+            help="The new store, as `muster init` printed it. Default: the only one that was "
+            "refused.",
         ),
     ] = "",
     dry_run: DryRun = False,
@@ -428,7 +429,7 @@ def transfer_leader(
             raise CommandError(
                 f"there is no shard {shard}: this cluster has shards 0 to {cluster.shards - 1}",
                 next_step="`muster cluster status` lists the shards",
-                exit_code=ExitCode.NOT_FOUND,
+                exit_code=ExitCode.USAGE,
             )
         if to_node is not None:
             _store_of(cluster, views, to_node)

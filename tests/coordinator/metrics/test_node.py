@@ -253,7 +253,8 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     assert _value(page, "muster_throttled_requests_total", limit="shard_queue") == 3
     assert _value(page, "muster_throttled_requests_total", limit="parked_calls") == 2
     assert _value(page, "muster_throttled_requests_total", limit="request_bytes") == 8
-    assert _value(page, "muster_groups", state="Empty", type="simple") == 1
+    assert _value(page, "muster_groups", state="Empty", type="classic") == 1
+    assert {dict(labels)["type"] for name, labels in page if name == "muster_groups"} == {"classic"}
 
 
 def test_a_parked_call_beyond_the_limit_is_counted():
