@@ -63,9 +63,8 @@ SDK_TWO_SHARDS = replace(
     shards=2,
     members=8,
     weights={**CLIENT_WEIGHTS, "disks_full": 5, "leader_sync_hangs": 4},
-    may_end=(NO_TOPIC, "KafkaStorageError"),
 )
-"""Disks of a majority fill up, too, and a leader's hang; a worker may end of the former."""
+"""Disks of a majority fill up, too, and a leader's hang."""
 
 CALM = replace(
     SDK_COOPERATIVE,

@@ -13,6 +13,7 @@ from muster.errors import (
     CoordinatorNotAvailable,
     IllegalGeneration,
     InvalidRequest,
+    KafkaStorageError,
     MusterError,
     RebalanceInProgress,
     RequestTimedOut,
@@ -37,11 +38,13 @@ NUMBERS_BYTES = 48
 _KEEP_AND_TRY_AGAIN = (
     RequestTimedOut,
     CoordinatorNotAvailable,
+    KafkaStorageError,
     RebalanceInProgress,
     IllegalGeneration,
     UnknownMemberId,
 )
-"""The membership mends these, or the assignment ends; neither is the fault of the offsets."""
+"""The membership mends these, disks get room, or the assignment ends; none is the fault of the
+offsets."""
 
 
 class Partition:

@@ -16,6 +16,7 @@ from muster.errors import (
     ErrorCode,
     IllegalGeneration,
     InvalidRequest,
+    KafkaStorageError,
     OffsetMetadataTooLarge,
     UnknownTopicOrPartition,
 )
@@ -246,6 +247,31 @@ async def test_a_buffered_commit_survives_a_change_of_coordinator(open_cluster):
 
         await group.run()
         assert cluster.groups["g"].generation == 2  # 1, and empty after the leave
+
+
+async def test_full_disks_are_waited_out(open_cluster):
+    """Whatever is refused meanwhile is tried again; who commits himself is told."""
+    async with open_cluster(1, topics={"t": 1}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=1)
+        full = Refuse(ErrorCode.KAFKA_STORAGE_ERROR, "no space", retriable=True)
+        for method in ("JoinGroup", "SyncGroup"):
+            cluster.script(method, full)
+        refused = []
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            cluster.script("OffsetCommit", full)
+            with pytest.raises(KafkaStorageError) as told:
+                await group.commit({p.key: 1})
+            refused.append(told.value.retriable)
+            cluster.script("OffsetCommit", full, full)
+            p.commit(2)
+            await cluster.until(lambda: offsets(cluster) == {0: 2})
+            group.stop()
+
+        await group.run()
+        assert refused == [True]
+        assert len(cluster.seen("OffsetCommit")) == 4
 
 
 async def test_a_buffered_commit_that_cannot_be_is_raised_by_run(open_cluster):

@@ -26,6 +26,7 @@ from muster.errors import (
     GroupClosed,
     IllegalGeneration,
     InvalidPartitions,
+    KafkaStorageError,
     MusterError,
     PolicyViolation,
     RebalanceInProgress,
@@ -62,8 +63,15 @@ THINK_S = 0.12
 BACK = 0.15
 """In runs with an operator: how often a worker tries to go back, and must not get there."""
 
-NOT_NOW = (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable, PolicyViolation)
-"""A commit that may be made again: refused, for a full state too, or of an unknown outcome."""
+NOT_NOW = (
+    RebalanceInProgress,
+    RequestTimedOut,
+    CoordinatorNotAvailable,
+    PolicyViolation,
+    KafkaStorageError,
+)
+"""A commit that may be made again: refused, for a full state or full disks too, or of an unknown
+outcome."""
 
 BOOTSTRAP_S = 0.3
 TIDY_S = 0.05
