@@ -740,7 +740,8 @@ class Cluster:
         if existing is not None and existing != request.partitions:
             message = f"topic {request.name!r} has {existing} partitions"
             return admin_pb2.CreateTopicResponse(status=status(Code.INVALID_PARTITIONS, message))
-        self.topics[request.name] = request.partitions
+        if existing is None:
+            self._change_topic(request.name, request.partitions)
         topic = admin_pb2.Topic(name=request.name, partitions=request.partitions)
         return admin_pb2.CreateTopicResponse(topic=topic, created=existing is None)
 
@@ -778,7 +779,7 @@ class Cluster:
             for key in keys if not request.validate_only else ():
                 del group.offsets[key]
         if not request.validate_only:
-            del self.topics[request.name]
+            self._change_topic(request.name, 0)
         return response
 
     async def _on_add_partitions(
@@ -790,9 +791,19 @@ class Cluster:
         if request.name not in self.topics:
             unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {request.name!r}")
             return admin_pb2.AddPartitionsResponse(status=unknown)
-        self.topics[request.name] = request.partitions
+        if request.partitions > self.topics[request.name]:
+            self._change_topic(request.name, request.partitions)
         topic = admin_pb2.Topic(name=request.name, partitions=request.partitions)
         return admin_pb2.AddPartitionsResponse(topic=topic)
+
+    def _change_topic(self, name: str, partitions: int) -> None:
+        """0 deletes it. Groups that share it share it anew."""
+        if partitions:
+            self.topics[name] = partitions
+        else:
+            del self.topics[name]
+        for group in self.groups.values():
+            group.topic_changed(name, partitions)
 
 
 def _snake(name: str) -> str:

@@ -117,10 +117,10 @@ class Group:
                 member_id, protocols, (), request.session_timeout_ms, self._loop.time()
             )
             member.instance_id = request.group_instance_id
+        trigger = "member_joined" if is_new else _why_again(member, request)
         self._take(member, request)
         if self.phase is not Phase.PREPARING:
-            trigger = "leader_rejoined" if is_same else "metadata_changed"
-            self._begin("member_joined" if is_new else trigger, member, request.reason, before)
+            self._begin(trigger, member.who, request.reason, before)
         self.rounds.came(member.who, is_new=is_new, now=self._loop.time())
         return self._park_join(member)
 
@@ -183,7 +183,7 @@ class Group:
             answer.skip_assignment = member_id == self.leader_id
             return answer
         if self.phase is not Phase.PREPARING:
-            self._begin("static_replaced", member, request.reason, len(self.members))
+            self._begin("static_replaced", member.who, request.reason, len(self.members))
         self.rounds.came(member.who, is_new=False, now=self._loop.time())
         return self._park_join(member)
 
@@ -213,9 +213,22 @@ class Group:
         names = [{n for n, _ in m.protocols} for m in self.members.values() if m.member_id != but]
         return set.intersection(*names) if names else None
 
-    def _begin(self, trigger: str, member: Member, reason: str, before: int) -> None:
+    def topic_changed(self, topic: str, partitions: int) -> None:
+        """It was made, grew, or was deleted (0): whoever shares partitions of it does so anew."""
+        is_formed = self.phase in (Phase.COMPLETING, Phase.STABLE)
+        if self.protocol_type != "consumer" or not is_formed:
+            return
+        if any(topic in member.topics for member in self.members.values()):
+            reason = f"topic {topic!r} has {partitions} partitions"
+            if not partitions:
+                reason = f"topic {topic!r} was deleted"
+            self._begin("topics_changed", None, reason, len(self.members))
+
+    def _begin(
+        self, trigger: str, who: DescribeRebalancesResponse.Who | None, reason: str, before: int
+    ) -> None:
         now = self._loop.time()
-        self.rounds.begin(trigger, member.who, reason, self.generation, before, now)
+        self.rounds.begin(trigger, who, reason, self.generation, before, now)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -364,12 +377,12 @@ class Group:
         if member is None:
             return False
         if member.parked_join is not None and not member.parked_join.done():
-            refusal = join_refusal(Code.UNKNOWN_MEMBER_ID, "removed", member_id)
+            refusal = join_refusal(Code.UNKNOWN_MEMBER_ID, "removed")
             member.parked_join.set_result(refusal)
         self._answer_syncs(member, Code.UNKNOWN_MEMBER_ID)
         self.rounds.went(member.who, trigger, self._loop.time())
         if self.phase in (Phase.STABLE, Phase.COMPLETING):
-            self._begin(trigger, member, reason, len(self.members) + 1)
+            self._begin(trigger, member.who, reason, len(self.members) + 1)
         self._loop.call_soon(self._complete_if_joined)
         self._changed()
         return True
@@ -440,6 +453,17 @@ class Group:
         """No timer fires any more."""
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _why_again(member: Member, request: group_pb2.JoinGroupRequest) -> str:
+    """The trigger of a round that a known member opens, by what it said last."""
+    if member.protocols == [(p.name, p.metadata) for p in request.protocols]:
+        return "leader_rejoined"
+    names = [name for name, _ in member.protocols]
+    same = names == [p.name for p in request.protocols] and member.topics == tuple(
+        request.subscribed_topics
+    )
+    return "partitions_released" if same and request.released_partitions else "metadata_changed"
 
 
 def join_refusal(

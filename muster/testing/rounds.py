@@ -35,13 +35,13 @@ class Rounds:
     def begin(
         self,
         trigger: str,
-        who: Response.Who,
+        who: Response.Who | None,
         reason: str,
         generation: int,
         members: int,
         now: float,
     ) -> None:
-        """A round begins; one that is open is superseded. `members`: before it."""
+        """A round begins; one that is open is superseded. `members`: before it; None: by nobody."""
         self._end("superseded", now)
         self._count += 1
         message = Response.Rebalance(

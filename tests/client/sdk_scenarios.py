@@ -148,6 +148,35 @@ async def topics_that_grow(client, name):
         await client.create_topic(name, 7, exist_ok=True)
 
 
+async def members_of_topics_that_grow_and_go(client, name):
+    """They get the new partitions and give up those that are gone: a round without a culprit."""
+    async with member(client, name) as (group, _):
+        await client.add_partitions(name, 4)  # no change, no round
+        await client.add_partitions(name, 6)
+        grown = await group.next_assignment()
+        assert [key.partition for key in grown.partitions] == [0, 1, 2, 3, 4, 5]
+        await client.delete_topic(name)
+        assert (await group.next_assignment()).partitions == ()
+        rounds = [one for one in await client.rebalances(name) if one.trigger == "topics_changed"]
+        assert [(one.culprit, one.reason) for one in rounds[:2]] == [
+            (None, f"topic {name!r} was deleted"),
+            (None, f"topic {name!r} has 6 partitions"),
+        ]
+
+
+async def why_cooperative_members_rebalance(client, name):
+    """The second member's Join, then what the first one gave up for it."""
+    assignor = "cooperative-sticky"
+    await client.create_topic(name, 4)
+    async with client.group(name, [name], assignor=assignor) as first:
+        await first.next_assignment()
+        async with client.group(name, [name], assignor=assignor) as second:
+            while len((await second.next_assignment()).partitions) < 2:
+                pass
+            last, before = await client.rebalances(name, 2)
+            assert (last.trigger, before.trigger) == ("partitions_released", "member_joined")
+
+
 async def topics_that_are_deleted(client, name):
     """Offsets go with it, and a topic of the same name begins without any."""
     await client.create_topic(name, 4)
@@ -211,6 +240,8 @@ SCENARIOS = {
         what_is_committed_is_given_back,
         partitions_that_do_not_exist,
         topics_that_grow,
+        members_of_topics_that_grow_and_go,
+        why_cooperative_members_rebalance,
         topics_that_are_deleted,
         groups_are_listed_described_and_deleted,
     )

@@ -2,7 +2,9 @@
 
 import pytest
 
-from muster.errors import UnsupportedVersion
+from muster.errors import ErrorCode, UnsupportedVersion
+from muster.testing.groups import Group
+from muster.v1 import group_pb2
 from tests.client.sdk_scenarios import SCENARIOS
 
 
@@ -22,3 +24,17 @@ async def test_what_the_kit_has_not_is_said(open_cluster):
         ):
             with pytest.raises(UnsupportedVersion):
                 await call
+
+
+async def test_a_removed_member_is_answered_without_an_id():
+    """Its Join was parked; as on servers, where the id is of no use any more."""
+    group = Group("g", initial_delay_ms=60_000, topics={}, changed=lambda: None)
+    request = group_pb2.JoinGroupRequest(
+        group_id="g", client_id="c", join_nonce="1", session_timeout_ms=10_000
+    )
+    request.protocols.add(name="range")
+    parked = group.join(request)
+    group.remove("c-1", "member_kicked")
+    answer = await parked
+    assert (answer.status.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    group.close()
