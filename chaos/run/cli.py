@@ -120,9 +120,10 @@ def soak(
 ) -> None:
     """Hours of moderate load on three nodes: does memory, a handle, a task or a thread stay behind?
 
-    A run with gentle faults, whose processes are looked at all the time. What grows is judged after
-    the first 20 minutes, or after a sixth of a shorter run; memory only where that is 30 minutes or
-    more. Its samples are in DIR/soak.jsonl: `muster chaos report` judges them also before its end.
+    A run with harmless faults, whose processes are looked at all the time. What grows is judged
+    after the first 20 minutes, or after a sixth of a shorter run; memory only where that is 30
+    minutes or more. Its samples are in DIR/soak.jsonl: `muster chaos report` judges them also
+    before its end.
     """
     _require_extra()
     from musterd.chaos.run.soak import PAUSE, TRANSFER, Soak  # noqa: PLC0415  # grpc is slow

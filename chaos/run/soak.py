@@ -1,4 +1,4 @@
-"""What a soak has beside a run: gentle faults for hours, quiet windows, a look at every process."""
+"""What a soak adds to a run: harmless faults for hours, quiet windows, a look at every process."""
 
 import time
 from collections.abc import Callable

@@ -62,9 +62,9 @@ def run_dev(options: DevOptions, say: Callable[[Result], None]) -> None:
         _hint(_exports(cluster))
         if prometheus:
             _hint(f"# Prometheus: {prometheus.url}")
-        tender = _Tender(cluster, options.restart)
+        node_restarts = _NodeRestarts(cluster, options.restart)
         while not stop.wait(LOOK_S):
-            tender.look()
+            node_restarts.look()
 
 
 @contextlib.contextmanager
@@ -97,7 +97,7 @@ def _exports(cluster: Cluster) -> str:
 
 
 @dataclass(slots=True)
-class _Tender:
+class _NodeRestarts:
     """Sees nodes end: says so and how they come back, or starts them again."""
 
     cluster: Cluster

@@ -186,7 +186,7 @@ async def describe_group(caller: Caller, group_id: str, timeout_ms: float) -> Gr
         raise_status(page.status)
         if page.state == "Dead":
             raise GroupIdNotFound(f"there is no group {group_id!r}")
-        if first is None or _standing(page) != _standing(first):
+        if first is None or _header(page) != _header(first):
             members.clear()
             if request.first_member:
                 first, request.first_member = None, 0
@@ -207,7 +207,7 @@ async def describe_group(caller: Caller, group_id: str, timeout_ms: float) -> Gr
         request.first_member = page.next_member
 
 
-def _standing(group: _Group) -> tuple[str, int, int]:
+def _header(group: _Group) -> tuple[str, int, int]:
     return group.state, group.generation, group.coordinator.term
 
 

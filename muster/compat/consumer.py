@@ -54,7 +54,7 @@ class Consumer:
         self._is_open = False
         self._is_closed = False
         self._opening = threading.Lock()
-        self._teller = CallbackDispatcher[Consumer](self._member)
+        self._dispatcher = CallbackDispatcher[Consumer](self._member)
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +100,7 @@ class Consumer:
         self._open()
         group = self._member.group
         if group is not None:
-            self._teller.refuse_in_callback()
+            self._dispatcher.refuse_in_callback()
         if self._member.mailbox.failure is not None:
             self.unsubscribe()  # a member no more: under the callbacks that it had so far
             group = None
@@ -110,17 +110,17 @@ class Consumer:
             Kind.LOST: on_lost or on_revoke,
         }
         if group is None:
-            self._teller.callbacks = callbacks
+            self._dispatcher.callbacks = callbacks
             self._call(self._member.join(topics))
         else:
             self._call(group.subscribe(topics))
-            self._teller.callbacks = callbacks
+            self._dispatcher.callbacks = callbacks
 
     def unsubscribe(self) -> None:
         """Give everything up and leave the group. Bounded as `close` is."""
         self._open()
-        self._teller.refuse_in_callback()
-        self._teller.end(self, self._member.leave)
+        self._dispatcher.refuse_in_callback()
+        self._dispatcher.end(self, self._member.leave)
 
     def close(self) -> None:
         """Give everything up (`on_revoke` runs), let commits end, leave. A second one does nothing.
@@ -128,7 +128,7 @@ class Consumer:
         Bounded by `max.poll.interval.ms`, 3 s for Leave, and what the callbacks take.
         """
         self._check()
-        self._teller.refuse_in_callback()
+        self._dispatcher.refuse_in_callback()
         if self._is_closed:
             return
         with self._opening:
@@ -137,7 +137,7 @@ class Consumer:
                 return
         self._finalizer.detach()
         try:
-            self._teller.end(self, self._member.close)
+            self._dispatcher.end(self, self._member.close)
         except BaseException:
             BACKGROUND.soon(self._member.abandon_soon)
             raise
@@ -158,13 +158,13 @@ class Consumer:
             Exception: what a callback raised. The rebalance goes on all the same.
         """
         self._group()  # or say what is wrong
-        self._teller.refuse_in_callback()
-        self._teller.poll(self, timeout, self._group)
+        self._dispatcher.refuse_in_callback()
+        self._dispatcher.poll(self, timeout, self._group)
 
     def assignment(self) -> list[TopicPartition]:
         """What it owns, as the last `poll` left it."""
         self._check()
-        return sorted(self._teller.owned)
+        return sorted(self._dispatcher.owned)
 
     @property
     def fencing_token(self) -> int:
@@ -172,7 +172,7 @@ class Consumer:
 
         -1 before the first assignment.
         """
-        return self._teller.fencing_token
+        return self._dispatcher.fencing_token
 
     def memberid(self) -> str:
         """Its id in the group; "" before the first answered Join."""
@@ -212,7 +212,7 @@ class Consumer:
 
     def _commit_soon(self, wanted: list[TopicPartition]) -> None:
         member = self._member
-        foreign = sorted(one for one in wanted if one not in self._teller.owned)
+        foreign = sorted(one for one in wanted if one not in self._dispatcher.owned)
         if foreign:
             raise IllegalGeneration(f"{foreign[0].key} is not in assignment()")
         if not member.commit_slots.acquire(timeout=self._timeout_s):
@@ -363,7 +363,7 @@ class Consumer:
         """The thread, and the connections; once."""
         self._check()
         with self._opening:
-            if self._is_closed and not self._teller.is_in_callback:
+            if self._is_closed and not self._dispatcher.is_in_callback:
                 raise GroupClosed("this consumer is closed")
             if self._is_open:
                 return

@@ -17,7 +17,7 @@ from muster.cli.group.offset_plan import (
     to_latest,
     to_offset,
 )
-from muster.cli.group.places import parse_place
+from muster.cli.group.partition_arguments import parse_place
 
 KEY = ("orders", 0)
 ORDERS = '{"topic":"orders","partition":0,"offset":40}'

@@ -55,7 +55,9 @@ async def test_a_process_ends_although_nothing_was_closed(open_cluster):
     """The member leaves, so its partitions go to others at once; no callback is called."""
     async with open_cluster(1) as (cluster, _):
         code = (
-            "c = joined()\nc._teller.callbacks['revoked'] = lambda *_: say('revoked')\nsay('end')"
+            "c = joined()\n"
+            "c._dispatcher.callbacks['revoked'] = lambda *_: say('revoked')\n"
+            "say('end')"
         )
         code, out, err = await ended(await start(cluster, code))
         assert (code, out) == (0, "end\n"), err

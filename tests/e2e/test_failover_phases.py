@@ -14,7 +14,7 @@ from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.node.launcher import Cluster
 from tests.e2e.bare import read
-from tests.e2e.stage import IN_FLIGHT, MEMBERS, SHARDS, TOPIC, play
+from tests.e2e.failover_group import IN_FLIGHT, MEMBERS, SHARDS, TOPIC, play
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.timeout(300)]
 

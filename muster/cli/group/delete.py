@@ -8,7 +8,7 @@ import typer
 from muster.cli.connection import Connection, Removal, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.group.owners import Group
-from muster.cli.group.places import parse_place
+from muster.cli.group.partition_arguments import parse_place
 from muster.cli.group.read import described
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,

@@ -15,7 +15,7 @@ from pathlib import Path
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.group.offset_plan import OFFSET_MAX
 from muster.cli.group.owners import Partition
-from muster.cli.group.places import whole_number
+from muster.cli.group.partition_arguments import whole_number
 
 SCHEMA = "muster.group.offset-file/v1"
 FILE_MAX_BYTES = 64 * 1024 * 1024

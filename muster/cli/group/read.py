@@ -32,7 +32,7 @@ def described(to: Connection, group_id: str) -> Group:
     found = Group()
     while True:
         page = _page(to, group_id, found.next_member)
-        if found.next_member and _standing(page) != _standing(found):
+        if found.next_member and _header(page) != _header(found):
             found = Group()
             continue
         if page.next_member:
@@ -46,7 +46,7 @@ def described(to: Connection, group_id: str) -> Group:
             return found
 
 
-def _standing(group: Group) -> tuple[str, int, int]:
+def _header(group: Group) -> tuple[str, int, int]:
     return group.state, group.generation, group.coordinator.term
 
 

@@ -28,7 +28,7 @@ from muster.cli.group.offset_plan import (
     to_offset,
 )
 from muster.cli.group.owners import Group, Partition
-from muster.cli.group.places import parse_place
+from muster.cli.group.partition_arguments import parse_place
 from muster.cli.group.read import Committed, committed, described
 from muster.cli.group.reset_commit import SLICE_PARTITIONS, Outcome, execute, in_use, slices
 from muster.cli.options import (
