@@ -19,7 +19,7 @@ COLLECT_S_MAX = 280.0
 
 def recipe(target):
     """The arguments of pytest in a target of the Makefile."""
-    start = re.escape(f"{target}: venv ## ")
+    start = re.escape(f"{target}: venv-dev ## ")
     found = re.search(start + r".*\n\t\$\(BIN\)/python -m pytest (.*)", MAKEFILE)
     assert found, target
     return found[1].split()

@@ -128,7 +128,7 @@ class Minima:
     """Each once at least, over all runs; asked for from ten seeds on."""
 
 
-MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
+MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 90, "acked": 80, "reads": 20}
 """Of a run with all kinds of faults."""
 
 

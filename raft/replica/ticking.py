@@ -14,7 +14,7 @@ from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED
-from musterd.raft.notices import ElectionCause, ElectionWon, LeadershipLost
+from musterd.raft.notices import ElectionCause, LeadershipLost
 from musterd.raft.peers import Admission
 from musterd.raft.replica.applying import Applying
 from musterd.raft.replica.pysyncobj_adapter import (
@@ -238,12 +238,11 @@ class Ticking(Applying):
 
     def _note_election(self, state: int) -> None:
         if state == LEADER:
-            self._stood_for = None
-            self._host.tell(ElectionWon(self._shard, self._term, self._cause))
-            return
-        self._tell_lost()
-        if state == CANDIDATE:
-            self._stood_for = self._term + 1
+            self._candidacy.won(self._term)
+        elif state == CANDIDATE:
+            self._candidacy.stand(self._term + 1)
+        else:
+            self._candidacy.lost()
 
     def _forget_own_lead(self) -> None:
         """The base does so too, but only after callers were told who leads in the later term."""
@@ -253,7 +252,7 @@ class Ticking(Applying):
     def _demote(self) -> None:
         """Leadership is lost: what waited has an unknown outcome (pso-F16, pso-F17)."""
         self._host.tell(LeadershipLost(self._shard, self._term, self._transfer.target))
-        self._cause = ElectionCause.LEADERSHIP_LOST
+        self._candidacy.because(ElectionCause.LEADERSHIP_LOST)
         self._put_election_off(self._clock())
         self._transfer.end()
         if self._book.newcomers(self._shard):

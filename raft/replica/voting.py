@@ -8,10 +8,11 @@ ignore candidates), 3.10 (transfer); the flaws pso-F2, pso-F7, pso-F8, pso-F8b, 
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
+from musterd.raft.candidacy import Candidacy
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, Role, Room, ShardId
 from musterd.raft.journal import Journal
-from musterd.raft.notices import ElectionCause, ElectionLost
+from musterd.raft.notices import ElectionCause
 from musterd.raft.pre_vote import PreVote, Refused
 from musterd.raft.replica.pysyncobj_adapter import (
     CANDIDATE,
@@ -42,9 +43,7 @@ class Voting(Core):
         self._pre_vote = PreVote()
         self._force_term: int | None = None
         """The term of an election that a leadership transfer asked for."""
-        self._cause = ElectionCause.START
-        self._stood_for: int | None = None
-        """The term of its election, until that is won or lost."""
+        self._candidacy = Candidacy(shard, host.tell)
         self._contact: float | None = None
         """When the leader was last heard."""
         self._passed_over = 0
@@ -102,7 +101,7 @@ class Voting(Core):
         next_term = self._term + 1
         if self._transfer_in_progress:
             self._force_term = next_term
-            self._cause = ElectionCause.TRANSFER
+            self._candidacy.because(ElectionCause.TRANSFER)
             return True
         if self._pre_vote.take_won(next_term):
             return True
@@ -208,7 +207,7 @@ class Voting(Core):
         if self._state == LEADER or self._leader is None or self._leader.id != node:
             return
         self._contact = None
-        self._cause = ElectionCause.CONNECTION_LOST
+        self._candidacy.because(ElectionCause.CONNECTION_LOST)
         self._pre_vote.leader_lost()
         now = self._clock()
         if delay_ms > 0:
@@ -222,7 +221,7 @@ class Voting(Core):
 
     def _leader_spoke(self) -> None:
         self._contact = self._clock()
-        self._cause = ElectionCause.LEADER_SILENT
+        self._candidacy.because(ElectionCause.LEADER_SILENT)
         self._pre_vote.leader_heard()
         self._passed_over = 0
 
@@ -346,11 +345,6 @@ class Voting(Core):
             if not elect and self._election_deadline == NEVER:
                 self._election_deadline = hidden
 
-    def _tell_lost(self) -> None:
-        if self._stood_for is not None:
-            self._host.tell(ElectionLost(self._shard, self._stood_for, self._cause))
-            self._stood_for = None
-
     def skip_terms(self) -> None:
         """Go on in a term above all in which this replica may have voted and forgotten it."""
         self._step_down(self._term + _SKIPPED_TERMS)
@@ -361,7 +355,7 @@ class Voting(Core):
         Nothing is acknowledged before term, vote and no-op are synced, because the durable index
         caps the commit.
         """
-        self._cause = ElectionCause.ONLY_NODE
+        self._candidacy.because(ElectionCause.ONLY_NODE)
         self._set_term(self._term + 1, self._me.id)
         self._SyncObj__setState(CANDIDATE)
         self._become_leader()

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,12 +103,12 @@ def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
 def test_every_checker_that_is_to_catch_a_build_looks_at_something_in_its_world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that never has anything to look at there would catch nothing."""
-    looked_at: dict[str, int] = {}
+    """One that never has anything to look at there, in the first seeds, would catch nothing."""
+    looked_at: Counter[str] = Counter()
 
     def look(history: History) -> list[Verdict]:
         verdicts = check.check_all(history)
-        looked_at.update((one.invariant, one.looked_at) for one in verdicts)
+        looked_at.update({one.invariant: one.looked_at for one in verdicts})
         return verdicts
 
     monkeypatch.setattr(group_history, "check_all", look)
@@ -116,10 +116,11 @@ def test_every_checker_that_is_to_catch_a_build_looks_at_something_in_its_world(
     for one in SOUGHT.values():
         worlds[one.world, one.seed or 0] |= check.CHECKERS.keys() & set(one.promises)
     for (world, seed), wanted in worlds.items():
-        if wanted:
-            looked_at.clear()
-            Simulation(named(world), seed).run()
-            assert [one for one in wanted if not looked_at[one]] == [], world
+        looked_at.clear()
+        for tried in range(seed, seed + 3):
+            if not all(looked_at[one] for one in wanted):
+                Simulation(named(world), tried).run()
+        assert [one for one in wanted if not looked_at[one]] == [], world
 
 
 def test_it_is_said_which_promise_caught_which_builds() -> None:

@@ -172,7 +172,7 @@ def test_what_is_judged_is_named_by_its_key_and_by_nothing_where_it_has_none() -
 
 def test_a_commit_that_was_refused_is_written_down_as_refused() -> None:
     """As inv-I2 needs it, to tell of a refused one that took effect; under its token, as inv-I6."""
-    world = Simulation(SDK_COOPERATIVE, 1)
+    world = Simulation(SDK_COOPERATIVE, 5)
     world.run()
     assert world.members is not None
     commits = [one for one in world.members.log.history().commits() if one.numbered]
