@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.docs.walkthrough import ROOT, is_said, walk
+from tests.docs.walkthrough import PATIENCE_S, ROOT, Shell, blocks, is_said, walk
 
 DOCS = ROOT / "docs"
 OFFSETS = (0, 1, 2, 100, 101, 102, 200, 201, 202)
@@ -63,3 +63,66 @@ def test_every_block_of_the_tutorial(tmp_path):
     replaced = [("muster dev ", f"muster dev --port {first} ")]
     replaced += [(f"127.0.0.1:{7070 + i}", f"127.0.0.1:{first + i}") for i in range(3)]
     assert asyncio.run(walk(DOCS / "tutorial.md", tmp_path, replaced)) == 20
+
+
+SHOWN = {
+    "muster group describe billing": "billing ... Stable ...\nbilling ... orders(0,1,2,3) ...",
+    "muster group offsets billing": "billing orders 0 ...\nbilling orders 3 ...",
+}
+"""What a reader of the README waits for."""
+
+
+@pytest.mark.processes
+def test_what_the_readme_tells_to_try(tmp_path):
+    """Each line of "Try it" on real nodes; then what it and docs/replay.md say of the history.
+
+    What differs is the ports, the directory, the number of shards, and `--follow`, with which an
+    export goes on.
+    """
+    first, data = first_port(), tmp_path / "data"
+    replaced = [
+        ("muster dev ", f"muster dev --port {first} --dir {data} --shards 2 "),
+        ("127.0.0.1:7070", f"127.0.0.1:{first}"),
+        ("docs/example.py", str(DOCS / "example.py")),
+        (" --follow", ""),
+        ("DIR", str(data / "node-0")),
+    ]
+    readme, replay = blocks(ROOT / "README.md"), blocks(DOCS / "replay.md")
+
+    def lines(page, begin):
+        (text,) = (block.text for block in page if block.is_run and block.text.startswith(begin))
+        for word, other in replaced:
+            text = text.replace(word, other)
+        return text.splitlines()
+
+    async def play():
+        async with asyncio.timeout(PATIENCE_S), Shell(tmp_path) as shell:
+            await shell.run(f"export MUSTER_BOOTSTRAP=127.0.0.1:{first}")
+            for line in lines(readme, "muster dev "):
+                command = line.split("  #")[0].split(" #")[0].strip()
+                if command.endswith("&"):
+                    await shell.run(f"{command[:-1]} > background.log 2>&1 &")
+                else:
+                    await until_it_works(shell, command, SHOWN.get(command, ""))
+                if command.startswith("muster dev"):
+                    await until_it_works(shell, "muster cluster status")
+            for page, begin in (
+                (readme, "muster init --help"),
+                (readme, "muster export "),
+                (replay, "muster export "),
+            ):
+                for command in lines(page, begin):
+                    output, code = await shell.run(f"rm -rf history; {command}")
+                    assert code == 0, (command, output)
+            await shell.run("kill %2; wait %2; kill %1; wait")
+
+    asyncio.run(play())
+    assert list((tmp_path / "history").rglob("*.parquet"))
+
+
+async def until_it_works(shell, command, shows=""):
+    """Whoever types it while the cluster or the worker starts types it again."""
+    output, code = await shell.run(command)
+    while code or not is_said(shows, output):
+        await asyncio.sleep(0.1)  # between two looks
+        output, code = await shell.run(command)

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240
 FENCE = re.compile(
-    r"(?:<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
+    r"(?:<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 NAME = re.compile(r"# (\w+\.py)\n")

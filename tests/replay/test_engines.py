@@ -132,7 +132,7 @@ def test_a_lost_manifest_is_the_same_finding_in_both_engines(spark, tmp_path):
 
 
 def test_the_spark_queries_of_the_docs_give_what_they_promise(spark, tmp_path):
-    """Each as it stands there, but for the folder, which Spark takes from where it was started."""
+    """As docs/replay.md has them, but for the folder: Spark takes it from where it was started."""
     node = FakeNode()
     lively(node)
     cooperative(node)

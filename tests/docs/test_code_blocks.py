@@ -1,0 +1,209 @@
+"""Every code block of the pages is run by a test, or says right before it why it is not.
+
+A block that is not run has a comment on the line before it: `<!-- not run: REASON -->`. What runs
+the others is in `RUN`. Pictures (`mermaid`) and what a command prints (`text`) are not code.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from muster.cli import build
+from tests.docs.walkthrough import ROOT, blocks
+
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "chaos/**/*.md", "tests/**/*.md", "packaging/**/*.md")
+    for path in ROOT.glob(pattern)
+)
+SHOWN = {"mermaid", "text"}
+"""Kinds of blocks that nobody runs."""
+COMMAND = re.compile(r"^(\$ |muster |make |python |pip |git )", re.MULTILINE)
+MARK = re.compile(r"<!-- not run: \w+(?:[^\n>]* ){2,}[^\n>]+ -->\n```")
+WALKS = "tests/docs/test_walkthroughs.py::"
+SPARK = "tests/replay/test_engines.py::test_the_spark_queries_of_the_docs_give_what_they_promise"
+CLIENT = "tests/client/test_docs_blocks.py::"
+
+RUN = {
+    ("README.md", "import asyncio"): (
+        "tests/client/test_run.py::test_the_readme_shows_the_example_as_it_stands"
+    ),
+    ("README.md", "muster dev "): f"{WALKS}test_what_the_readme_tells_to_try",
+    ("README.md", "muster init --help"): f"{WALKS}test_what_the_readme_tells_to_try",
+    ("README.md", "muster export "): f"{WALKS}test_what_the_readme_tells_to_try",
+    ("docs/assignors.md", ""): (
+        "tests/client/test_docs.py::test_a_function_in_the_documentation_works"
+    ),
+    ("docs/chaos.md", "#!/bin/sh"): (
+        "tests/docs/test_code_blocks.py::test_the_script_that_chaos_calls_on_a_fault"
+    ),
+    ("docs/cli.md", ""): (
+        "tests/cli/test_live_groups.py::test_the_page_s_example_runs_and_ends_where_it_began"
+    ),
+    ("docs/compat.md", ""): f"{CLIENT}test_the_block_without_asyncio",
+    ("docs/election.md", ""): f"{CLIENT}test_the_block_on_elections",
+    ("docs/operations.md", ""): (
+        "tests/docs/test_operations.py::test_every_command_of_the_page_runs"
+    ),
+    ("docs/pause.md", ""): f"{CLIENT}test_the_blocks_on_listeners_and_pauses",
+    ("docs/replay.md", "muster export "): f"{WALKS}test_what_the_readme_tells_to_try",
+    ("docs/replay.md", 'SELECT "trigger"'): (
+        "tests/replay/test_summary.py::test_the_queries_of_the_docs_give_what_they_promise"
+    ),
+    ("docs/replay.md", 'SELECT "group"'): (
+        "tests/replay/test_summary.py::test_the_queries_of_the_docs_give_what_they_promise"
+    ),
+    ("docs/replay.md", "SELECT `group`, generation"): SPARK,
+    ("docs/replay.md", "SELECT `group`, topic"): SPARK,
+    ("docs/replay.md", "import pandas"): (
+        "tests/replay/test_summary.py::test_the_queries_of_the_docs_give_what_they_promise"
+    ),
+    ("docs/tasks.md", ""): f"{CLIENT}test_the_blocks_on_tasks",
+    ("docs/testing.md", ""): f"{WALKS}test_every_block_of_the_page_on_testing",
+    ("docs/tutorial.md", ""): f"{WALKS}test_every_block_of_the_tutorial",
+}
+"""(page, how its block begins, "" for all of its blocks) -> the test that runs it."""
+
+
+def code_blocks(page):
+    """Those of a page that are code."""
+    found = []
+    for block in blocks(page):
+        where = f"{page.name}, line {block.line}"
+        assert block.kind, f"{where}: a block without a language"
+        if block.kind not in SHOWN:
+            found.append(block)
+        else:
+            assert not COMMAND.search(block.text), f"{where}: commands in a block of {block.kind}"
+    return found
+
+
+def unfit(page, name, table):
+    """What is wrong with the blocks of a page."""
+    rows = [begin for of, begin in table if of == name]
+    used, wrong = set(), []
+    for block in code_blocks(page):
+        fits = [begin for begin in rows if block.text.startswith(begin)]
+        if block.is_run and len(fits) != 1:
+            wrong.append(
+                f"{name}, line {block.line}: {len(fits)} tests run it, and no mark says why"
+            )
+        if block.is_run:
+            used.update(fits)
+        elif any(fits):
+            wrong.append(f"{name}, line {block.line}: marked as not run, and a test runs it")
+    wrong += [f"{name}: no block begins with {begin!r}" for begin in rows if begin not in used]
+    text = page.read_text("utf-8")
+    marks = len(re.findall(r"<!--[^>]*not[ -]run", text, re.IGNORECASE))
+    if marks != len(MARK.findall(text)):
+        wrong.append(f"{name}: a mark without a reason of three words, or not right before a block")
+    return wrong
+
+
+def test_every_block_is_run_or_says_why_not():
+    """Each page, in both directions: neither a block nor a row of the table is left over."""
+    names = {path: str(path.relative_to(ROOT)) for path in PAGES}
+    assert [line for path in PAGES for line in unfit(path, names[path], RUN)] == []
+    assert {of for of, _ in RUN} <= set(names.values())
+
+
+@pytest.mark.parametrize(("name", "begin"), RUN)
+def test_the_test_that_runs_a_block_exists_and_reads_its_page(name, begin):
+    """By its file: it defines the test and names the page."""
+    file, test = RUN[name, begin].split("::")
+    source = (ROOT / file).read_text("utf-8")
+    assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE)
+    assert Path(name).name in source
+
+
+def test_a_page_that_is_wrong_is_found(tmp_path):
+    """A block that nobody runs, marks that say nothing, rows that are left."""
+    page, sh = tmp_path / "p.md", "```sh\nls\n```\n"
+    table = {("p.md", "ls"): "x"}
+    for text, rows, says in (
+        (sh, {}, "line 1: 0 tests run it"),
+        (f"<!-- not run: it takes hours -->\n{sh}", table, "marked as not run, and a test runs it"),
+        (f"<!-- not run: it takes hours -->\n{sh}", table, "no block begins with 'ls'"),
+        (f"<!-- not run: hours -->\n{sh}", {}, "a mark without a reason"),
+        (f"<!-- not run: it takes hours -->\n\n{sh}", table, "not right before a block"),
+        (f"<!-- Not run because of hours -->\n{sh}", table, "a mark without a reason"),
+    ):
+        page.write_text(text)
+        assert any(says in line for line in unfit(page, "p.md", rows)), (text, says)
+    for text, rows in ((sh, table), (f"<!-- not run: it takes hours -->\n{sh}", {})):
+        page.write_text(text)
+        assert unfit(page, "p.md", rows) == []
+    for text, says in (
+        ("```\nls\n```\n", "without a language"),
+        ("```text\nmake x\n```\n", "text"),
+    ):
+        page.write_text(text)
+        with pytest.raises(AssertionError, match=says):
+            code_blocks(page)
+
+
+def commands(text):
+    """The commands of a block of shell, each as words, without what is shell's own."""
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        for end in ("2>&1", ">", "|", "&&", "&"):
+            words = words[: words.index(end)] if end in words else words
+        if words and words[0] in {"make", "muster"} and "$run" not in words:
+            yield words
+
+
+def refuse(words, app, targets):
+    """Why a command cannot be: no such target, command or option."""
+    program, *arguments = words
+    if program == "make":
+        unknown = {one for one in arguments if "=" not in one} - targets
+        return f"no target {unknown}" if unknown else ""
+    asked = CliRunner().invoke(app, [*arguments, "--help"])
+    return asked.output if asked.exit_code else ""
+
+
+def test_what_is_not_run_could_be():
+    """Targets of make, commands of muster and their options are there."""
+    app = build([])
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    looked = 0
+    for page in PAGES:
+        for block in code_blocks(page):
+            for words in commands(block.text) if block.kind == "sh" and not block.is_run else ():
+                assert refuse(words, app, targets) == "", (page.name, words)
+                looked += 1
+    assert looked > 20
+    assert refuse(["make", "sims"], app, targets)
+    assert refuse(["muster", "chaos", "sims"], app, targets)
+    assert refuse(["muster", "chaos", "sim", "--sceneries", "x"], app, targets)
+
+
+def test_the_script_that_chaos_calls_on_a_fault(tmp_path):
+    """That of docs/chaos.md, with another `ssh`: each kind does something, another kind fails."""
+    (text,) = (b.text for b in blocks(ROOT / "docs/chaos.md") if b.text.startswith("#!/bin/sh"))
+    for name, body in (("fault.sh", text), ("ssh", '#!/bin/sh\necho "$@"\n')):
+        (tmp_path / name).write_text(body)
+        (tmp_path / name).chmod(0o755)
+
+    def told(*words):
+        return subprocess.run(
+            [tmp_path / "fault.sh", *words],
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    for kind, harm, heal in (
+        ("kill_leader", "kill -s KILL --kill-whom=main muster", "start muster"),
+        ("pause_leader", "kill -s STOP muster", "kill -s CONT muster"),
+    ):
+        assert told("inject", kind, "node-2").stdout == f"node2 systemctl {harm}\n"
+        assert told("heal", kind, "node-2").stdout == f"node2 systemctl {heal}\n"
+    other = told("inject", "eio", "node-2")
+    assert (other.returncode, other.stderr) == (1, "there is no inject eio here\n")
