@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from musterd.chaos.check.lost import look_up
+from musterd.chaos.history import Key, Operation, Outcome
 from musterd.chaos.merging import read_folder
+from musterd.chaos.recording import LINES, OperationLine, adapter
 from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
 from musterd.chaos.run.conductor import Played
@@ -192,11 +195,7 @@ def test_a_stale_read_fails_the_run(run, folder: Path, tmp_path: Path):
         if one.client == "probe" and one.outcome == "ok" and one.ended_ns is not None
     ]
     key, value = acked[0].key, acked[0].value
-    where = f'"key":{{"group":"{key.group}","topic":"{key.topic}","partition":{key.partition}}}'
-    invoke = f'{{"invoke": {{"id":900001,"client":"x","kind":"read",{where},"began_ns":{{}}}}}}'
-    end = f'{{"ended": {{"id":900001,"outcome":"ok","ended_ns":{{}},"value":{value}}}}}'
-    planted = f"{invoke.replace('{}', str(result.ended_ns - 2000))}\n"
-    planted += end.replace("{}", str(result.ended_ns - 1000))
+    planted = answered("read", key, result.ended_ns, value=value)
     broken = judged_again(folder, tmp_path / "stale", result, planted=planted)
     assert not broken.passed
     broken_ones = {one.invariant for one in broken.verdicts if one.violations_count}
@@ -206,11 +205,16 @@ def test_a_stale_read_fails_the_run(run, folder: Path, tmp_path: Path):
     assert broken.keys_unread == 0
 
 
-def beat(where: str, began_ns: int, ended_ns: int) -> str:
-    """A heartbeat that was answered, as it stands in a history."""
-    what = f'"id":900001,"client":"x","kind":"heartbeat",{where},"began_ns":{began_ns}'
-    end = f'"id":900001,"outcome":"ok","ended_ns":{ended_ns}'
-    return f'{{"invoke": {{{what}}}}}\n{{"ended": {{{end}}}}}'
+def line(name: str, record: object) -> str:
+    """As it stands in a file of a history."""
+    return json.dumps({name: json.loads(adapter(LINES[name]).dump_json(record))})
+
+
+def answered(kind: str, key: Key, before_ns: int, **known: int) -> str:
+    """An operation that ended a moment before then: the lines of its begin and its end."""
+    began = Operation("x", kind, key, before_ns - 2000)
+    ended = replace(began, ended_ns=before_ns - 1000, outcome=Outcome.OK, **known)
+    return "\n".join(line("operation", OperationLine(900001, one)) for one in (began, ended))
 
 
 def test_a_zombie_that_is_served_fails_the_run(run, folder: Path, tmp_path: Path):
@@ -219,9 +223,8 @@ def test_a_zombie_that_is_served_fails_the_run(run, folder: Path, tmp_path: Path
     history = read_folder(folder / "history")
     group = next(one.group for one in history.generations if "-pulse-" in one.group)
     first = min(one.generation for one in history.generations if one.group == group)
-    where = f'"key":{{"group":"{group}","topic":"","partition":-1}},"generation":{first}'
-    began, ended = result.ended_ns - 2000, result.ended_ns - 1000
-    broken = judged_again(folder, tmp_path / "zombie", result, planted=beat(where, began, ended))
+    planted = answered("heartbeat", Key(group, "", -1), result.ended_ns, generation=first)
+    broken = judged_again(folder, tmp_path / "zombie", result, planted=planted)
     assert {one.invariant for one in broken.verdicts if one.violations_count} == {"I6"}
 
 
@@ -229,9 +232,8 @@ def test_a_minority_that_answers_heartbeats_fails_the_run(run, folder: Path, tmp
     """Long after it last heard from a majority."""
     _, _, result = run
     (side,) = read_folder(folder / "history").minorities
-    where = f'"key":{{"group":"g","topic":"","partition":-1}},"node":{side.nodes[0]}'
-    began, ended = side.until_ns - 2000, side.until_ns - 1000
-    broken = judged_again(folder, tmp_path / "minority", result, planted=beat(where, began, ended))
+    planted = answered("heartbeat", Key("g", "", -1), side.until_ns, node=side.nodes[0])
+    broken = judged_again(folder, tmp_path / "minority", result, planted=planted)
     assert {one.invariant for one in broken.verdicts if one.violations_count} == {"I15"}
 
 
@@ -239,10 +241,7 @@ def test_a_replay_that_reaches_another_digest_fails_the_run(run, folder: Path, t
     """At a place where the nodes agree."""
     _, _, result = run
     place = read_folder(folder / "history").replays[0]
-    planted = (
-        f'{{"replayed": {{"source":"spark","shard":{place.shard},"index":{place.index},'
-        f'"digest":"{"0" * 32}"}}}}'
-    )
+    planted = line("replays", replace(place, source="spark", digest="0" * 32))
     broken = judged_again(folder, tmp_path / "replay", result, planted=planted)
     assert {one.invariant for one in broken.verdicts if one.violations_count} == {"I11"}
 
@@ -257,7 +256,7 @@ def test_a_run_without_final_reads_does_not_pass(run, folder: Path, tmp_path: Pa
 def test_a_run_without_digests_does_not_pass(run, folder: Path, tmp_path: Path):
     """A checker that looked at nothing has not passed."""
     _, _, result = run
-    broken = judged_again(folder, tmp_path / "blind", result, without='{"checkpoint"')
+    broken = judged_again(folder, tmp_path / "blind", result, without='{"checkpoints"')
     assert any("I10: nothing was looked at" in one for one in broken.reasons), broken.reasons
 
 
