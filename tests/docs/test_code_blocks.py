@@ -123,8 +123,8 @@ def test_the_test_that_runs_a_block_exists_and_reads_its_page(name, begin):
 
 def test_a_page_that_is_wrong_is_found(tmp_path):
     """A block that nobody runs, marks that say nothing, rows that are left."""
-    page, sh = tmp_path / "p.md", "```sh\nls\n```\n"
-    table = {("p.md", "ls"): "x"}
+    page, sh = tmp_path / "README.md", "```sh\nls\n```\n"
+    table = {("README.md", "ls"): "x"}
     for text, rows, says in (
         (sh, {}, "line 1: 0 tests run it"),
         (f"<!-- not run: it takes hours -->\n{sh}", table, "marked as not run, and a test runs it"),
@@ -134,10 +134,10 @@ def test_a_page_that_is_wrong_is_found(tmp_path):
         (f"<!-- Not run because of hours -->\n{sh}", table, "a mark without a reason"),
     ):
         page.write_text(text)
-        assert any(says in line for line in unfit(page, "p.md", rows)), (text, says)
+        assert any(says in line for line in unfit(page, "README.md", rows)), (text, says)
     for text, rows in ((sh, table), (f"<!-- not run: it takes hours -->\n{sh}", {})):
         page.write_text(text)
-        assert unfit(page, "p.md", rows) == []
+        assert unfit(page, "README.md", rows) == []
     for text, says in (
         ("```\nls\n```\n", "without a language"),
         ("```text\nmake x\n```\n", "text"),
