@@ -1,11 +1,13 @@
 """The topic registry, and what a group's coordinator says of it."""
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 
 from muster import timeouts
 from muster.admin.rebalances import KEPT, Rebalance, rebalances_of
 from muster.errors import (
+    CoordinatorNotAvailable,
     ErrorCode,
     InvalidPartitions,
     InvalidRequest,
@@ -154,11 +156,12 @@ async def delete_topic(caller: Caller, name: str, timeout_ms: float) -> None:
                 f"topic {name!r} is deleted, not yet all of its offsets: a shard has no leader",
                 hint="they go once it has one; until then the name cannot be used again",
             )
-        seen = await _described(caller, [name], left_ms)
-        if seen.topics_version >= response.topics_version and not any(
-            result.deleting for result in seen.results
-        ):
-            return
+        with contextlib.suppress(RequestTimedOut, CoordinatorNotAvailable):  # said above, better
+            seen = await _described(caller, [name], left_ms)
+            if seen.topics_version >= response.topics_version and not any(
+                result.deleting for result in seen.results
+            ):
+                return
         await asyncio.sleep(min(timeouts.DELETION_POLL_MS, left_ms) / 1000)
 
 

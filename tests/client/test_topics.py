@@ -116,6 +116,14 @@ async def test_offsets_that_do_not_go_in_time_are_told(open_cluster, monkeypatch
             await client.delete_topic("t")
 
 
+async def test_silence_after_a_deletion_is_no_unknown_result(open_cluster):
+    """The topic is deleted for sure: what is not known is whether its offsets are, too."""
+    async with open_cluster(1, client={"request_timeout_ms": 300}) as (cluster, client):
+        cluster.script("DescribeTopics", *[Hang()] * 3)
+        with pytest.raises(RequestTimedOut, match="not yet all of its offsets"):
+            await client.delete_topic("t")
+
+
 async def test_a_topic_says_when_it_was_created(open_cluster):
     """None where the cluster does not know; it is no part of what makes two topics equal."""
     async with open_cluster(1) as (cluster, client):
