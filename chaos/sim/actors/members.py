@@ -20,7 +20,13 @@ from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTI
 from musterd.chaos.sim.checks.retention_checks import Expiries
 from musterd.chaos.sim.checks.shard_checks import Violation
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
-from musterd.chaos.sim.engine.coordinator_app import GroupsApp, GroupsChecker, digest, stored_digest
+from musterd.chaos.sim.engine.coordinator_app import (
+    GroupsApp,
+    GroupsChecker,
+    digest,
+    joins_at,
+    stored_digest,
+)
 from musterd.chaos.sim.engine.rpc import ClientNet
 from musterd.chaos.sim.engine.world import Node, World
 from musterd.coordinator.machine.shard_state import ShardState
@@ -76,8 +82,12 @@ class Members:
         app = GroupsApp(node, self.checkers, starting, kept)
         for shard, checker in zip(app.assembly.shards, self.checkers, strict=True):
             Served(shard, node, checker.shard)
-            CallLedger(shard, node, checker.shard)
+            CallLedger(shard, node, checker.shard, partial(self._rounds_held, node.number))
         return app
+
+    def _rounds_held(self, node: int) -> bool:
+        world = self.world
+        return world.scenario.herds and joins_at(world.now, node).hold_first_rounds
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
         there = self.world.nodes[node]

@@ -67,7 +67,15 @@ class _Waiting:
 class CallLedger:
     """The calls that one process's shard has not answered yet."""
 
-    def __init__(self, shard: Shard, node: Node, checker: ShardChecker) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        node: Node,
+        checker: ShardChecker,
+        rounds_held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`rounds_held`: whether the node holds first rounds open now, past their time."""
+        self._rounds_held = rounds_held
         self._shard, self._node, self._checker = shard, node, checker
         self._life = node.incarnation
         self._waiting: list[_Waiting] = []
@@ -173,7 +181,7 @@ class CallLedger:
             group = shard.state.groups[group_id]
             overdue = shard.time_ms > group.deadline_ms + FIRING_RETRY_MS
             busy = proposer is not None and proposer.busy(group_id)
-            return overdue and shard.log.quorum_heard and not busy
+            return overdue and shard.log.quorum_heard and not busy and not self._rounds_held()
         return place is Place.DEPOSED
 
     def _violated(self, kind: str, waiting: _Waiting, place: Place) -> None:
