@@ -14,8 +14,8 @@ def check(history: History) -> Verdict:
 
     Broken where the very next generation that the member was told of still has the partition
     (`Generation.assigned`), and none that it was told of before had not; or where it came back to
-    the member although the generation has the same members as the one before. Looks at: revoked
-    partitions of which something can be said.
+    the member although nobody had come or gone since it was given up. Looks at: revoked partitions
+    of which something can be said.
     """
     found = Findings(history, "I9", "cooperative: what stays put is never revoked")
     groups = {one.group for one in history.expected if one.cooperative}
@@ -51,9 +51,15 @@ class _Told:
     def __init__(self, history: History) -> None:
         self._of: dict[tuple[str, str], list[Generation]] = defaultdict(list)
         self._sets: dict[tuple[str, int], frozenset[str]] = {}
+        self._formed: dict[str, list[Generation]] = defaultdict(list)
+        self._removed: dict[str, list[int]] = defaultdict(list)
+        for removal in history.removals:
+            if removal.from_ns is not None:
+                self._removed[removal.group].append(removal.from_ns)
         for one in sorted(history.generations, key=lambda one: one.at_ns):
             if one.whole:
                 self._sets[one.group, one.generation] = frozenset(one.members)
+                self._formed[one.group].append(one)
             elif one.assigned is not None and len(one.members) == 1:
                 self._of[one.group, one.members[0]].append(one)
 
@@ -71,7 +77,7 @@ class _Told:
                 f"{before.generation} and again in {after.generation}, the next one"
             )
         if back is not None and back.owner == one.owner:
-            came = self._came(back)
+            came = self._came(one, back)
             if came is False:
                 return (
                     f"gave it up at {found.at(one.until_ns or 0)} and got it back in generation "
@@ -81,8 +87,17 @@ class _Told:
         # Another one has it now, or the member itself was told that it has it no more.
         return "" if back is not None or (after is not None and not again) else None
 
-    def _came(self, back: Ownership) -> bool | None:
-        """Whether somebody came or went with the generation in which it came back."""
-        now = self._sets.get((back.key.group, back.generation))
-        last = self._sets.get((back.key.group, back.generation - 1))
-        return None if now is None or last is None else now != last
+    def _came(self, one: Ownership, back: Ownership) -> bool | None:
+        """Whether somebody came or went since it was given up, until the generation it is back in.
+
+        A static member that was removed and is back has the name that it had.
+        """
+        group, until_ns = one.key.group, one.until_ns or one.from_ns
+        if any(until_ns < at_ns < back.from_ns for at_ns in self._removed[group]):
+            return True
+        formed = self._formed[group]
+        index = bisect_right(formed, until_ns, key=lambda generation: generation.at_ns)
+        first = formed[index - 1].generation if index else back.generation - 1
+        numbers = range(min(first, back.generation - 1), back.generation + 1)
+        sets = [self._sets.get((group, number)) for number in numbers]
+        return None if None in sets else len(set(sets)) > 1

@@ -515,6 +515,21 @@ def test_a_partition_that_comes_back_to_the_same_members_is_told():
     assert cooperative.check(other).passed
 
 
+def test_a_partition_that_comes_back_after_somebody_went_passes():
+    """In a generation between, or removed and back under the same name, as static members are."""
+    ownerships = [owns("a", 1, 0, 5), owns("a", 4, 9, None)]
+    between = cooperating(
+        *ownerships, generations=[told(2, "ab", 3), told(3, "a", 6), told(4, "a", 8)]
+    )
+    formed = [told(2, "ab", 3), told(3, "ab", 6), told(4, "ab", 8)]
+    removed = cooperating(*ownerships, generations=formed)
+    removed.removals.append(Removal("g", "m-b", 7 * S))
+    assert cooperative.check(between).passed
+    assert cooperative.check(removed).passed
+    removed.removals[0] = Removal("g", "m-b", 4 * S)
+    assert "got it back in generation 4" in only(cooperative.check(removed))
+
+
 def test_an_eager_group_is_not_looked_at_and_too_little_is_not_passed():
     """Notes say so."""
     eager = history(ownerships=[owns("a", 1, 0, 5)], expected=[expected()])
