@@ -81,7 +81,7 @@ class _Told:
             if came is False:
                 return (
                     f"gave it up at {found.at(one.until_ns or 0)} and got it back in generation "
-                    f"{back.generation}, whose members are those of the one before"
+                    f"{back.generation}, though nobody had come or gone"
                 )
             return "" if came else None
         # Another one has it now, or the member itself was told that it has it no more.
