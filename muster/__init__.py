@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     __version__: str
-    """Of the SDK that is installed."""
+    """Of the SDK that is installed; "unknown" in a source tree that is not."""
     from muster import errors as errors
     from muster.admin.rebalances import Rebalance as Rebalance
     from muster.assignors import Assignor as Assignor
@@ -120,13 +120,21 @@ def __getattr__(name: str) -> object:
     if name == "errors":
         value = import_module(f"{__name__}.errors")
     elif name == "__version__":
-        value = import_module("importlib.metadata").version("muster-client")
+        value = _version()
     elif name in _HOMES:
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    metadata = import_module("importlib.metadata")
+    try:
+        return str(metadata.version("muster-client"))
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def __dir__() -> list[str]:
