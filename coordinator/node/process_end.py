@@ -2,7 +2,8 @@
 
 A thread in an fsync that hangs keeps the process until the kernel gives it back: `os._exit` and
 SIGKILL end all others, but what is open stays open, and a port that nobody serves goes on taking
-connections. So the sockets are shut first, gRPC's too.
+connections. So the sockets are shut first, gRPC's too. Where the kernel holds a write of the event
+loop as well, nothing here runs: the process stands still, as after SIGSTOP, until the disk is back.
 """
 
 import contextlib
