@@ -19,10 +19,11 @@ def check_rebalances(evidence: Evidence) -> Check:
     bad = []
     for one in history.rounds:
         who = members.get(one.cause_member or "", one.cause_member or "nobody")
+        moved = "no" if one.moved is None else one.moved  # a group that is empty has no assignment
         line = (
             f"generation {one.generation or '-'}: {one.trigger} by {who} "
             f"({one.reason or 'no reason given'}), {one.members_before} -> {one.members_after} "
-            f"members, {one.moved} partitions moved, {one.duration_ms} ms, {one.outcome}"
+            f"members, {moved} partitions moved, {one.duration_ms} ms, {one.outcome}"
         )
         lines.append(line)
         if not one.trigger or not one.cause_member:

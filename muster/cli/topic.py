@@ -124,8 +124,8 @@ def alter(
             request = AddPartitionsRequest(name=name, partitions=partitions)
             answer = to.ask(lambda at, s: at.topics.AddPartitions(request, timeout=s))
             count = answer.topic.partitions
-    word = "would be the total" if dry_run else "is the total"
     known = before.topic.partitions if before.status.code == ErrorCode.NONE else None
+    word = "unchanged" if count == known else "would be altered" if dry_run else "altered"
     document = {"name": name, "partitions": count, "before": known, "dry_run": dry_run}
     show(
         Result(

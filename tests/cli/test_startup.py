@@ -30,9 +30,10 @@ def _loaded(*args):
     return ran.stdout, set(json.loads(ran.stderr.splitlines()[-1]))
 
 
-def test_version_loads_no_parser_and_no_grpc():
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_version_loads_no_parser_and_no_grpc(asked):
     """`muster version` is under 150 ms because it imports next to nothing."""
-    out, loaded = _loaded("version")
+    out, loaded = _loaded(asked)
     assert "muster-client" in out
     assert not loaded & {"typer", "pydantic", "rich", "grpc", "google", "msgspec", "musterd"}
 

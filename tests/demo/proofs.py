@@ -141,7 +141,7 @@ def history(story) -> History:
         ("member_joined", "worker-3-x", 1, 2),
     )
     rounds = tuple(
-        Round(number + 1, "published", trigger, member, "why", 10, before, after, 1)
+        Round(number + 1, "published", trigger, member, "why", 10, before, after, number or None)
         for number, (trigger, member, before, after) in enumerate(causes)
     )
     return History(

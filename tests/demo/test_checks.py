@@ -390,6 +390,7 @@ def test_rebalances_are_told_with_worker_and_reason(proofs):
     """As a person would say it."""
     check = next(check for check in run_checks(proofs.sound()) if check.name == REBALANCES)
     assert check.figures["each"][2]["cause"] == "worker-3"
+    assert "no partitions moved" in check.each[0]
     assert check.each[1].startswith(
         "generation 2: session_expiry by worker-1 (why), 2 -> 1 members"
     )

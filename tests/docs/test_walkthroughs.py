@@ -66,6 +66,7 @@ def test_every_block_of_the_tutorial(tmp_path):
 
 
 SHOWN = {
+    "tail -n 4 worker.log": "orders ... offset ... token 1",
     "muster group describe billing": "billing ... Stable ...\nbilling ... orders(0,1,2,3) ...",
     "muster group offsets billing": "billing orders 0 ...\nbilling orders 3 ...",
 }
@@ -101,7 +102,8 @@ def test_what_the_readme_tells_to_try(tmp_path):
             for line in lines(readme, "muster dev "):
                 command = line.split("  #")[0].split(" #")[0].strip()
                 if command.endswith("&"):
-                    await shell.run(f"{command[:-1]} > background.log 2>&1 &")
+                    hidden = "" if ">" in command else "> background.log"
+                    await shell.run(f"{command[:-1]} {hidden} 2>&1 &")
                 else:
                     await until_it_works(shell, command, SHOWN.get(command, ""))
                 if command.startswith("muster dev"):

@@ -18,7 +18,7 @@ import pytest
 from musterd.coordinator.node.launcher import Cluster
 from tests.prometheus.expected import CONSTANT, EXPECTED, Stays
 from tests.prometheus.load import Load
-from tests.prometheus.server import Prometheus, wait_for
+from tests.prometheus.server import Prometheus, filled, wait_for
 
 ROOT = Path(__file__).parents[2]
 BOARD = json.loads((ROOT / "deploy" / "grafana" / "cluster.json").read_text())
@@ -41,19 +41,6 @@ LATE = (
 )
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
-
-
-def _filled(expression):
-    for name, value in (
-        ("$__rate_interval", "5s"),
-        ("$cluster", "muster"),
-        ("$job", "muster"),
-        ("$instance", ".*"),
-        ("$group", ".*"),
-    ):
-        expression = expression.replace(name, value)
-    assert "$" not in expression
-    return expression
 
 
 class Observed:
@@ -155,7 +142,7 @@ def _bounds(series):
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_a_panel_shows_something_and_tells_idle_from_load(observed, name):
     """A query without an answer, or one that does not follow the load, tells nobody anything."""
-    expression = _filled(TARGETS[name])
+    expression = filled(TARGETS[name])
     assert "muster_" in expression
     idle = _seen(observed.prometheus.over(expression, observed.idle))
     load = _seen(observed.prometheus.over(expression, observed.load))
@@ -175,7 +162,7 @@ def test_two_idle_windows_do_not_pass_for_load(observed, name):
     """The bounds are not met by noise: half of the idle window against the other half fails."""
     start_s, end_s = observed.idle
     middle_s = (start_s + end_s) / 2
-    expression = _filled(TARGETS[name])
+    expression = filled(TARGETS[name])
     first = _seen(observed.prometheus.over(expression, (start_s, middle_s)))
     second = _seen(observed.prometheus.over(expression, (middle_s, end_s)))
     assert not second or not EXPECTED[name].holds(first, second), (first, second)

@@ -261,7 +261,7 @@ def _notes(
     asked: _Asked, group: Group, steps: Sequence[Step], without: dict[Partition, str]
 ) -> None:
     if not group.state:
-        note(f"there is no group {asked.group_id!r} yet: the first commit creates it")
+        note(f"there is no group {asked.group_id!r} yet: its first offset creates it")
     if not steps and not without:
         note(f"no offset of {asked.group_id!r} is stored: there is nothing to reset")
     if without:
