@@ -57,7 +57,7 @@ def _panel(run: RunResult, fault: FaultRun, top_ms: float) -> str:
     settled_s = ((fault.settled_ns or healed_ns) - fault.began_ns) / 1e9
     end_s = min(max(healed_s, settled_s) + BEFORE_S, ALONG_S)
     wide, high = PANEL
-    x = Scale(-BEFORE_S, end_s, 46, wide - 8)
+    x = Scale(-BEFORE_S, end_s, 46, wide - 14)  # half of the last word at the axis
     y = Scale(FLOOR_MS, top_ms, high - 24, 20, decades=True)
     picture = Picture(wide, high, f"latency of commits through {fault.kind}")
     picture.rect(x(0), y.end, x(min(healed_s, end_s)) - x(0), y.start - y.end, svg.SPAN)

@@ -82,6 +82,11 @@ OVERVIEW = (
         f"sum(max by (node) (muster_learner_shards{{{CLUSTER}}}))",
     ),
     stat(
+        "Nodes that do not reach themselves",
+        "Nodes that do not answer at the address that clients are told. Bad: anything but 0.",
+        f"count(min by (node) (muster_node_reaches_itself{{{CLUSTER}}}) == 0) or vector(0)",
+    ),
+    stat(
         "Groups",
         "Consumer groups of the cluster, each counted at its coordinator. Bad: a sudden fall.",
         f"sum(muster_groups{{{NODE}}})",

@@ -51,8 +51,21 @@ def build(args: Sequence[str]) -> "typer.Typer":
         pretty_exceptions_enable=False,
     )
 
+    def end_with_versions(given: bool) -> None:
+        if given:
+            _print_versions()
+            raise typer.Exit
+
     @app.callback()
-    def root() -> None:
+    def root(
+        version: bool = typer.Option(  # its callback does the work
+            False,
+            "--version",
+            help="Print the versions installed here and exit.",
+            is_eager=True,
+            callback=end_with_versions,
+        ),
+    ) -> None:
         """Keep `muster COMMAND` a group even where a single family is loaded."""
 
     root.__doc__ = HELP
@@ -72,12 +85,16 @@ def main(args: Sequence[str] | None = None) -> None:
 
     given = sys.argv[1:] if args is None else list(args)
     if given in (["version"], ["--version"]):  # without the parser, whose imports take 0.15 s
-        from muster.cli.version import print_versions  # noqa: PLC0415
-
-        print_versions()
+        _print_versions()
         return
     try:
         build(given)(args=given, prog_name="muster")
     except CommandError as error:
         report(error)
         sys.exit(int(error.exit_code))
+
+
+def _print_versions() -> None:
+    from muster.cli.version import print_versions  # noqa: PLC0415
+
+    print_versions()

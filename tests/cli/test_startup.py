@@ -38,6 +38,12 @@ def test_version_loads_no_parser_and_no_grpc(asked):
     assert not loaded & {"typer", "pydantic", "rich", "grpc", "google", "msgspec", "musterd"}
 
 
+def test_help_names_the_option_that_prints_versions(muster):
+    """`--version` is found by reading the help, and works beside a command."""
+    assert "--version" in muster("--help").out
+    assert "muster-client" in muster("--version", "topic", "list").out
+
+
 def test_a_family_is_loaded_alone():
     """Help of one family imports no server package, and no rich without a terminal."""
     out, loaded = _loaded("topic", "--help")
