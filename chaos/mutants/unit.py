@@ -70,6 +70,7 @@ def play(tests: Sequence[str], seed: int, build: str = "") -> dict[str, str]:
         outcomes = Path(folder, "outcomes")
         outcomes.touch()
         options = [f"--outcomes={outcomes}", f"--randomly-seed={seed}", "-p", "no:cacheprovider"]
+        # Not -P, unlike other children: the plugin is a module of the clone's tests folder.
         argv = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, *options, *tests]
         try:
             done = subprocess.run(

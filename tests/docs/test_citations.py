@@ -26,6 +26,7 @@ OUTSIDE = re.compile(r"[Tt]hesis|paper|RFC|KIP")
 """Sources that have numbered sections and are not ours."""
 DOCUMENT = re.compile(r"[\w./-]*\w\.md\b")
 HEADING_CITED = re.compile(r"(docs/[\w-]+\.md), ([A-Z][^).;:\"]*)")
+DECISION = re.compile(r"\bADRs? (\d+)|docs/adr/(\d{4})")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*/?")
@@ -85,11 +86,14 @@ def exists(known: set[str], base: str, path: str) -> bool:
     """Whether a file or folder is there; a star stands for any part of a name.
 
     A path starts at the root, at the document's folder, in tests or, for a golden file without its
-    suffix, in tests/testdata; the server's packages are links in musterd.
+    suffix, in tests/testdata; the server's packages are links in musterd. chaos/README.md is a map:
+    its rows name files by their last name (tests/chaos/test_map.py).
     """
     path = path.rstrip("/")
     places = [path, f"{base}/{path}", f"tests/{path}", f"{GOLDEN}{path}", f"{GOLDEN}{path}.txt"]
     places.append(path.removeprefix("musterd/"))
+    if base == "chaos" and "/" not in path:
+        places.append(f"{base}/*/{path}")
     return any(fnmatch.filter(known, p) if "*" in p else p in known for p in places)
 
 
@@ -127,6 +131,18 @@ def test_every_document_that_is_cited_exists():
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_decision_that_is_cited_by_its_number_exists():
+    """As "ADR 15" or as docs/adr/0015."""
+    known = {int(Path(name).name[:4]) for name in tracked("docs/adr/*.md")}
+    wrong = [
+        f"{place}: {''.join(number)}"
+        for place, line in lines()
+        for number in DECISION.findall(line)
+        if int("".join(number)) not in known
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_heading_that_is_cited_exists_and_no_section_is_cited_by_number():
     """Headings have names, and only sources outside of the repository have numbered sections."""
     wrong = []
@@ -140,13 +156,17 @@ def test_every_heading_that_is_cited_exists_and_no_section_is_cited_by_number():
 
 
 def test_every_file_that_a_document_names_exists_with_the_test_that_it_names():
-    """`a/b.py` is a file, `a/b.py::test_c` a test in it; what names no file is passed over."""
+    """`a/b.py` is a file, `a/b.py::test_c` a test in it; what names no file is passed over.
+
+    Decisions and the changelog tell of files that are gone since.
+    """
     files, wrong = tracked(), []
     known = {str(one) for name in files for one in (name, *PurePosixPath(name).parents)}
     tops = {name.partition("/")[0] for name in files if "/" in name}
-    for document in tracked("README.md", "CONTRIBUTING.md", "docs/*.md", "chaos/**/README.md"):
+    past = tracked("CHANGELOG.md", "docs/adr/*.md")
+    for document in sorted({*tracked("*.md")}.difference(past)):
         base = str(PurePosixPath(document).parent)
-        for code in CODE.findall(prose_of(document)) if base != "docs/adr" else ():
+        for code in CODE.findall(prose_of(document)):
             path, _, name = code.partition("::")
             is_path = "/" in path and path.partition("/")[0] in tops
             if not FILE.fullmatch(path) or not (is_path or path.endswith(SUFFIXES)):
