@@ -641,12 +641,18 @@ class Driver:
         self._wake()
 
     def _give_way(self) -> None:
-        """Hand shards over to a node with more room, where a majority has it."""
+        """Hand shards over to a node with more room, where a majority has it.
+
+        A low disk refuses growth alone, so it is no reason to go where clients get no answer at all.
+        """
+        reachable_only = self.room is Room.LOW and self.reach is not ClientReach.FAILS
         for shard in self.led():
             enough = self.replicas[shard].majority_room
             if enough >= self.room:
                 continue
             for node in self._connected_at:
+                if reachable_only and self.reach_of(node) is ClientReach.FAILS:
+                    continue
                 if self.rooms.of(node) <= enough and self._transfer(shard, NodeId(node)):
                     break
 

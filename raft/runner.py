@@ -21,7 +21,11 @@ class LoopRunner:
         fatal: Callable[[BaseException], None],
         rest_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`rest_s`: how many seconds the loop shall have for other work after a turn."""
+        """`rest_s`: how many seconds the loop shall have for other work after a turn.
+
+        `fatal` is told what a turn, the timer or an observer raised. After that the timer does not
+        run any more, so the process has to end.
+        """
         self._driver = driver
         self._fatal = fatal
         self._rest_s = rest_s
@@ -74,14 +78,17 @@ class LoopRunner:
         self._rest_until = ended + self._rest_s()
         if self._wanted_again:
             self.wake()
-        for observe in self.turn_observers:
-            observe(ended - started)
+        try:
+            for observe in self.turn_observers:
+                observe(ended - started)
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._fatal(error)
 
     def _timer(self) -> None:
         lag = self._loop.time() - self._timer_due
-        for observe in self.lag_observers:
-            observe(max(0.0, lag))
         try:
+            for observe in self.lag_observers:
+                observe(max(0.0, lag))
             wait = self._driver.timer()
         except BaseException as error:  # noqa: BLE001 - asyncio would only log it
             self._fatal(error)

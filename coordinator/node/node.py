@@ -306,7 +306,13 @@ class Node:
     def _post(self, call: Callable[[], None]) -> None:
         """From the sync thread to the loop."""
         with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits for it
-            self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(self._run_posted, call)
+
+    def _run_posted(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - asyncio would only log it
+            self._fail(error)
 
     def _store_failed(self, error: StoreError) -> None:
         self._post(lambda: self._fail(error))

@@ -62,6 +62,16 @@ def test_who_is_reached_and_has_a_full_disk_is_no_better(cluster):
     assert 2 not in leaders(cluster)[:2]
 
 
+@pytest.mark.parametrize(("room", "left"), [(Room.LOW, [2, 2, 2]), (Room.NONE, [0, 0, 0])])
+def test_a_low_disk_is_no_reason_to_lead_where_clients_do_not_reach(cluster, room, left):
+    """Low refuses growth; a node that nobody reaches serves nothing. A full disk takes nothing."""
+    say(cluster, ClientReach.FAILS, ClientReach.FAILS, ClientReach.OK)
+    cluster.run(lambda: leaders(cluster) == [2, 2, 2], LONG_S)
+    cluster.nodes[2].driver.set_room(room)
+    cluster.run_for(LONG_S)
+    assert leaders(cluster) == left
+
+
 def test_a_peer_that_is_gone_is_unknown(cluster):
     """What it said last is not kept."""
     say(cluster, ClientReach.OK, ClientReach.OK, ClientReach.OK)

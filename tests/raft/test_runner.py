@@ -127,3 +127,23 @@ def test_an_election_does_not_wait(driver, asked_before):
         assert driver.turns == 2
 
     _run(driver, scenario, HOUR_S)
+
+
+@pytest.mark.parametrize("observers", ["lag_observers", "turn_observers"])
+def test_what_an_observer_raises_is_fatal(driver, observers):
+    """A timer that stops in silence would leave a process that takes commits and ends no session."""
+    told = []
+
+    def observe(_seconds):
+        raise OSError(116, "Stale file handle")
+
+    async def main():
+        runner = LoopRunner(driver, told.append)
+        getattr(runner, observers).append(observe)
+        runner.start()
+        driver.wake()
+        await _passes()
+        runner.stop()
+
+    asyncio.run(main())
+    assert [type(error) for error in told] == [OSError]
