@@ -643,7 +643,7 @@ class Driver:
     def _give_way(self) -> None:
         """Hand shards over to a node with more room, where a majority has it.
 
-        A low disk refuses growth alone, so it is no reason to go where clients get no answer at all.
+        A low disk refuses growth alone: no reason to go where clients get no answer at all.
         """
         reachable_only = self.room is Room.LOW and self.reach is not ClientReach.FAILS
         for shard in self.led():

@@ -131,7 +131,7 @@ def test_an_election_does_not_wait(driver, asked_before):
 
 @pytest.mark.parametrize("observers", ["lag_observers", "turn_observers"])
 def test_what_an_observer_raises_is_fatal(driver, observers):
-    """A timer that stops in silence would leave a process that takes commits and ends no session."""
+    """A timer that stops in silence leaves a process that takes commits and ends no session."""
     told = []
 
     def observe(_seconds):
