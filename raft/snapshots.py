@@ -359,7 +359,7 @@ class Snapshots:
         return 0
 
     def take_arrived(self) -> Arriving:
-        """The complete snapshot that `loadDumpFile` is called for."""
+        """The complete snapshot that is to be installed."""
         arrived, self._arrived = self._arrived, None
         if arrived is None:
             raise InvariantError("no snapshot has arrived")

@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - overrides carry the names of PySyncObj, and call its private methods
 """Applying: committed entries, and states that arrive as snapshots, become the machine's state.
 
 Sources: thesis sections 3.5 and 5.1; raft-5, raft-8 and raft-10.
@@ -32,7 +31,6 @@ class Applying(Replication):
         self._promoted = False
         """Whether this leader has applied its own no-op."""
         self._rebuild_at = 0.0
-        self._applying: Entry | None = None
         super().__init__(host, shard, journal, machine.examine)
         self._batch = ShardBatch(host.store, shard, self._snapshots.local_id)
         self._rebuilding = bool(self._snapshots.trusted)
@@ -47,19 +45,17 @@ class Applying(Replication):
     def _is_behind(self) -> bool:
         return self._reloading or super()._is_behind
 
-    def _SyncObj__applyLogEntries(self) -> bool:
+    def _apply_committed(self) -> None:
         """Apply what is committed, at most so many entries and milliseconds in one tick.
 
         One entry, or one slice of a load, at least, unless the turn's time was over before.
         """
         if self._host.apply_over:
-            return False
+            return
         if self._reloading and not self._continue_reload():
-            return False
-        if self._rebuilding:
-            return False
-        if self._commit <= self._applied:
-            return False
+            return
+        if self._rebuilding or self._commit <= self._applied:
+            return
         deadline = self._host.apply_until
         left = self._settings.apply_entries
         while left > 0 and self._applied < self._commit:
@@ -71,7 +67,6 @@ class Applying(Replication):
                     left = 0
                     break
         self._keep_applied()
-        return False
 
     def _keep_applied(self) -> None:
         """State and applied index travel in one batch; soft, since the log can be applied again."""
@@ -81,8 +76,7 @@ class Applying(Replication):
     def _apply(self, entry: Entry) -> None:
         command, index, term = entry
         invariant(index == self._applied + 1, f"entry {index} applied after {self._applied}")
-        self._applying = entry
-        result = self._SyncObj__doApplyCommand(command)
+        result = self._apply_command(command, index, term)
         self._applied = index
         if command[0] == KIND_ADMITTED:
             self._announce_unapplied(self._log.last_index)
@@ -99,19 +93,16 @@ class Applying(Replication):
         self._reads.fail()
         self._machine.role_changed(self.role, self._term)
 
-    def _SyncObj__doApplyCommand(self, command: bytes) -> object:
+    def _apply_command(self, command: bytes, index: int, term: int) -> object:
         """By kind. What a machine raises stops the process: better than diverging."""
-        entry = self._applying
-        if entry is None:
-            raise InvariantError("commands are applied by applyLogEntries only")
         kind = command[0]
         if kind == KIND_COMMAND:
-            return self._machine.apply(entry[1], entry[2], command[1:], self._batch)
+            return self._machine.apply(index, term, command[1:], self._batch)
         if kind == KIND_ADMITTED:
             self._admit(decode_admission(command[1:]))
         elif kind != KIND_NOOP:
             raise InvariantError(
-                f"shard {self._shard}: entry {entry[1]} is of kind {kind}, "
+                f"shard {self._shard}: entry {index} is of kind {kind}, "
                 "which this version does not know: install the version that wrote it"
             )
         return None
@@ -122,15 +113,14 @@ class Applying(Replication):
         self._book.admit(self._shard, admission)
         self._begin_to_vote(admission, was_learner)
 
-    def _SyncObj__tryLogCompaction(self) -> None:
+    def _trim_log(self) -> None:
         """State is on disk with its applied index, so the log's front may go when it is long."""
         self._log.trim(self._applied)
 
     # Installing a snapshot.
 
-    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N803 - PySyncObj's name
+    def _install_snapshot(self) -> None:
         """The last chunk has arrived: one small batch makes its state ours."""
-        invariant(clearJournal, "the base loads a dump only for a snapshot that arrived")
         arrived = self._snapshots.take_arrived()
         _, index, term = arrived.entry
         self._verified_by_snapshot(index)

@@ -1,13 +1,15 @@
-# ruff: noqa: N802 - overrides carry the names of PySyncObj, and call its private methods
-"""The one place that knows PySyncObj's private names: a typed face of `SyncObj` for the overrides.
+# ruff: noqa: N802, N803 - overrides carry the names of PySyncObj
+"""The one place that knows PySyncObj's private names: `Core`, which the layers of a replica extend.
 
 What of PySyncObj runs once a replica is made is `RUNNING`, with about a sixth of the lines of its
 syncobj.py: roles, terms and votes, the vote-grant rule, appending and cutting, the commit rule
-(majority and current term), the no-op of a new leader, the silence that ends a leadership. All else
-that a replica does is code of raft/, and most of PySyncObj is never entered: its journal, dump
-files, serializer, transport, clients' commands and changes of the cluster.
+(majority and current term), the no-op of a new leader, the silence that ends a leadership. What it
+calls of ours instead of its own is `OVERRIDES`. All else that a replica does is code of raft/, and
+most of PySyncObj is never entered: its journal, dump files, serializer, transport, clients'
+commands and changes of the cluster.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from operator import attrgetter
 from random import Random
@@ -53,6 +55,22 @@ RUNNING = frozenset(
     }
 )
 """Every function of PySyncObj that is entered after a replica's construction."""
+
+OVERRIDES = frozenset(
+    {
+        "_SyncObj__applyLogEntries",
+        "_SyncObj__generateRaftTimeout",
+        "_SyncObj__getEntries",
+        "_SyncObj__loadDumpFile",
+        "_SyncObj__sendAppendEntries",
+        "_SyncObj__sendNextNodeIdx",
+        "_SyncObj__setState",
+        "_SyncObj__tryLogCompaction",
+        "_checkCommandsToApply",
+        "_onTick",
+    }
+)
+"""Every method of PySyncObj that `Core` replaces; PySyncObj itself calls each."""
 
 FOLLOWER, CANDIDATE, LEADER = range(3)
 """PySyncObj's role numbers."""
@@ -123,11 +141,11 @@ class Host(Protocol):
 class _HostTransport(Transport):
     """What SyncObj believes is its network: queues at the host."""
 
-    def __init__(self, deliver: Callable[[Node, Message], None]) -> None:
+    def __init__(self, deliver: Callable[[PeerNode, Message], None]) -> None:
         super().__init__(None, None, [])
         self._deliver = deliver
 
-    def send(self, node: Node, message: Message) -> bool:
+    def send(self, node: PeerNode, message: Message) -> bool:
         self._deliver(node, message)
         return True
 
@@ -143,7 +161,7 @@ that it leads its term, and that was synced before it asked for votes.
 
 
 def _private(name: str) -> Any:
-    """A private attribute of SyncObj under a readable name, typed where it is declared."""
+    """A private attribute of SyncObj under a readable name; the type stands at its declaration."""
 
     def write(self: object, value: object) -> None:
         setattr(self, name, value)
@@ -151,8 +169,12 @@ def _private(name: str) -> Any:
     return property(attrgetter(name), write)
 
 
-class Core(SyncObj):
-    """SyncObj over our journal, clock and outbox, with its private state under typed names."""
+class Core(SyncObj, ABC):
+    """SyncObj over our journal, clock and outbox, with its private names under readable ones.
+
+    What the layers call of PySyncObj begins with `_base_`; what PySyncObj calls of theirs is
+    abstract here.
+    """
 
     _state: int = _private("_SyncObj__raftState")
     _term: int = _private("_SyncObj__raftCurrentTerm")
@@ -220,7 +242,7 @@ class Core(SyncObj):
         """
         return message["type"] not in _UNBINDING
 
-    def _send_node(self, node: Node, message: Message) -> None:
+    def _send_node(self, node: PeerNode, message: Message) -> None:
         self._host.post(self._shard, node.id, message, self._hold(message))
 
     def _ms(self, milliseconds: int) -> float:
@@ -237,24 +259,115 @@ class Core(SyncObj):
         self._log.add(command, index, self._term)
         return index
 
-    # PySyncObj's methods that are called but not overridden.
-
-    def _set_term(self, term: int, voted_for: int | None) -> None:
-        self._SyncObj__setCurrentTerm(term, voted_for)
-
-    def _become_leader(self) -> None:
-        self._SyncObj__onBecomeLeader()
-
-    def _SyncObj__generateRaftTimeout(self) -> float:
-        """The node's own generator, so that a run can be repeated."""
+    def _election_timeout(self) -> float:
+        """Seconds, from the node's own generator, so that a run can be repeated."""
         low, high = self._settings.election_min_ms, self._settings.election_max_ms
         return self._ms(low) + self._ms(high - low) * self._host.rng.random()
 
-    def _SyncObj__getEntries(
+    # What the layers call of PySyncObj.
+
+    def _base_tick(self) -> None:
+        super()._onTick(0)
+
+    def _base_receive(self, peer: PeerNode, message: Message) -> None:
+        self._SyncObj__onMessageReceived(peer, message)
+
+    def _base_set_term(self, term: int, voted_for: int | None) -> None:
+        self._SyncObj__setCurrentTerm(term, voted_for)
+
+    def _base_set_state(self, state: int) -> None:
+        super()._SyncObj__setState(state)
+
+    def _base_become_leader(self) -> None:
+        self._SyncObj__onBecomeLeader()
+
+    def _base_connected(self, peer: PeerNode) -> None:
+        self._SyncObj__onNodeConnected(peer)
+
+    def _base_disconnected(self, peer: PeerNode) -> None:
+        self._SyncObj__onNodeDisconnected(peer)
+
+    # What PySyncObj calls of the layers.
+
+    @abstractmethod
+    def _tick(self) -> None:
+        """It is this replica's turn."""
+
+    @abstractmethod
+    def _set_state(self, state: int) -> None:
+        """Take a role."""
+
+    @abstractmethod
+    def _answer_append(
+        self, peer: PeerNode, wanted: int | None, *, reset: bool, success: bool
+    ) -> None:
+        """Answer an append; `wanted` is the next index to send, None for the one behind the log."""
+
+    @abstractmethod
+    def _send_round(self) -> None:
+        """Send entries and a heartbeat to every connected peer."""
+
+    @abstractmethod
+    def _send_due(self) -> None:
+        """Send what was proposed or answered since the last tick."""
+
+    @abstractmethod
+    def _apply_committed(self) -> None:
+        """Apply what is committed."""
+
+    @abstractmethod
+    def _trim_log(self) -> None:
+        """Drop the front of a long log."""
+
+    @abstractmethod
+    def _install_snapshot(self) -> None:
+        """The last chunk of a snapshot has arrived."""
+
+    # The overrides.
+
+    def _onTick(self, timeToWait: float = 0.0) -> None:
+        invariant(timeToWait == 0.0, "a tick never waits")
+        self._tick()
+
+    def _checkCommandsToApply(self) -> None:
+        """Proposals append at once, so only the sending is left.
+
+        Nothing is forwarded: clients are told who leads.
+        """
+        if self._state == LEADER:
+            self._send_due()
+
+    def _SyncObj__setState(self, newState: int) -> None:
+        self._set_state(newState)
+
+    def _SyncObj__sendNextNodeIdx(
         self,
-        fromIDx: int | None,  # noqa: N803 - PySyncObj's name
-        count: int | None = None,
-        maxSizeBytes: int | None = None,  # noqa: N803 - PySyncObj's name
+        node: PeerNode,
+        reset: bool = False,
+        nextNodeIdx: int | None = None,
+        success: bool = False,
+    ) -> None:
+        self._answer_append(node, nextNodeIdx, reset=reset, success=success)
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        self._send_round()
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        self._apply_committed()
+        return False
+
+    def _SyncObj__tryLogCompaction(self) -> None:
+        self._trim_log()
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
+        invariant(clearJournal, "the base loads a dump only for a snapshot that arrived")
+        self._install_snapshot()
+
+    def _SyncObj__generateRaftTimeout(self) -> float:
+        return self._election_timeout()
+
+    def _SyncObj__getEntries(
+        self, fromIDx: int | None, count: int | None = None, maxSizeBytes: int | None = None
     ) -> Any:
         """Bounded: the base asks for one entry, or whether there is one and another behind it.
 

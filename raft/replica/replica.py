@@ -1,20 +1,11 @@
-# ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
 """Replica: one node's copy of one shard, PySyncObj's core made safe by pinned overrides.
 
-The overrides, by name: onMessageReceived and transferLeadership here; onTick, setState and
-checkCommandsToApply in ticking.py; applyLogEntries, doApplyCommand, tryLogCompaction and
-loadDumpFile in applying.py; sendNextNodeIdx and sendAppendEntries in replication.py; getEntries and
-generateRaftTimeout in pysyncobj_adapter.py. tests/raft/flaws/README.md says which flaws they avoid.
-Nothing in here is ever pickled.
+The overrides are in pysyncobj_adapter.py; tests/raft/flaws/README.md says which flaws of PySyncObj
+they avoid. Nothing in here is ever pickled.
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from pysyncobj.node import Node
-from pysyncobj.syncobj import SyncObj
-
-from musterd.invariant import invariant
 from musterd.raft.codec import Message, Reach
 from musterd.raft.contract import (
     NodeId,
@@ -236,11 +227,6 @@ class Replica(Ticking):
             and not self._progress[peer].behind
         )
 
-    def transferLeadership(self, node: Any = None, callback: Any = None) -> None:
-        """PySyncObj's entry point leads to ours; it has no callback because a transfer may fail."""
-        invariant(callback is None, "watch `leader` instead of a callback")
-        self.transfer_leadership(None if node is None else NodeId(node.id))
-
     # Messages.
 
     def receive(self, node: int, message: Message) -> None:
@@ -249,12 +235,7 @@ class Replica(Ticking):
         Raises CodecError for a term that is too far ahead (`Reach` in raft/codec.py).
         """
         self._reach.check(f"shard {self._shard}: a message of term", self._term, message["term"])
-        self._SyncObj__onMessageReceived(self._by_id[node], message)
-
-    def _SyncObj__onMessageReceived(self, node: Node, message: Message) -> None:
-        peer = self._by_id.get(node.id)
-        if peer is None:
-            return
+        peer = self._by_id[node]
         kind = message["type"]
         if kind == "append_entries":
             self._on_append(peer, message)
@@ -274,13 +255,13 @@ class Replica(Ticking):
     def _on_timeout_now(self, peer: PeerNode, message: Message) -> None:
         follows = self._state == FOLLOWER and self._leader == peer and not self._abstains
         if follows and message["term"] == self._term:
-            SyncObj._SyncObj__onMessageReceived(self, peer, message)
+            self._base_receive(peer, message)
 
     def peer_connected(self, node: int) -> None:
         """The control connection to `node` stands."""
         peer = self._by_id[node]
         self._progress[peer].link_stands()
-        self._SyncObj__onNodeConnected(peer)
+        self._base_connected(peer)
         if self._state == LEADER:
             self._want_round()
 
@@ -288,7 +269,7 @@ class Replica(Ticking):
         """The control connection to `node` broke: what was on its way counts as lost."""
         peer = self._by_id[node]
         self._progress[peer].link_broke(self._clock())
-        self._SyncObj__onNodeDisconnected(peer)
+        self._base_disconnected(peer)
         self._forget_flight(peer)
 
     def peer_started_anew(self, node: int) -> None:

@@ -1,4 +1,3 @@
-# ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
 """Appends and their answers: sanitise what arrives, then let PySyncObj's core act on it.
 
 Sources: thesis sections 3.5 (log replication), 3.5's Figure 3.1 "AppendEntries", 10.2 (pipelining,
@@ -7,9 +6,6 @@ pso-F20; raft-2.
 """
 
 from collections.abc import Callable
-
-from pysyncobj.node import Node
-from pysyncobj.syncobj import SyncObj
 
 from musterd.invariant import invariant
 from musterd.raft.codec import Message, message_bytes
@@ -81,7 +77,7 @@ class Replication(Voting):
         invariant(message["prevLogIdx"] >= 1, "an append without the entry before it")
         self._keep_matching(message)
         if self._is_news(peer, message):
-            SyncObj._SyncObj__onMessageReceived(self, peer, message)
+            self._base_receive(peer, message)
         else:
             self._take_heartbeat(peer, message)
 
@@ -103,7 +99,7 @@ class Replication(Voting):
         The next election is put off, the answer says so, the commit index follows (already capped).
         """
         self._put_election_off(self._clock())
-        self._SyncObj__sendNextNodeIdx(peer, False, self._log.last_index + 1, True)
+        self._answer_append(peer, self._log.last_index + 1, reset=False, success=True)
         self._commit = max(self._commit, message["commit_index"])
 
     def _hear_leader(self, message: Message) -> None:
@@ -193,7 +189,7 @@ class Replication(Voting):
             return
         term, voted_for = self._term, self._voted_for
         if term < admission.term or (term == admission.term and voted_for is None):
-            self._set_term(admission.term, admission.leader)
+            self._base_set_term(admission.term, admission.leader)
 
     def _append_commit(self, leader_commit: int, verified: int) -> int:
         """Commit cap: never beyond what this append has verified (thesis Figure 3.1, 5)."""
@@ -203,25 +199,21 @@ class Replication(Voting):
         """Snapshot commit cap (pso-F5b): a chunk proves nothing about our log's tail."""
         return min(leader_commit, self._commit)
 
-    def _SyncObj__sendNextNodeIdx(
-        self,
-        node: Node,
-        reset: bool = False,
-        nextNodeIdx: int | None = None,  # noqa: N803 - PySyncObj's name
-        success: bool = False,
+    def _answer_append(
+        self, peer: PeerNode, wanted: int | None, *, reset: bool, success: bool
     ) -> None:
         """Answer an append with term and message number, claiming no more than was verified.
 
         A reset asks for commitIndex + 1 at once: our committed prefix always matches.
         """
-        next_index = self._log.last_index + 1 if nextNodeIdx is None else nextNodeIdx
-        if reset and nextNodeIdx is not None:
+        next_index = self._log.last_index + 1 if wanted is None else wanted
+        if reset and wanted is not None:
             next_index = min(next_index, self._commit + 1)
         if success and self._verified is not None:
             next_index = min(next_index, self._verified + 1)
-        self._reply(node, next_index, reset, success)
+        self._reply(peer, next_index, reset, success)
 
-    def _reply(self, node: Node, next_index: int, reset: bool, success: bool) -> None:
+    def _reply(self, peer: PeerNode, next_index: int, reset: bool, success: bool) -> None:
         """Answer an empty append at once with what is durable, entries when they are durable.
 
         So a stalled disk deposes nobody, and a ReadIndex round costs no sync.
@@ -240,7 +232,7 @@ class Replication(Voting):
             "behind": self._is_behind,
         }
         early = term_durable and (not success or next_index <= durable + 1)
-        self._host.post(self._shard, node.id, message, self._hold(message) and not early)
+        self._host.post(self._shard, peer.id, message, self._hold(message) and not early)
 
     @property
     def _is_behind(self) -> bool:
@@ -264,7 +256,7 @@ class Replication(Voting):
         next_before = self._next[peer]
         self._ignore_stale_reset(peer, message, progress)
         reset = message["reset"]
-        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+        self._base_receive(peer, message)
         if reset:
             progress.clear()
             self._next[peer] = min(self._next[peer], self._log.last_index + 1)
@@ -316,7 +308,7 @@ class Replication(Voting):
         self._round_wanted = True
         self._host.mark(self._shard)
 
-    def _SyncObj__sendAppendEntries(self) -> None:
+    def _send_round(self) -> None:
         """A round: to every connected peer what its window allows, and a heartbeat in any case.
 
         The next one is due at a whole multiple of the period, so that all shards which this node
@@ -335,7 +327,7 @@ class Replication(Voting):
     def _send_due(self) -> None:
         """After proposals or answers: what the windows allow."""
         if self._round_wanted:
-            self._SyncObj__sendAppendEntries()
+            self._send_round()
         elif self._send_wanted:
             self._send_wanted = False
             for peer in self._peers:
@@ -432,7 +424,7 @@ class Replication(Voting):
     def _on_chunk(self, peer: PeerNode, message: Message) -> None:
         """Let the base take a chunk, as an append without prevLogIdx; it is leader contact.
 
-        The base hands the chunk to `_serializer` and, after the last one, calls `loadDumpFile`.
+        The base hands the chunk to `_serializer`; after the last one comes `_install_snapshot`.
         """
         if message["term"] < self._term:
             self._reject(peer)
@@ -451,7 +443,7 @@ class Replication(Voting):
             "commit_index": self._snapshot_commit(message["commit_index"]),
             "serialized": (peer.id, message),
         }
-        SyncObj._SyncObj__onMessageReceived(self, peer, append)
+        self._base_receive(peer, append)
         ack = {
             "type": "snapshot_ack",
             "term": self._term,

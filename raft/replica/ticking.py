@@ -1,4 +1,3 @@
-# ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
 """Ticks: what a replica does when it is its turn, around one tick of PySyncObj's core.
 
 Sources: thesis sections 3.10 and 6.4; raft-3, raft-4 and raft-11.
@@ -6,9 +5,6 @@ Sources: thesis sections 3.10 and 6.4; raft-3, raft-4 and raft-11.
 
 from collections.abc import Collection
 
-from pysyncobj.syncobj import SyncObj
-
-from musterd.invariant import invariant
 from musterd.raft.admission import Admitting
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, ShardId, StateMachine
@@ -64,8 +60,7 @@ class Ticking(Applying):
             or any(self._next[peer] <= last for peer in self._peers)
         )
 
-    def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N803 - PySyncObj's name
-        invariant(timeToWait == 0.0, "a tick never waits")
+    def _tick(self) -> None:
         if self._state != LEADER and not self._peers:
             self._elect_alone()
         if self._state != LEADER:
@@ -117,7 +112,7 @@ class Ticking(Applying):
                 self._last_response[peer] = -NEVER
         self._match, self._uncapped = capped, real
         try:
-            SyncObj._onTick(self, 0)  # the commit rule: what it commits is durable; then it applies
+            self._base_tick()  # the commit rule: what it commits is durable; then it applies
         finally:
             if self._match is capped:
                 self._match = self._uncapped
@@ -141,19 +136,11 @@ class Ticking(Applying):
         durable = self._durable_cap()
         if durable > self._commit and self._log.term_at(durable) == self._term:
             self._commit = durable
-        self._SyncObj__applyLogEntries()
+        self._apply_committed()
         if self._clock() > self._heartbeat_due:
-            self._SyncObj__sendAppendEntries()
-        self._checkCommandsToApply()
-        self._SyncObj__tryLogCompaction()
-
-    def _checkCommandsToApply(self) -> None:
-        """Proposals append at once, so only the sending is left.
-
-        Nothing is forwarded: clients are told who leads.
-        """
-        if self._state == LEADER:
-            self._send_due()
+            self._send_round()
+        self._send_due()
+        self._trim_log()
 
     def rebuild(self, trusted: Collection[NodeId]) -> None:
         """Begin no hand-over, and end the one that runs, to a node that is not trusted."""
@@ -220,11 +207,11 @@ class Ticking(Applying):
             self._admitting.appended(admission, index)
             self._want_send()
 
-    def _SyncObj__setState(self, newState: int) -> None:  # noqa: N803 - PySyncObj's name
+    def _set_state(self, state: int) -> None:
         old = self._state
-        SyncObj._SyncObj__setState(self, newState)
-        self._note_election(newState)
-        if old != LEADER and newState == LEADER:
+        self._base_set_state(state)
+        self._note_election(state)
+        if old != LEADER and state == LEADER:
             self._transfer.end()
             self._admitting.restart()
             self._rounds.restart()
@@ -232,7 +219,7 @@ class Ticking(Applying):
             heard_at = self._clock() - self._ms(self._settings.quorum_ms)
             for peer in self._peers:
                 self._progress[peer].restart(heard_at)
-        elif old == LEADER and newState != LEADER:
+        elif old == LEADER and state != LEADER:
             self._forget_own_lead()
             self._demote()
 

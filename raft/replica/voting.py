@@ -1,12 +1,8 @@
-# ruff: noqa: SLF001 - overrides carry the names of PySyncObj, and call its private methods
 """Elections: pre-vote, sticky voters, one vote per voter and term, broken links as silence.
 
 Sources: thesis sections 3.4 and 3.6 (elections), 9.6 (pre-vote), 4.2.3 (voters that hear a leader
 ignore candidates), 3.10 (transfer); the flaws pso-F2, pso-F7, pso-F8, pso-F8b, pso-F16.
 """
-
-from pysyncobj.node import Node
-from pysyncobj.syncobj import SyncObj
 
 from musterd.raft.candidacy import Candidacy
 from musterd.raft.codec import Message
@@ -126,7 +122,7 @@ class Voting(Core):
     def _begin_pre_vote(self) -> float:
         """How long this pre-vote is waited for: seconds. Answers that come later still count."""
         doublings = self._pre_vote.begin(self._term + 1)
-        timeout = self._SyncObj__generateRaftTimeout()
+        timeout = self._election_timeout()
         if doublings is None:
             return timeout
         soon = self._ms(self._settings.pre_vote_retry_ms << doublings)
@@ -226,7 +222,7 @@ class Voting(Core):
         self._passed_over = 0
 
     def _put_election_off(self, now: float) -> None:
-        self._election_deadline = now + self._SyncObj__generateRaftTimeout()
+        self._election_deadline = now + self._election_timeout()
 
     def _put_election_off_once(self, since: float, now: float, step_s: float) -> None:
         """A deadline that fell into `since` until now, when this node stood still, is moved."""
@@ -237,7 +233,7 @@ class Voting(Core):
         """After a start: when to ask for votes for the first time."""
         self._election_deadline = self._clock() + self._ms(delay_ms)
 
-    def _send_node(self, node: Node, message: Message) -> None:
+    def _send_node(self, node: PeerNode, message: Message) -> None:
         """Mark the election that a transfer asked for (thesis section 4.2.3).
 
         Voters answer it although they hear the leader.
@@ -294,7 +290,7 @@ class Voting(Core):
         if term == self._term and self._voted_for == peer.id and self._state == FOLLOWER:
             self._send_node(peer, {"type": "response_vote", "term": term})  # pso-F8b: ask again
             return
-        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+        self._base_receive(peer, message)
 
     def _on_vote(self, peer: PeerNode, message: Message) -> None:
         term = message["term"]
@@ -308,7 +304,7 @@ class Voting(Core):
         if self._is_repeated_vote(peer):
             return
         self._votes_from.add(peer.id)
-        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+        self._base_receive(peer, message)
 
     def _is_repeated_vote(self, peer: PeerNode) -> bool:
         """One vote per voter and term (pso-F7)."""
@@ -321,9 +317,9 @@ class Voting(Core):
     def _step_down(self, term: int) -> None:
         """A newer term exists (thesis section 3.3): follow nobody until its leader is heard."""
         if term > self._term:
-            self._set_term(term, None)
+            self._base_set_term(term, None)
         self._leader = None
-        self._SyncObj__setState(FOLLOWER)
+        self._set_state(FOLLOWER)
 
     # Ticking without leadership.
 
@@ -340,7 +336,7 @@ class Voting(Core):
         if not elect:
             self._election_deadline = NEVER
         try:
-            SyncObj._onTick(self, 0)
+            self._base_tick()
         finally:
             if not elect and self._election_deadline == NEVER:
                 self._election_deadline = hidden
@@ -356,6 +352,6 @@ class Voting(Core):
         caps the commit.
         """
         self._candidacy.because(ElectionCause.ONLY_NODE)
-        self._set_term(self._term + 1, self._me.id)
-        self._SyncObj__setState(CANDIDATE)
-        self._become_leader()
+        self._base_set_term(self._term + 1, self._me.id)
+        self._set_state(CANDIDATE)
+        self._base_become_leader()

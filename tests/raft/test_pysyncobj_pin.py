@@ -23,7 +23,7 @@ from pysyncobj.syncobj import SyncObjConf
 import musterd.raft
 from musterd.raft import pysyncobj_pin
 from musterd.raft.journal import Journal
-from musterd.raft.replica.pysyncobj_adapter import RUNNING, Core
+from musterd.raft.replica.pysyncobj_adapter import OVERRIDES, RUNNING, Core
 from musterd.raft.replica.replica import Replica
 from musterd.raft.snapshots import Snapshots
 from tests.raft.flaws.hand import Options
@@ -31,28 +31,7 @@ from tests.raft.flaws.hand_replica import ReplicaGroup
 
 LAYERS = tuple(layer for layer in Replica.__mro__ if layer.__module__.startswith("musterd.raft."))
 RAFT = Path(musterd.raft.__file__).parent
-OVERRIDES = {
-    "_SyncObj__onMessageReceived",
-    "_SyncObj__sendNextNodeIdx",
-    "_SyncObj__sendAppendEntries",
-    "_SyncObj__setState",
-    "_SyncObj__applyLogEntries",
-    "_SyncObj__doApplyCommand",
-    "_SyncObj__tryLogCompaction",
-    "_SyncObj__loadDumpFile",
-    "_SyncObj__generateRaftTimeout",
-    "_SyncObj__getEntries",
-    "_onTick",
-    "_checkCommandsToApply",
-    "transferLeadership",
-}
-
-
-def _private_names() -> set[str]:
-    found: set[str] = set()
-    for file in RAFT.rglob("*.py"):
-        found.update(re.findall(r"_SyncObj__\w+", file.read_text()))
-    return found
+ADAPTER = RAFT / "replica/pysyncobj_adapter.py"
 
 
 def _base_methods() -> dict[str, FunctionType]:
@@ -63,7 +42,7 @@ def test_every_private_name_exists_in_syncobj() -> None:
     """A mangled name is a method of SyncObj or an attribute that its constructor sets."""
     methods = _base_methods()
     constructor = inspect.getsource(SyncObj.__init__)
-    names = _private_names()
+    names = set(re.findall(r"_SyncObj__\w+", ADAPTER.read_text()))
     missing = {
         name
         for name in names
@@ -73,25 +52,26 @@ def test_every_private_name_exists_in_syncobj() -> None:
     assert not missing
 
 
-def test_private_names_stand_in_code_that_can_be_checked() -> None:
-    """No private name is put together at run time."""
-    for file in RAFT.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.JoinedStr):
-                text = "".join(v.value for v in node.values if isinstance(v, ast.Constant))
-                assert "_SyncObj__" not in text, f"{file.name}:{node.lineno}"
+def test_private_names_stand_in_the_adapter_alone_and_none_is_made_at_run_time() -> None:
+    """No other file names what is PySyncObj's own, nor the beginning that all those names have."""
+    naming = {file for file in RAFT.rglob("*.py") if "_SyncObj_" in file.read_text()}
+    assert naming == {ADAPTER}
+    for node in ast.walk(ast.parse(ADAPTER.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(v.value for v in node.values if isinstance(v, ast.Constant))
+            assert "_SyncObj_" not in text, node.lineno
 
 
 def test_the_overrides_are_those_that_are_meant() -> None:
-    """Whatever raft/ defines under a name of SyncObj is a known override, none by accident."""
+    """Whatever raft/ defines under a name of SyncObj is an override of the adapter's."""
     base = set(dir(SyncObj)) - set(dir(object))
     defined = {
-        name
+        (layer, name)
         for layer in LAYERS
         for name in vars(layer)
         if name in base and not (name.startswith("__") and name.endswith("__"))
     }
-    assert defined == OVERRIDES
+    assert defined == {(Core, name) for name in OVERRIDES}
 
 
 def test_no_attribute_of_ours_hides_one_of_syncobj_or_is_set_by_two_layers() -> None:
@@ -120,8 +100,7 @@ def test_no_attribute_of_ours_hides_one_of_syncobj_or_is_set_by_two_layers() -> 
 @pytest.mark.parametrize("name", sorted(OVERRIDES))
 def test_an_override_takes_what_the_original_takes(name: str) -> None:
     """Parameter names, order and defaults are those that SyncObj's own calls rely on."""
-    layer = next(layer for layer in LAYERS if name in vars(layer))
-    ours = inspect.signature(vars(layer)[name]).parameters.values()
+    ours = inspect.signature(vars(Core)[name]).parameters.values()
     theirs = inspect.signature(vars(SyncObj)[name]).parameters.values()
     assert [(p.name, p.default, p.kind) for p in ours] == [
         (p.name, p.default, p.kind) for p in theirs
@@ -147,38 +126,27 @@ def _live(g: ReplicaGroup) -> None:
     assert g.until(lambda: g.replicate(0, [1, 2], 1), lambda: g.history(2) == g.history(0))
 
 
-def _reached(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], set[str]]:
-    """(overrides that ran, those of them that SyncObj's own code called) in one life of a group."""
-    ran: set[str] = set()
-    from_base: set[str] = set()
+def _called_by_syncobj(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The overrides that SyncObj's own code called in one life of a group."""
+    called: set[str] = set()
 
     def spy(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def seen(*args: Any, **kwargs: Any) -> Any:
-            ran.add(name)
             if sys._getframe(1).f_globals["__name__"] == "pysyncobj.syncobj":
-                from_base.add(name)
+                called.add(name)
             return real(*args, **kwargs)
 
         return seen
 
-    for layer in LAYERS:
-        for name in OVERRIDES & set(vars(layer)):
-            monkeypatch.setattr(layer, name, spy(name, vars(layer)[name]))
-    g = ReplicaGroup(Options(snapshot_chunk_bytes=64))
-    _live(g)
-    g.replica(0)._transferLeadership([], None)
-    g.replicate(0, [1, 2])
-    return ran, from_base
+    for name in OVERRIDES:
+        monkeypatch.setattr(Core, name, spy(name, vars(Core)[name]))
+    _live(ReplicaGroup(Options(snapshot_chunk_bytes=64)))
+    return called
 
 
-def test_every_override_is_reached_and_syncobj_itself_calls_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All of them run, and name mangling does what they rely on: the base's calls land in ours."""
-    ran, from_base = _reached(monkeypatch)
-    assert ran == OVERRIDES
-    called_by_us = {"_SyncObj__onMessageReceived", "_SyncObj__doApplyCommand"}
-    assert from_base == OVERRIDES - called_by_us
+def test_syncobj_itself_calls_every_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name mangling does what they rely on: the base's calls land in ours."""
+    assert _called_by_syncobj(monkeypatch) == OVERRIDES
 
 
 def test_what_runs_of_pysyncobj_is_what_is_listed() -> None:
@@ -198,33 +166,25 @@ def test_what_runs_of_pysyncobj_is_what_is_listed() -> None:
     assert entered == RUNNING
 
 
-def test_the_transport_that_syncobj_knows_delivers_to_the_override() -> None:
-    """The callback that SyncObj's constructor hands out is ours, should anything ever use it."""
-    g = ReplicaGroup(Options())
-    callback = g.replica(0)._SyncObj__transport._onMessageReceivedCallback
-    assert callback.__func__ is Replica._SyncObj__onMessageReceived
-
-
 def _base_calls(attribute: str) -> set[str]:
-    """Methods that the code of SyncObj which can still run calls on one of its parts."""
-    dead = OVERRIDES - {"_SyncObj__onMessageReceived", "_onTick", "_SyncObj__setState"}
+    """Methods that what runs of SyncObj calls on one of its parts."""
     found: set[str] = set()
-    for name, method in _base_methods().items():
-        if name not in dead and name != "__init__":
+    for method in _base_methods().values():
+        if method.__qualname__ in RUNNING:
             found.update(re.findall(rf"self\.__{attribute}\.(\w+)\(", inspect.getsource(method)))
     return found
 
 
 def test_our_journal_has_what_the_rest_of_syncobj_calls() -> None:
-    """Every call on the log that is left in the base lands in raft/journal.py."""
-    timers = {"onOneSecondTimer", "_destroy"}  # PySyncObj's own, harmless or never reached
+    """Every call on the log in what runs of the base lands in raft/journal.py."""
+    timers = {"onOneSecondTimer"}  # PySyncObj's own, harmless
     calls = _base_calls("raftLog")
     assert {"add", "setRaftCommitIndex", "deleteEntriesFrom"} <= calls
     assert calls - timers <= set(vars(Journal))
 
 
 def test_our_snapshots_have_what_the_rest_of_syncobj_calls() -> None:
-    """Of the serializer only the receiving end is left in the base."""
+    """Of the serializer only the receiving end runs in the base."""
     assert _base_calls("serializer") == {"setTransmissionData"}
     assert "setTransmissionData" in vars(Snapshots)
 

@@ -7,7 +7,6 @@ alone. They stay because the thesis demands them; here is why.
 from collections.abc import Callable
 
 import pytest
-from pysyncobj.syncobj import SyncObj
 
 import musterd.raft.driver
 from musterd.raft import codec
@@ -113,7 +112,7 @@ def clock_that_moves_within_a_tick_starts_no_election() -> None:
     replica._election_deadline = 1.0 + g.now + 0.5
     replica._clock = clock
     musterd.raft.driver.pysyncobj_pin.use_clock(clock)
-    replica._onTick(0)
+    replica._tick()
     assert reads > 1
     assert g.term(1) == before
 
@@ -156,7 +155,7 @@ class ShowsItsDeadline(Replica):
     def _tick_unled(self) -> None:
         if self._election_deadline < self._clock() and not self._may_elect(self._clock()):
             return
-        SyncObj._onTick(self, 0)
+        self._base_tick()
 
 
 RULES: list[tuple[Callable[[], None], type[Replica]]] = [

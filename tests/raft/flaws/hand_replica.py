@@ -269,9 +269,8 @@ class ReplicaGroup(Group):
             self.driver(node).receive(from_peer, command)
         except CodecError:
             self.refused_frames += 1
-        peer = self.replica(node)._by_id[from_peer]
         foreign = {"type": "apply_command", "term": self.term(node), "command": command}
-        self._run(node, lambda: self.replica(node)._SyncObj__onMessageReceived(peer, foreign))
+        self._run(node, lambda: self.replica(node).receive(from_peer, foreign))
 
     refused_frames = 0
 
