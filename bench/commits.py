@@ -117,7 +117,6 @@ class _Profiler(Equipment):
     """Every node runs under cProfile; its figures stand beside its log."""
 
     def prepare(self, node_id: int, data_dir: Path) -> None:  # noqa: ARG002
-        """Know where."""
         self._folder = data_dir.parent
 
     def command(self, node_id: int, argv: list[str]) -> list[str]:

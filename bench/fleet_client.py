@@ -39,11 +39,9 @@ class FleetMember(RebalanceListener):
         self.generation = None
 
     def lost(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002 - the fact counts
-        """The same."""
         self.generation = None
 
     def start(self) -> None:
-        """Join."""
         self.task = asyncio.create_task(self._run())
 
     async def leave(self) -> None:

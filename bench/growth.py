@@ -61,7 +61,6 @@ class Environment(Equipment):
         self._variables = dict(variables)
 
     def environment(self, node_id: int) -> Mapping[str, str]:  # noqa: ARG002
-        """The settings."""
         return self._variables
 
 

@@ -47,7 +47,7 @@ class Client:
         return {}
 
     async def prepare(self) -> None:
-        """Learn who coordinates."""
+        """Find the coordinator of each group, so that no call that is measured has to."""
         asked = [*self._groups, *self._others]
         for start in range(0, len(asked), ASKED_AT_ONCE):
             some = asked[start : start + ASKED_AT_ONCE]

@@ -122,7 +122,6 @@ class Fleet:
         return held >= len(self.processes)
 
     def close(self) -> None:
-        """End every process."""
         close_all(self.processes)
 
 

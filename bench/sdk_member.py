@@ -32,7 +32,6 @@ class Committer(RebalanceListener):
         self._group: Group = client.group(group_id, [TOPIC], listener=self)
 
     def lost(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002 - the fact counts
-        """Counted."""
         self.losses += 1
 
     async def run(self) -> None:

@@ -28,7 +28,7 @@ class Build:
 
     @property
     def named(self) -> str:
-        """For people."""
+        """One line for people: the version and the shortened commit, or that they are not known."""
         digits, dash, dirty = (self.commit or "").partition("-")
         where = f"commit {digits[:SHORT]}{dash}{dirty}" if digits else "no commit known"
         return f"muster {self.version or 'not installed'}, {where}"

@@ -73,7 +73,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self.process.pid
 
     def ready(self, timeout_s: float = 30.0) -> Message:
@@ -81,7 +80,7 @@ class Child:
         return self.read(timeout_s)
 
     def send(self, verb: str, **fields: Any) -> None:
-        """Send one command."""
+        """Write one command to the child's stdin; ChildError where the child has ended."""
         if self.process.stdin is None:
             raise ChildError(f"{self.name}: no stdin")
         try:

@@ -29,5 +29,4 @@ class HashSeeds(Equipment):
         self._seed = seed
 
     def environment(self, node_id: int) -> Mapping[str, str]:
-        """The node's."""
         return hash_seed(self._seed, f"node-{node_id}")

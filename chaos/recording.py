@@ -45,7 +45,7 @@ class RecordingFullError(RecordingError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line."""
+    """The first line of a file; it says who wrote it and which clock its times are of."""
 
     version: int
     process: str
@@ -80,7 +80,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One of `History.facts`."""
+    """A line that holds one of `History.facts`."""
 
     name: str
     value: Any

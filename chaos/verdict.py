@@ -8,7 +8,7 @@ from musterd.chaos.history import History
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken promise."""
+    """A promise that was broken, and what was seen."""
 
     invariant: str
     """`I1` ... `I17`."""

@@ -150,7 +150,6 @@ _EVENTS: Final[_Choice[Event]] = _Choice(log_pb2.Event, get_args(events.Event))
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """One log record."""
     return log_pb2.Entry(
         format=entry.format,
         rules_version=entry.rules_version,
@@ -247,7 +246,6 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
 
 
 def encode_command(command: Command) -> bytes:
-    """One command."""
     return _COMMANDS.encode(command).SerializeToString()
 
 

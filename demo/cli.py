@@ -24,7 +24,6 @@ REPORT = Path("muster-demo.json")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("demo")(demo)
 
 

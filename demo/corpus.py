@@ -123,7 +123,6 @@ class PartitionReader:
         return b"".join(islice(self._file, count))
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -45,7 +45,7 @@ class Reading(Event, frozen=True):
 
 
 class Attempt(Event, frozen=True):
-    """About to commit."""
+    """The worker begins to commit these offsets."""
 
     generation: int
     offsets: Offsets
@@ -115,7 +115,6 @@ _DECODER: msgspec.json.Decoder[WorkerEvent] = msgspec.json.Decoder(WorkerEvent)
 
 
 def encode_event(event: WorkerEvent) -> bytes:
-    """As a line."""
     return msgspec.json.encode(event) + b"\n"
 
 

@@ -106,7 +106,7 @@ class History:
 
 @dataclass(slots=True)
 class Evidence:
-    """One run."""
+    """Everything that the checks judge one run by."""
 
     lines: tuple[int, ...]
     batch: tuple[int, ...]
@@ -157,7 +157,7 @@ class Trail:
         self.comparisons = 0
 
     def hear(self, worker: str, event: WorkerEvent) -> None:
-        """Keep an event."""
+        """Keep the event and what follows from it; more than `EVENTS_MAX` events are trouble."""
         if len(self._evidence.events) >= EVENTS_MAX:
             if len(self._evidence.events) == EVENTS_MAX:
                 self._evidence.trouble.append(f"more than {EVENTS_MAX} events of workers")

@@ -113,7 +113,6 @@ class Ledger:
         return ledger
 
     def close(self) -> None:
-        """Close the connection."""
         self._db.close()
 
     # ---- what owners do

@@ -55,14 +55,12 @@ class Scene:
 class View(Protocol):
     """Where a run shows itself."""
 
-    def say(self, line: str) -> None:
-        """Something happened."""
+    def say(self, line: str) -> None: ...
 
     def update(self, scene: Scene) -> None:
         """This is how it stands."""
 
-    def close(self) -> None:
-        """Nothing more comes."""
+    def close(self) -> None: ...
 
 
 def make_view() -> View:
@@ -83,7 +81,7 @@ class PlainView:
         sys.stderr.flush()
 
     def update(self, scene: Scene) -> None:
-        """Every tenth."""
+        """Print a line at every tenth of the work."""
         if scene.percent >= self._next_percent:
             self._next_percent = int(scene.percent // STEP_PERCENT + 1) * STEP_PERCENT
             where = ""
@@ -94,8 +92,7 @@ class PlainView:
                 )
             self.say(f"{scene.percent:.0f} % counted by {len(scene.workers)} workers{where}")
 
-    def close(self) -> None:
-        """Nothing to do."""
+    def close(self) -> None: ...
 
 
 class LiveView:

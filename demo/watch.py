@@ -42,7 +42,6 @@ class Watch:
         }
 
     async def close(self) -> None:
-        """Close the channels."""
         for channel in self._channels.values():
             await channel.close()
 

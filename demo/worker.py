@@ -109,7 +109,7 @@ class Shift:
 
 
 def now_ns() -> int:
-    """CLOCK_MONOTONIC."""
+    """Nanoseconds of CLOCK_MONOTONIC, which all processes of the machine share."""
     return time.monotonic_ns()
 
 

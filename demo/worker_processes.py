@@ -22,7 +22,7 @@ END_S_MAX = 30.0
 
 @dataclass(eq=False, slots=True)
 class WorkerProcess:
-    """One worker process."""
+    """A worker process from its start until its exit status is known."""
 
     name: str
     process: asyncio.subprocess.Process

@@ -18,7 +18,6 @@ DEFAULTS = ExportSettings()
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("export")(export)
 
 

@@ -25,7 +25,6 @@ class Stretch:
 
     @property
     def bytes(self) -> int:
-        """Of the segments."""
         return sum(segment.bytes for segment in self.segments)
 
     @property

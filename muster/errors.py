@@ -52,11 +52,11 @@ class StatusLike(Protocol):
     """What `error_from_status` reads of a `muster.v1.Status`."""
 
     @property
-    def code(self) -> int: ...  # noqa: D102
+    def code(self) -> int: ...
     @property
-    def message(self) -> str: ...  # noqa: D102
+    def message(self) -> str: ...
     @property
-    def retriable(self) -> bool: ...  # noqa: D102
+    def retriable(self) -> bool: ...
 
 
 class MusterError(Exception):

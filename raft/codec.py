@@ -133,7 +133,7 @@ def encode_hello(hello: pb.Hello) -> bytes:
 
 
 def decode_hello(data: bytes) -> pb.Hello:
-    """Raises CodecError."""
+    """The hello in these bytes; CodecError where they are none or its numbers are absurd."""
     hello = pb.Hello()
     _parse(hello, data, HELLO_BYTES_MAX)
     _refuse_absurd(
@@ -319,7 +319,6 @@ def _get_vote(one: pb.PeerMessage) -> Message:
 
 
 def _put_pre_vote(out: pb.PeerMessage, m: Message) -> None:
-    """next_term, last_log_index, last_log_term."""
     body = out.pre_vote
     body.next_term = m["next_term"]
     body.last_index = m["last_log_index"]
@@ -339,7 +338,6 @@ def _get_pre_vote(one: pb.PeerMessage) -> Message:
 
 
 def _put_pre_vote_reply(out: pb.PeerMessage, m: Message) -> None:
-    """next_term, granted."""
     out.pre_vote_reply.next_term = m["next_term"]
     out.pre_vote_reply.granted = m["granted"]
 
@@ -425,7 +423,6 @@ def _get_chunk(one: pb.PeerMessage) -> Message:
 
 
 def _put_ack(out: pb.PeerMessage, m: Message) -> None:
-    """snapshot_id, next_number."""
     out.snapshot_ack.snapshot_id = m["snapshot_id"]
     out.snapshot_ack.next_number = m["next_number"]
 
@@ -458,7 +455,6 @@ def _get_introduce(one: pb.PeerMessage) -> Message:
 
 
 def _put_known(out: pb.PeerMessage, m: Message) -> None:
-    """store_uuid, replaced, as_of."""
     out.known.store_uuid = m["store_uuid"]
     out.known.replaced = m["replaced"]
     out.known.as_of = m["as_of"]
@@ -477,7 +473,6 @@ def _get_known(one: pb.PeerMessage) -> Message:
 
 
 def _put_store_lost(out: pb.PeerMessage, m: Message) -> None:
-    """life, known_life."""
     out.store_lost.life = m["life"]
     out.store_lost.known_life = m["known_life"]
 
@@ -501,7 +496,7 @@ def encode_pairs(pairs: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def decode_pairs(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Raises CodecError."""
+    """The keys and values of a snapshot chunk; CodecError where it has none."""
     pairs = pb.SnapshotPairs()
     try:
         pairs.ParseFromString(data)

@@ -92,9 +92,7 @@ class ReplicatedLog(Protocol):
         ...
 
     @property
-    def term(self) -> int:
-        """The Raft term."""
-        ...
+    def term(self) -> int: ...
 
     @property
     def leader(self) -> NodeId | None:
@@ -263,9 +261,7 @@ class StateView(Protocol):
         """The entry up to which the state holds everything."""
         ...
 
-    def get(self, key: bytes) -> bytes | None:
-        """One state key."""
-        ...
+    def get(self, key: bytes) -> bytes | None: ...
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """State keys that start with `prefix`, in key order."""

@@ -38,7 +38,6 @@ class Identity:
 
     @property
     def peers(self) -> tuple[int, ...]:
-        """The other nodes."""
         return tuple(node for node in self.nodes if node != self.node_id)
 
 

@@ -183,7 +183,6 @@ class Journal(PySyncObjJournal):
     # Changes.
 
     def add(self, command: bytes, idx: int, term: int) -> None:
-        """Append one entry."""
         invariant(idx == self._last + 1, f"entry {idx} does not follow {self._last}")
         invariant(term >= self.last_term, f"term {term} of entry {idx} goes back")
         self._evict()
@@ -453,7 +452,6 @@ class Journal(PySyncObjJournal):
         self.set_hard_state(term, votedForNodeId)
 
     def getCurrentTerm(self) -> int:  # noqa: N802
-        """The stored term."""
         return self._term
 
     def getVotedForNodeId(self) -> int | None:  # noqa: N802

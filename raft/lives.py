@@ -57,12 +57,10 @@ class PeerLife:
     """The process that said so."""
 
     def encode(self) -> bytes:
-        """For META."""
         return _LIFE.pack(self.store_uuid, self.life, self.epoch, self.run_id)
 
     @classmethod
     def decode(cls, value: bytes) -> "PeerLife":
-        """What `encode` gave."""
         return cls(*_LIFE.unpack(value))
 
 

@@ -39,7 +39,7 @@ def encode_hard_state(term: int, voted_for: int | None, cuts: int) -> bytes:
 
 
 def decode_hard_state(value: bytes) -> tuple[int, int | None, int]:
-    """What `encode_hard_state` took."""
+    """Term, vote (None: none given), and how often a suffix of the log was cut."""
     term, voted_for, cuts = _HARD_STATE.unpack(value)
     return term, None if voted_for < 0 else voted_for, cuts
 

@@ -96,7 +96,7 @@ class Admission:
 
 
 def decode_admission(data: bytes) -> Admission:
-    """Raises CodecError."""
+    """The admission in these bytes; CodecError where they are none."""
     one = pb.Admission()
     try:
         one.ParseFromString(data)
@@ -179,12 +179,12 @@ class PeerBook:
 
     @property
     def own(self) -> int:
-        """This node's id."""
+        """The id of the node that keeps this book."""
         return self._identity.node_id
 
     @property
     def own_uuid(self) -> bytes:
-        """This node's store."""
+        """The uuid of this node's store."""
         return self._identity.store_uuid
 
     @property

@@ -70,8 +70,7 @@ def _monotonic_time() -> float:
 class _NoPoller:
     """SyncObj polls at the end of each tick; sockets are the transport's business."""
 
-    def poll(self, timeout: float) -> None:
-        """Do not wait."""
+    def poll(self, timeout: float) -> None: ...
 
 
 def _create_poller(_kind: str) -> _NoPoller:

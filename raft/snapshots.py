@@ -290,7 +290,7 @@ class Snapshots:
             self._keep_log()
 
     def cancel_all(self) -> None:
-        """Leadership is over."""
+        """End all sending, as this replica leads no more."""
         for node in list(self._sending):
             self.cancel(node)
         self._refused_at.clear()

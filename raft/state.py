@@ -59,7 +59,6 @@ class ShardView:
         self.applied_index = applied_index
 
     def get(self, key: bytes) -> bytes | None:
-        """One state key."""
         return self._store.get(Family.STATE, self._prefix + key)
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

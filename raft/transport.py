@@ -90,7 +90,6 @@ class _Connection(asyncio.Protocol):
     # asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the handshake."""
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("a peer connection is a stream")
         self._transport = transport
@@ -226,7 +225,6 @@ class _Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def write_frame(self, frame: bytes) -> None:
-        """Send one frame."""
         self.write(framed(frame))
 
     def close(self) -> None:
@@ -269,7 +267,6 @@ class PeerHub:
 
     @property
     def driver(self) -> Driver:
-        """The node's driver."""
         if self._driver is None:
             raise RuntimeError("attach a driver first")
         return self._driver
@@ -452,7 +449,6 @@ class PeerHub:
             self.driver.connected(hello.node_id)
 
     def frame_arrived(self, node: int, frame: bytes) -> None:
-        """Deliver it."""
         self.driver.receive(node, frame)
 
     def refused(self, connection: _Connection, reason: str, detail: str) -> None:

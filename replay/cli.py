@@ -28,7 +28,6 @@ class Engine(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("replay")(replay)
 
 

@@ -121,7 +121,7 @@ def _rounds(output: Path) -> Iterator[Round]:
 
 
 def _ms(at: datetime | None) -> int | None:
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970; None stays None."""
     return None if at is None else round(at.timestamp() * 1000)
 
 

@@ -12,11 +12,9 @@ class Cells(Protocol):
     def valid(self) -> bool:
         """Whether it stands at a cell; False at the end, and after an error."""
 
-    def key(self) -> object:
-        """Of the cell."""
+    def key(self) -> object: ...
 
-    def value(self) -> object:
-        """Of the cell."""
+    def value(self) -> object: ...
 
     def next(self) -> None:
         """Go to the next cell."""

@@ -35,7 +35,6 @@ class Life:
         return cls(_U64.unpack_from(value)[0], starts)
 
     def encode(self) -> bytes:
-        """For META."""
         starts = b"".join(_START.pack(*start) for start in self.starts)
         return _U64.pack(self.number) + starts
 

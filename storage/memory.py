@@ -88,7 +88,6 @@ class MemorySnapshot:
         self._tables = {family: _Table(table.values) for family, table in tables.items()}
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """One key."""
         return self._tables[family].values.get(key)
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -124,7 +123,6 @@ class MemoryStore:
 
     @property
     def batch(self) -> Batch:
-        """The pending write."""
         return self._batch
 
     @property
@@ -246,11 +244,9 @@ class MemoryStore:
         self._mark_wanted = payload
 
     def read_mark(self) -> bytes | None:
-        """The durable mark."""
         return self._mark
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """One key."""
         return self._tables[family].values.get(key)
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -260,7 +260,6 @@ class RocksStore:
 
     @property
     def batch(self) -> Batch:
-        """The pending write."""
         return self._batch
 
     @property

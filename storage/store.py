@@ -49,13 +49,9 @@ REBUILD = (
 class Batch(Protocol):
     """The pending write: ordered and atomic."""
 
-    def put(self, family: Family, key: bytes, value: bytes) -> None:
-        """Set a key."""
-        ...
+    def put(self, family: Family, key: bytes, value: bytes) -> None: ...
 
-    def delete(self, family: Family, key: bytes) -> None:
-        """Remove a key."""
-        ...
+    def delete(self, family: Family, key: bytes) -> None: ...
 
     def delete_range(self, family: Family, start: bytes, end: bytes) -> None:
         """Delete keys in [start, end)."""
@@ -83,7 +79,7 @@ class Store(Reader, Protocol):
 
     @property
     def batch(self) -> Batch:
-        """The pending write."""
+        """Collects what the next `write()` writes."""
         ...
 
     @property

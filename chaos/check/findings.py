@@ -53,7 +53,6 @@ class Findings:
         self._notes.append(text)
 
     def verdict(self) -> Verdict:
-        """All of it."""
         notes = list(self._notes)
         if self.count > len(self._listed):
             notes.append(f"{self.count - len(self._listed)} more violations are not listed")

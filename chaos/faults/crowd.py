@@ -70,7 +70,7 @@ class Caller:
             self._stub = next(self._stubs)
 
     async def commit_much(self) -> None:
-        """Commit until cancelled."""
+        """Commit rising offsets until cancelled; `answered` is set once one succeeds."""
         offset = 1
         while True:
             if await self.commit(range(PARTITIONS), offset) == errors_pb2.NONE:

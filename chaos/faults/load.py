@@ -55,7 +55,6 @@ class _Clients(Watched):
         """What a counter said when it was injected."""
 
     def start(self, world: World, module: str, config: Message) -> Child:
-        """One more process."""
         child = Child(f"musterd.chaos.faults.{module}", config, wrap=world.client_command)
         self._clients.append(child)
         return child

@@ -129,13 +129,11 @@ class Caught:
     """What the build does wrong."""
 
     def line(self) -> str:
-        """For people."""
         tried = f"{self.tried} seed{'s' if self.tried != 1 else ''}, {self.seconds:.1f} s"
         return f"{self.name:<20} {self.how} ({tried})"
 
     @property
     def caught(self) -> bool:
-        """Whether it was."""
         return self.seed is not None
 
     @property

@@ -25,7 +25,7 @@ FINDERS = ("reader", "simulator", "chaos", "test", "bench", "user", "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One row."""
+    """One row of `chaos/bugs.toml`."""
 
     id: str
     layer: str

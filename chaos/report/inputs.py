@@ -41,7 +41,7 @@ class SoakLine:
 
 @dataclass(slots=True)
 class Soaked:
-    """One soak."""
+    """What the report shows of one soak: its memory curves, growth rows and verdicts."""
 
     name: str
     minutes: float

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One promise."""
+    """A promise of muster's, as the report explains it."""
 
     id: str
     title: str

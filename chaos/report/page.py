@@ -19,7 +19,6 @@ NONE = "not measured in this run"
 
 
 def html(report: Report) -> str:
-    """The page."""
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,

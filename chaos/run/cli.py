@@ -33,7 +33,6 @@ MODULES = ("jinja2", "psutil", "pyarrow", "pyroute2")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command("run")(run)
     app.command("soak")(soak)
 

@@ -240,7 +240,7 @@ class Rebalancing:
 
 @dataclass(slots=True)
 class RunResult:
-    """One run."""
+    """Everything that `run.json` holds: how the run was started, what it saw, how it ended."""
 
     version: int
     seed: int
@@ -304,7 +304,6 @@ _JSON = pydantic.TypeAdapter(RunResult)
 
 
 def dump(result: RunResult) -> bytes:
-    """As JSON."""
     return _JSON.dump_json(result, indent=1)
 
 

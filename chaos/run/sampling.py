@@ -138,7 +138,6 @@ class Samples:
 
     @property
     def timetable(self) -> Timetable:
-        """Of this run."""
         return Timetable(self.total_s)
 
 

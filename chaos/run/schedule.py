@@ -22,7 +22,7 @@ class ScheduleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One fault."""
+    """One fault of a schedule: its kind, when it begins and how long it is held."""
 
     at_s: float
     """After the run's start, at the earliest."""

@@ -9,8 +9,7 @@ EVERY_S = 30.0
 class View:
     """Where a run shows itself: this one nowhere."""
 
-    def say(self, line: str) -> None:
-        """Something happened."""
+    def say(self, line: str) -> None: ...
 
     def update(self, done: float, now: str) -> None:
         """So much of the run is over (0 to 1), and this is happening."""

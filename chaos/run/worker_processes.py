@@ -63,7 +63,7 @@ class _WorkerProcess:
 
 
 class WorkerProcesses:
-    """All of them."""
+    """The worker processes of a run. `close` kills those that are left."""
 
     def __init__(self, folder: Path, cluster: TargetCluster, seed: int, recorder: Recorder) -> None:
         """`folder`: of the run; `recorder`: where deaths are written down."""

@@ -61,7 +61,6 @@ def _of(client: str, workload: str) -> bool:
 
 
 def count(operations: Sequence[Operation]) -> Counts:
-    """By outcome."""
     counts = Counts()
     for one in operations:
         _add(counts, one.outcome)

@@ -28,7 +28,6 @@ COLUMNS = ("elections", "crashes", "commits", "acked", "reads", "generations", "
 
 
 def register(app: typer.Typer) -> None:
-    """Add both commands."""
     app.command("sim")(sim)
     app.command("replay-seed")(replay_seed)
 

@@ -34,7 +34,7 @@ SURE = 20
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over runs."""
+    """What many runs did, added up."""
 
     seeds: int = 0
     violations: int = 0
@@ -172,7 +172,7 @@ class _Many:
                 return
 
     def drop(self) -> None:
-        """Begin no more."""
+        """Cancel every run that has not begun."""
         for future in list(self._waiting):
             if future.cancel():
                 self._waiting.discard(future)

@@ -126,7 +126,6 @@ class Worker(ABC, Generic[_S_co]):
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """Close the files."""
         self.book.close()
         self.track.close()
 
@@ -148,7 +147,6 @@ class Values:
     """
 
     def __init__(self, number: int) -> None:
-        """`number`: the client's."""
         self._number = number
         self._used: dict[object, int] = {}
 

@@ -46,7 +46,7 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process."""
+    """One worker process of a plan and what is done to it."""
 
     name: str
     """Begins with the workload's name and a dash."""

@@ -23,7 +23,7 @@ AGAIN_S = 1.0
 
 
 class FinalSettings(Settings):
-    """What to read."""
+    """Names what is read after the run."""
 
     keys: list[tuple[str, str, int]]
     """(group, topic, partition); all that appear in the history."""
@@ -82,7 +82,7 @@ class Final(Worker[FinalSettings]):
 
 
 class CleanerSettings(Settings):
-    """What to delete."""
+    """Names the groups that are deleted after the run."""
 
     groups: tuple[str, ...]
 

@@ -25,7 +25,7 @@ CLOSE_S = 20.0
 
 
 class MemberSettings(Settings):
-    """One member's life."""
+    """How a member, or several in one process, work and how often they come and go."""
 
     group: str
     topic: str

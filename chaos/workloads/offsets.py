@@ -86,7 +86,7 @@ class Simple(Worker[SimpleSettings]):
 
 
 class ProbeSettings(Settings):
-    """Which groups."""
+    """Names the groups that are probed."""
 
     groups: list[str]
     topic: str

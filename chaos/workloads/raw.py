@@ -77,7 +77,6 @@ class RawNodes:
         self._by_id = {node: one for one, node in nodes.items()}
 
     async def aclose(self) -> None:
-        """Close all channels."""
         for channel in self._channels.values():
             await channel.close()
 

@@ -77,7 +77,6 @@ class StoreClient:
         return bool(answer["taken"])
 
     async def close(self) -> None:
-        """Hang up."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

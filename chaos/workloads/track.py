@@ -31,7 +31,7 @@ class Track:
         self._full = False
 
     def note(self, what: str, **fields: Any) -> None:
-        """Write one line."""
+        """Append one line; once the file is full, one line that says so and nothing more."""
         if self._full:
             return
         line = json.dumps({"what": what, **fields}, separators=(",", ":")).encode() + b"\n"
@@ -41,7 +41,6 @@ class Track:
         self._bytes += os.write(self._handle, line)
 
     def close(self) -> None:
-        """Nothing more comes."""
         os.close(self._handle)
 
 

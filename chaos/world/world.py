@@ -111,7 +111,6 @@ class World(Cluster):
     # ---- what faults do to its nodes
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP."""
         self.signal(node_id, signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:

@@ -169,7 +169,7 @@ class Health:
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     async def start(self) -> None:
-        """Alive, not ready."""
+        """Report the node as live and not yet as ready."""
         for service in ("", LIVE, self._own):
             await self._servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
         await self.set_ready(ready=False)

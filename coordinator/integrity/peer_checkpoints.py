@@ -64,7 +64,6 @@ class PeerCheckpoints:
         await asyncio.gather(*(self._ask(node) for node in self.nodes))
 
     async def close(self) -> None:
-        """Close the channels."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()

@@ -34,7 +34,6 @@ class _One:
         self._metric = metric
 
     def collect(self) -> Iterable[Metric]:
-        """The family."""
         return (self._metric,)
 
 
@@ -85,7 +84,6 @@ class MetricsPage:
         )
 
     async def stop(self) -> None:
-        """Close the port."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()

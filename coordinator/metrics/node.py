@@ -392,7 +392,6 @@ class _GroupPage:
         self.lag = gauge("muster_group_lag")
 
     def families(self) -> Iterable[Metric]:
-        """All of them."""
         return vars(self).values()
 
     def counters(self, group_id: str, counts: GroupCounts) -> None:

@@ -33,14 +33,10 @@ class MeasuredJournal(Protocol):
     """How far a log reaches, and how much it holds."""
 
     @property
-    def first_index(self) -> int:
-        """The oldest index."""
-        ...
+    def first_index(self) -> int: ...
 
     @property
-    def last_index(self) -> int:
-        """The newest index."""
-        ...
+    def last_index(self) -> int: ...
 
     @property
     def disk_bytes(self) -> int:
@@ -52,9 +48,7 @@ class MeasuredLog(ReplicatedLog, Protocol):
     """What metrics read of a replica beyond the contract."""
 
     @property
-    def journal(self) -> MeasuredJournal:
-        """The log's extent."""
-        ...
+    def journal(self) -> MeasuredJournal: ...
 
     @property
     def leader_heard(self) -> bool:
@@ -76,7 +70,7 @@ class MeasuredProposals:
     seconds: Histogram = field(default_factory=Histogram)
 
     def around(self, propose: Propose) -> Propose:
-        """`propose`, measured."""
+        """A function that proposes by `propose`, and counts and times what it proposes."""
 
         def measured(entry: bytes, done: Done) -> None:
             began_s = self.clock_s()
@@ -107,22 +101,18 @@ class MeasuredMachine:
         self._clock_s = clock_s
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
-        """See StateMachine."""
         began_s = self._clock_s()
         result = self._machine.apply(index, term, entry, batch)
         self._seconds.observe(self._clock_s() - began_s)
         return result
 
     def reload(self, view: StateView) -> Iterator[None] | None:
-        """See StateMachine."""
         return self._machine.reload(view)
 
     def examine(self) -> Examination:
-        """See StateMachine."""
         return self._machine.examine()
 
     def role_changed(self, role: Role, term: int) -> None:
-        """See StateMachine."""
         self._machine.role_changed(role, term)
 
 

@@ -398,12 +398,10 @@ class Node:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id."""
         return self.driver.identity.cluster_id
 
     @property
     def node_id(self) -> int:
-        """This node's id."""
         return self.driver.identity.node_id
 
     @property

@@ -31,7 +31,6 @@ class CountedLimit:
         return True
 
     def give(self) -> None:
-        """Give one back."""
         self.used -= 1
 
 

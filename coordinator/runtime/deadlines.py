@@ -59,7 +59,6 @@ class KeyedHeap(Generic[K]):
         self._at.pop(key, None)
 
     def clear(self) -> None:
-        """Forget every key."""
         self._heap.clear()
         self._at.clear()
         self._pushed.clear()

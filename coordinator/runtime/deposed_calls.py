@@ -27,7 +27,7 @@ class DeposedCalls:
             self.release(answer)
 
     def release(self, answer: NotHere) -> None:
-        """Answer them all."""
+        """Give every call that waits this answer."""
         calls, self._calls = self._calls, []
         for call in calls:
             call.answer(answer)

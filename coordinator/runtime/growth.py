@@ -223,7 +223,7 @@ class StateSize:
 
     @property
     def used(self) -> int:
-        """Of all shards."""
+        """Bytes that all shards of the node take, applied and reserved."""
         return sum(size() for size in self.shards)
 
     def refusal(self, growth: Growth, group: int, shard: int) -> Refused | None:

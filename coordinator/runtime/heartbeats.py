@@ -146,7 +146,7 @@ class _Places:
         )
 
     def take(self, call: HeldCall) -> None:
-        """It is held."""
+        """Count the call among those that are held."""
         self._held += 1
         self._calls[call.connection] += 1
         self._members[call.connection] += len(call.beats)
@@ -202,7 +202,6 @@ class Heartbeats:
 
     @property
     def held(self) -> int:
-        """Calls held now."""
         return len(self._ends)
 
     def beat(

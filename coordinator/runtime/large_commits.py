@@ -92,7 +92,7 @@ class Share:
         return True
 
     def begin(self, work: int) -> None:
-        """It is proposed."""
+        """A command of so many partitions is proposed."""
         self._node.turns_total += 1
         self.turn = self._node.turns_total
         self.asked_ms = None

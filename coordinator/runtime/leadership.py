@@ -77,9 +77,7 @@ class LedShard(Protocol):
     """The node's clock, as of the shard's last turn."""
 
     @property
-    def log(self) -> ReplicatedLog:
-        """The replica's log."""
-        ...
+    def log(self) -> ReplicatedLog: ...
 
     @property
     def registry(self) -> ShardState:

@@ -61,7 +61,7 @@ class Persist:
 
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
-        """Oldest first."""
+        """The checkpoints that are kept, the oldest first."""
         return tuple(self._checkpoints)
 
     def load(self, view: StateView) -> ShardState:

@@ -343,7 +343,7 @@ class Proposer:
         return None
 
     def _take(self, pending: Pending) -> None:
-        """What `_next` returned."""
+        """Remove what `_next` returned from where it waits."""
         if self._held and self._held[0] is pending:
             self._held.popleft()
             group_id = getattr(pending.command, "group_id", "")

@@ -101,7 +101,6 @@ class Shard:
 
     @property
     def log(self) -> ReplicatedLog:
-        """This shard's replica."""
         invariant(self._log is not None, "attach comes first")
         return self._log  # type: ignore[return-value]
 

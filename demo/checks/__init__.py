@@ -33,5 +33,4 @@ CHECKS: tuple[Callable[[Evidence], Check], ...] = (
 
 
 def run_checks(evidence: Evidence) -> list[Check]:
-    """All of them."""
     return [check(evidence) for check in CHECKS]

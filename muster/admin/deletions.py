@@ -37,7 +37,6 @@ def removal_error(
 async def delete_groups(
     caller: Caller, group_ids: Collection[str], timeout_ms: float
 ) -> dict[str, MusterError | None]:
-    """See `Client.delete_groups`."""
     gate = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def one(group_id: str) -> MusterError | None:
@@ -59,7 +58,6 @@ async def delete_groups(
 async def delete_offsets(
     caller: Caller, group_id: str, partitions: Collection[TopicPartition], timeout_ms: float
 ) -> dict[TopicPartition, MusterError | None]:
-    """See `Client.delete_offsets`."""
     wanted = sorted(set(partitions))
     if not 0 < len(wanted) <= PARTITIONS_MAX:
         raise InvalidRequest(f"1 to {PARTITIONS_MAX} partitions in one call, not {len(wanted)}")

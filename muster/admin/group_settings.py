@@ -30,7 +30,6 @@ _GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 async def group_settings(
     caller: Caller, group_id: str, timeout_ms: float
 ) -> dict[str, GroupSetting]:
-    """See `Client.group_settings`."""
     request = admin_pb2.DescribeGroupConfigsRequest(group_ids=[group_id])
     answer, _ = await caller.call(
         group_id, DESCRIBE_GROUP_CONFIGS, request.SerializeToString(), timeout_ms=timeout_ms
@@ -47,7 +46,6 @@ async def alter_group_settings(
     removed: Collection[str],
     timeout_ms: float,
 ) -> dict[str, GroupSetting]:
-    """See `Client.alter_group_settings`."""
     removed = sorted(names("removed", removed))
     one = admin_pb2.AlterGroupConfigsRequest.Group(group_id=group_id, removed=removed)
     for name, value in sorted(settings.items()):
@@ -79,7 +77,6 @@ async def kick_members(
     reason: str,
     timeout_ms: float,
 ) -> dict[str, MusterError | None]:
-    """See `Client.kick_members`."""
     members = names("member_ids", member_ids)
     instances = names("instance_ids", instance_ids)
     if not 0 < len(members) + len(instances) <= MEMBERS_MAX:
@@ -116,7 +113,7 @@ async def _holders(
 async def _kick(
     caller: Caller, request: admin_pb2.KickMembersRequest, timeout_ms: float
 ) -> dict[str, MusterError | None]:
-    """By member id."""
+    """Send one request; the outcome of each member by its id."""
     answer, _, repeated = await caller.call_once_or_more(
         request.group_id, KICK_MEMBERS, request.SerializeToString(), timeout_ms=timeout_ms
     )

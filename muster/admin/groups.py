@@ -34,7 +34,6 @@ _Group = admin_pb2.DescribeGroupsResponse.Group
 
 
 async def list_groups(caller: Caller, timeout_ms: float) -> list[GroupListing]:
-    """See `Client.list_groups`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     failures = 0
@@ -91,7 +90,7 @@ class _Listing:
         return not self._shards
 
     def result(self) -> list[GroupListing]:
-        """By id."""
+        """The groups that were found, in the order of their ids."""
         return [self._found[group_id] for group_id in sorted(self._found)]
 
     def incomplete(self) -> MusterError:

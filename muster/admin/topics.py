@@ -33,7 +33,6 @@ def _topic(message: admin_pb2.Topic) -> Topic:
 async def create_topic(
     caller: Caller, name: str, partitions: int, *, exist_ok: bool, timeout_ms: float
 ) -> Topic:
-    """See `Client.create_topic`."""
     response = await call_any(
         caller,
         "/muster.v1.Topics/CreateTopic",
@@ -65,7 +64,6 @@ async def _grown(caller: Caller, name: str, least: int, timeout_ms: float) -> To
 
 
 async def list_topics(caller: Caller, timeout_ms: float) -> list[Topic]:
-    """See `Client.topics`."""
     response = await call_any(
         caller,
         "/muster.v1.Topics/ListTopics",
@@ -81,7 +79,6 @@ async def list_topics(caller: Caller, timeout_ms: float) -> list[Topic]:
 async def describe_topics(
     caller: Caller, names: Collection[str], timeout_ms: float
 ) -> dict[str, Topic]:
-    """See `Client.describe_topics`."""
     response = await _described(caller, names, timeout_ms)
     for result in response.results:
         raise_status(result.status)
@@ -121,7 +118,6 @@ async def _described(
 
 
 async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms: float) -> Topic:
-    """See `Client.add_partitions`."""
     response = await call_any(
         caller,
         "/muster.v1.Topics/AddPartitions",
@@ -135,7 +131,6 @@ async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms:
 
 
 async def delete_topic(caller: Caller, name: str, timeout_ms: float) -> None:
-    """See `Client.delete_topic`."""
     if why := task_topics.why_kept(name):
         raise InvalidRequest(why, hint=task_topics.INSTEAD)
     loop = asyncio.get_running_loop()
@@ -168,7 +163,6 @@ async def delete_topic(caller: Caller, name: str, timeout_ms: float) -> None:
 async def rebalances(
     caller: Caller, group_id: str, most: int, timeout_ms: float
 ) -> list[Rebalance]:
-    """See `Client.rebalances`."""
     if not 0 < most <= KEPT:
         raise InvalidRequest(f"1 to {KEPT} rebalances are there to be asked for, not {most}")
     request = admin_pb2.DescribeRebalancesRequest(group_id=group_id, max_rebalances=most)

@@ -57,7 +57,6 @@ class RangeAssignor:
     def assign(
         self, subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]
     ) -> Shares:
-        """See `range_shares`."""
         return range_shares(subscribers, partition_counts)
 
 
@@ -69,5 +68,4 @@ class RoundRobinAssignor:
     def assign(
         self, subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]
     ) -> Shares:
-        """See `roundrobin_shares`."""
         return roundrobin_shares(subscribers, partition_counts)

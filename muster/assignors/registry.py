@@ -31,7 +31,6 @@ class FunctionAssignor:
     def assign(
         self, subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]
     ) -> Shares:
-        """Call the function."""
         return self.function(subscribers, partition_counts)
 
 

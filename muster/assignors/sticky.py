@@ -69,7 +69,6 @@ class StickyAssignor:
     def assign(
         self, subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]
     ) -> Shares:
-        """See `sticky_shares`."""
         return sticky_shares(subscribers, partition_counts)
 
 

@@ -71,7 +71,7 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """One node's services."""
+    """The services of the node at one endpoint, ready to be called."""
 
     endpoint: str
     topics: TopicsStub

@@ -29,7 +29,6 @@ MEMBER_COLUMNS = ("ELECTION", "CONSUMER-ID", "HOST", "CLIENT-ID", "CANDIDATE", "
 
 
 def register(app: typer.Typer) -> None:
-    """Add `muster election`."""
     family = typer.Typer(help="Leader elections.", no_args_is_help=True)
     family.command("show")(watchable(show_elections))
     app.add_typer(family, name="election")

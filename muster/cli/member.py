@@ -32,7 +32,6 @@ AnyGroups = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add `muster member`."""
     family = typer.Typer(help="Members of groups.", no_args_is_help=True)
     family.command("list")(watchable(list_members))
     family.command("describe")(watchable(describe))

@@ -20,7 +20,7 @@ _WIDE: ContextVar[bool] = ContextVar("muster_wide_tables", default=False)
 
 
 class Format(StrEnum):
-    """Forms of output."""
+    """The forms of output that `--output` chooses from."""
 
     TABLE = "table"
     JSON = "json"

@@ -36,7 +36,6 @@ COLUMNS = (
 
 
 def register(app: typer.Typer) -> None:
-    """Add `muster task`."""
     family = typer.Typer(help="Tasks of task groups.", no_args_is_help=True)
     family.command("list")(watchable(list_tasks))
     app.add_typer(family, name="task")
@@ -105,7 +104,7 @@ def _items(to: Connection, group_id: str) -> list[dict[str, Any]]:
 
 
 def _defined(group_id: str, stored: Committed) -> dict[int, Definition]:
-    """By slot."""
+    """The group's tasks by their slots."""
     tasks = {}
     for slot in range(TASKS_MAX):
         entry = stored.get(definition_key(slot))

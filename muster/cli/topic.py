@@ -45,7 +45,6 @@ Partitions = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add `muster topic`."""
     family = typer.Typer(help="Topics and their partition counts.", no_args_is_help=True)
     family.command("create")(create)
     family.command("alter")(alter)

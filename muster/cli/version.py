@@ -13,7 +13,6 @@ PACKAGES = ("muster-client", "muster-coordinator")
 
 
 def register(app: "typer.Typer") -> None:
-    """Add `muster version`."""
     from muster.cli.options import Output  # noqa: PLC0415  # brings the parser
 
     @app.command("version")

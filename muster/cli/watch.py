@@ -122,7 +122,7 @@ class _Screen:
         self.redraws = sys.stdout.isatty() and not dumb and form in {Format.TABLE, Format.NAME}
 
     def show(self, text: str, error: CommandError | None) -> None:
-        """One round."""
+        """Write what one round printed, over the round before where the output redraws."""
         if self.redraws:
             text = self._frame(text, error)
         elif self._form is Format.JSON and text:

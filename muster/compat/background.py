@@ -135,7 +135,7 @@ class Background:
                 running.loop.call_soon_threadsafe(work)
 
     def _exit(self) -> None:
-        """The interpreter ends."""
+        """Abandon the consumers that are still open when the interpreter ends."""
         running = self._running
         if running is None:
             return

@@ -336,7 +336,6 @@ class Consumer:
         self._call_now(lambda: group.resume(keys))
 
     def paused(self) -> list[TopicPartition]:
-        """What is paused."""
         group = self._group()
         return sorted(TopicPartition(*key) for key in self._call_now(lambda: group.paused))
 

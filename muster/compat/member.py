@@ -58,7 +58,6 @@ class Mailbox:
         """The membership is over, and why."""
 
     def put(self, news: News) -> None:
-        """One more."""
         with self._changed:
             self._news.append(news)
             self._changed.notify_all()
@@ -99,7 +98,6 @@ class Member(RebalanceListener):
 
     @property
     def client(self) -> Client:
-        """Open after `open`."""
         return self._client
 
     @property
@@ -113,7 +111,6 @@ class Member(RebalanceListener):
         return self.group is None or self.group.assignment is None
 
     async def open(self) -> None:
-        """Start connecting."""
         await self._client.open()
 
     async def join(self, topics: Sequence[str]) -> None:

@@ -31,7 +31,6 @@ class TopicPartition:
 
     @property
     def progress(self) -> OffsetAndMetadata:
-        """What to commit."""
         return OffsetAndMetadata(
             self.offset,
             self.metadata or "",
@@ -60,6 +59,6 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """What `Consumer.list_topics` returns."""
+    """The topics that `Consumer.list_topics` found, by name."""
 
     topics: dict[str, TopicMetadata]

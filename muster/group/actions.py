@@ -66,7 +66,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswered:
-    """The barrier completed."""
+    """All members have joined: the Join's answer brings the new generation."""
 
     call_id: int
     member_id: str
@@ -276,7 +276,7 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class StopKeepAlive:
-    """No more heartbeats."""
+    """Send no more heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ One after a failover, or for a topic that is about to be made, is."""
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """See `Client.group`."""
+    """The arguments of `Client.group` that a `Group` keeps."""
 
     join: JoinOptions
     commit_interval_ms: int
@@ -152,7 +152,6 @@ class Group:
 
     @property
     def group_id(self) -> str:
-        """The group."""
         return self._group_id
 
     @property

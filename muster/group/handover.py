@@ -17,17 +17,11 @@ G_contra = TypeVar("G_contra", contravariant=True)
 class Listener(Protocol[G_contra]):
     """What is told of a group's assignments: a `RebalanceListener`."""
 
-    def assigned(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None:
-        """See `RebalanceListener.assigned`."""
-        ...
+    def assigned(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None: ...
 
-    def revoked(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None:
-        """See `RebalanceListener.revoked`."""
-        ...
+    def revoked(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None: ...
 
-    def lost(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None:
-        """See `RebalanceListener.lost`."""
-        ...
+    def lost(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None: ...
 
 
 class Handover(Generic[G]):

@@ -23,15 +23,12 @@ class CallbackListener(RebalanceListener):
         self._lost = lost
 
     def assigned(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
-        """New ones."""
         return None if self._assigned is None else self._assigned(assignment)
 
     def revoked(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
-        """In good order."""
         return None if self._revoked is None else self._revoked(assignment)
 
     def lost(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
-        """Fenced."""
         return None if self._lost is None else self._lost(assignment)
 
 

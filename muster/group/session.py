@@ -19,7 +19,6 @@ class Moment(NamedTuple):
 
     @classmethod
     def now(cls) -> Self:
-        """This one."""
         return cls(sleep_clock.steady_s(), sleep_clock.slept_s())
 
 

@@ -57,7 +57,6 @@ Results = dict[str, group_pb2.FindCoordinatorResponse.Result]
 
 
 def coordinator_of(message: errors_pb2.Coordinator) -> Coordinator:
-    """From the wire."""
     return Coordinator(message.node_id, message.endpoint, message.term)
 
 
@@ -374,7 +373,7 @@ class Discovery:
         search.tasks = [background_tasks.start(self._run(search, slot)) for slot in range(slots)]
 
     def drop(self, want: Want) -> None:
-        """See `Want.close`."""
+        """Forget the want; the last want of a search ends it."""
         search = want.search
         search.wants.pop(want, None)
         if not search.wants:
@@ -383,7 +382,6 @@ class Discovery:
                 del self._searches[search.route]
 
     async def close(self) -> None:
-        """Stop searching."""
         for search in self._searches.values():
             self._stop(search)
         self._searches.clear()

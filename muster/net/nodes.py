@@ -57,8 +57,7 @@ Response_co = TypeVar("Response_co", bound=Message, covariant=True)
 class Answers(Protocol[Response_co]):
     """How to read a response: `FromString` of its class."""
 
-    def __call__(self, data: bytes, /) -> Response_co:
-        """Parse."""
+    def __call__(self, data: bytes, /) -> Response_co: ...
 
 
 def parse_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:

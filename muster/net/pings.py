@@ -98,7 +98,6 @@ class Pings:
             del self._pinged[endpoint]
 
     async def close(self) -> None:
-        """Stop asking."""
         running = [pinged.task for pinged in self._pinged.values() if pinged.task is not None]
         for task in running:
             task.cancel()
@@ -123,7 +122,6 @@ class _Pinged:
         self._endpoint = endpoint
 
     def is_silent_for(self, group_id: str) -> bool:
-        """See `Watch.silent`."""
         return self.silent or (
             bool(self.leaderless) and self._pings.routes.route(group_id) in self.leaderless
         )

@@ -83,9 +83,9 @@ class Kept(Protocol):
     """A committed offset, of the SDK or as it comes over the wire."""
 
     @property
-    def offset(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...
     @property
-    def metadata(self) -> str: ...  # noqa: D102
+    def metadata(self) -> str: ...
 
 
 def decode(one: Kept | None) -> Definition | None:

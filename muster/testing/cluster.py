@@ -258,7 +258,6 @@ class Cluster:
         self._elect_after_loss_of(node_id)
 
     def resume(self, node_id: int) -> None:
-        """SIGCONT."""
         self._nodes[node_id].awake.set()
         if self.leader == 0:
             self._elect_after_loss_of(0)

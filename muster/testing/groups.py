@@ -469,12 +469,10 @@ def _why_again(member: Member, request: group_pb2.JoinGroupRequest) -> str:
 def join_refusal(
     code: ErrorCode, message: str = "", member_id: str = "", *, park_again: bool = False
 ) -> group_pb2.JoinGroupResponse:
-    """A refused Join."""
     return group_pb2.JoinGroupResponse(
         status=status(code, message), generation=-1, member_id=member_id, park_again=park_again
     )
 
 
 def sync_refusal(code: ErrorCode, *, park_again: bool = False) -> group_pb2.SyncGroupResponse:
-    """A refused Sync."""
     return group_pb2.SyncGroupResponse(status=status(code, code.name), park_again=park_again)

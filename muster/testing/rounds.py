@@ -81,7 +81,6 @@ class Rounds:
             message.delays.add(how=_PEOPLE[trigger], who=who, after_ms=after_ms)
 
     def formed(self, generation: int, leader: Response.Who, members: int, now: float) -> None:
-        """All have joined."""
         if self._open is None:
             return
         message, began_at = self._open.message, self._open.began_at
@@ -93,7 +92,6 @@ class Rounds:
         message.delays.add(how="last_to_join", who=last, after_ms=_ms(at - began_at))
 
     def assigned(self, now: float) -> None:
-        """The assignment came."""
         if self._open is not None and self._open.formed_at is not None:
             message, formed_at = self._open.message, self._open.formed_at
             after_ms = _ms(now - formed_at)
@@ -101,7 +99,6 @@ class Rounds:
         self._end("stable", now)
 
     def emptied(self, generation: int, now: float) -> None:
-        """Nobody is left."""
         if self._open is not None:
             self._open.message.generation = generation
         self._end("emptied", now)

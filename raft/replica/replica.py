@@ -48,7 +48,6 @@ class Replica(Ticking):
 
     @property
     def term(self) -> int:
-        """The Raft term."""
         return self._term
 
     @property
@@ -137,7 +136,6 @@ class Replica(Ticking):
 
     @property
     def room(self) -> Room:
-        """See the contract."""
         if self._host.rooms.enough:
             return Room.ENOUGH
         return max(self._host.rooms.own, self.majority_room)

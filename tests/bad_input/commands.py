@@ -1,4 +1,3 @@
-# ruff: noqa: D103  # docs/errors.toml says what each case is
 """Settings of `muster serve` and arguments of commands."""
 
 from tests.bad_input.registry import case

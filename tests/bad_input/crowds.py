@@ -1,4 +1,3 @@
-# ruff: noqa: D103  # docs/errors.toml says what each case is
 """Bad requests of which it takes a crowd: one more than a group has room for."""
 
 from concurrent.futures import ThreadPoolExecutor

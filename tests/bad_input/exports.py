@@ -1,4 +1,3 @@
-# ruff: noqa: D103  # docs/errors.toml says what each case is
 """Exports that were damaged, and folders that hold none."""
 
 import shutil

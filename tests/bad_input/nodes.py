@@ -1,4 +1,3 @@
-# ruff: noqa: D103  # docs/errors.toml says what each case is
 """Directories, files and ports that a node cannot start on, and a disk that fills while it runs."""
 
 import contextlib

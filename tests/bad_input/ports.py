@@ -1,4 +1,3 @@
-# ruff: noqa: D103  # docs/errors.toml says what each case is
 """What is no request at all: random bytes on each port, and nodes that do not belong here."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  # docs/errors.toml says what each case is
 """Bad requests on raw stubs: what members and operators may get wrong."""
 
 import itertools

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  # docs/errors.toml says what each case is
 """`muster group reset-offsets` and `muster member`: wrong arguments, and what stands in the way."""
 
 from tests.bad_input.registry import case

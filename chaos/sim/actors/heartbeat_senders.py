@@ -40,7 +40,7 @@ def start(members: Fleet) -> None:
 
 
 class Punctual:
-    """One member."""
+    """A member that joins once and from then on only sends heartbeats, in time."""
 
     def __init__(self, members: Fleet, shard: int, group: str, name: str) -> None:
         self._all, self._world = members, members.world

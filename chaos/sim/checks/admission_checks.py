@@ -16,7 +16,7 @@ from musterd.raft.peers import decode_admission
 
 @dataclass(slots=True)
 class Admissions:
-    """Of one shard."""
+    """Checks every admission in the log of one shard."""
 
     checker: ShardChecker
     nodes: Sequence[Node]

@@ -28,7 +28,7 @@ Place = tuple[str, str, int]
 
 
 class Deletions:
-    """Of all shards."""
+    """Checks deleted topics against the offsets of all shards."""
 
     def __init__(self, shards: Sequence[ShardChecker]) -> None:
         self._shards = shards
@@ -81,7 +81,7 @@ class Deletions:
                 pass
 
     def _registered(self, event: TopicDeleted | TopicCreated) -> None:
-        """In shard 0."""
+        """Check all shards when shard 0 makes a topic anew whose name was deleted."""
         counts = self._shards[0].counts
         if isinstance(event, TopicDeleted):
             self._deleted.add(event.name)

@@ -36,7 +36,7 @@ BY_ROUND = (RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED)
 
 @dataclass(slots=True)
 class Rounds:
-    """Of one shard."""
+    """Checks the shard time, the timers and the joins of one shard."""
 
     checker: ShardChecker
     _time_ms: int = 0

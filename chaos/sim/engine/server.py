@@ -19,7 +19,7 @@ from musterd.coordinator.api.rpcs.topic_service import TopicService
 
 
 class _Aborted(Exception):  # noqa: N818 - it ends a handler, as in gRPC
-    """`context.abort` was called."""
+    """`context.abort` raises it to end a handler."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(details)

@@ -34,7 +34,7 @@ class ClientProcess(Protocol):
 
 
 class Clients(Protocol):
-    """The clients' connections."""
+    """The connections of all clients, as a node's fault resets them."""
 
     def reset_all(self, node: int | None = None) -> int: ...
 

@@ -37,14 +37,10 @@ class ClusterView(Protocol):
     """What the admin frontend asks of the node."""
 
     @property
-    def cluster_id(self) -> str:
-        """The cluster's id."""
-        ...
+    def cluster_id(self) -> str: ...
 
     @property
-    def node_id(self) -> int:
-        """This node's id."""
-        ...
+    def node_id(self) -> int: ...
 
     @property
     def store_uuid(self) -> bytes:

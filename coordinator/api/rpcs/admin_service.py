@@ -44,7 +44,7 @@ class AdminService(
     LeaderTransfer,
     admin_pb2_grpc.AdminServicer,
 ):
-    """muster.v1.Admin."""
+    """Serves `muster.v1.Admin`. Its base classes have the methods that take a file of their own."""
 
     def __init__(
         self,

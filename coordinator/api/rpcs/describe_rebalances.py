@@ -66,7 +66,7 @@ def _failed(
 
 
 class RebalanceDescriptions(CoordinatorService):
-    """DescribeRebalances."""
+    """Serves DescribeRebalances of `muster.v1.Admin`."""
 
     @handler(Kind.ORDINARY, bounds.DESCRIBE_REBALANCES, _failed, reads=True)
     async def DescribeRebalances(

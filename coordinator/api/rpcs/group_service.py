@@ -44,7 +44,7 @@ WAITING = "members in calls of this connection that wait for their turn"
 
 
 class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
-    """muster.v1.GroupCoordinator."""
+    """Serves `muster.v1.GroupCoordinator`."""
 
     # ---- discovery
 

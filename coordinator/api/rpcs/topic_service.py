@@ -32,7 +32,7 @@ def _missing(name: str) -> Refused:
 
 
 class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
-    """muster.v1.Topics."""
+    """Serves `muster.v1.Topics`."""
 
     @handler(Kind.ORDINARY, bounds.CHANGE_TOPIC, with_status(pb.CreateTopicResponse))
     async def CreateTopic(

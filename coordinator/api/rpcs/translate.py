@@ -82,7 +82,6 @@ def refuse_join_form(command: JoinGroup) -> Refused | None:
 
 
 def sync(request: pb.SyncGroupRequest) -> SyncGroup:
-    """A SyncGroup command."""
     return SyncGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -106,7 +105,6 @@ def leave(request: pb.LeaveGroupRequest) -> LeaveGroup:
 
 
 def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
-    """An OffsetCommit command."""
     return OffsetCommit(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -193,7 +191,6 @@ def sync_failed(_about: object, answer: Answer, status: Status) -> pb.SyncGroupR
 
 
 def synced(reply: Synced) -> pb.SyncGroupResponse:
-    """A Sync's success."""
     return pb.SyncGroupResponse(
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol_name,
@@ -204,7 +201,6 @@ def synced(reply: Synced) -> pb.SyncGroupResponse:
 
 
 def committed(results: Iterable[PartitionResult]) -> pb.OffsetCommitResponse:
-    """A commit's answer."""
     response = pb.OffsetCommitResponse()
     add = response.partitions.add  # makes each in its place: a third of the time of a list
     for topic, partition, error, message, superseded in results:

@@ -1,4 +1,4 @@
-"""What `decide` returns."""
+"""`decide` returns a `Decision`; here are also the refusals that several commands share."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

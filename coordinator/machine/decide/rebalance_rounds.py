@@ -52,7 +52,7 @@ class Roster:
         return len(self.group.pending) > len(self.settled)
 
     def members(self) -> list[Member]:
-        """In join order."""
+        """The members after the decision, in the order in which they joined."""
         put = self.put
         present = [m for m in self.group.members.values() if m.member_id not in self.gone]
         if put is None:

@@ -28,17 +28,17 @@ def put_optional(value: int | None) -> bytes:
 
 
 def put_bytes(value: bytes) -> bytes:
-    """Length and bytes."""
+    """The length in 4 bytes, big-endian, then the value."""
     return _LENGTH.pack(len(value)) + value
 
 
 def put_text(value: str) -> bytes:
-    """Length and UTF-8."""
+    """The text in UTF-8, as `put_bytes` writes it."""
     return put_bytes(value.encode())
 
 
 def put_texts(values: Sequence[str]) -> bytes:
-    """Count, then each."""
+    """The count in 4 bytes, big-endian, then each text."""
     return _LENGTH.pack(len(values)) + b"".join(map(put_text, values))
 
 
@@ -66,7 +66,6 @@ class Reader:
         return taken
 
     def integer(self) -> int:
-        """A signed integer."""
         return int.from_bytes(self.take(_INT.size), "big", signed=True)
 
     def count(self) -> int:

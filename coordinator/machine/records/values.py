@@ -59,7 +59,6 @@ def put_header(group: Group) -> bytes:
 
 
 def take_header(group_id: str, reader: Reader) -> Group:
-    """Back from `put_header`."""
     reader.version()
     try:
         phase = Phase(reader.text())
@@ -109,7 +108,6 @@ def put_member(member: Member) -> bytes:
 
 
 def take_member(member_id: str, reader: Reader) -> Member:
-    """Back from `put_member`."""
     version = reader.version(_ASKING_VERSION)
     member = Member(
         member_id=member_id,
@@ -190,7 +188,6 @@ def _put_offset(
 
 
 def put_offset(offset: Offset) -> bytes:
-    """A stored offset."""
     return _put_offset(
         offset.offset,
         offset.metadata,
@@ -202,7 +199,6 @@ def put_offset(offset: Offset) -> bytes:
 
 
 def take_offset(reader: Reader) -> Offset:
-    """Back from `put_offset`."""
     version = reader.version(_EPOCH_VERSION)
     offset = Offset(
         offset=reader.integer(),
@@ -234,7 +230,6 @@ def put_blob(kept: Blob) -> bytes:
 
 
 def take_blob(reader: Reader) -> Blob:
-    """Back from `put_blob`."""
     reader.version()
     kept = Blob(
         blob=reader.blob(),
@@ -253,7 +248,6 @@ def put_config(config: dict[str, int]) -> bytes:
 
 
 def take_config(reader: Reader) -> dict[str, int]:
-    """Back from `put_config`."""
     reader.version()
     config = {reader.text(): reader.integer() for _ in range(reader.count())}
     reader.end()
@@ -279,7 +273,6 @@ def put_number(number: int) -> bytes:
 
 
 def take_number(value: bytes) -> int:
-    """Back from `put_number`."""
     reader = Reader(value)
     reader.version()
     number = reader.integer()
@@ -293,7 +286,6 @@ def put_numbers(first: int, second: int) -> bytes:
 
 
 def take_numbers(value: bytes) -> tuple[int, int]:
-    """Back from `put_numbers`."""
     reader = Reader(value)
     reader.version()
     numbers = reader.integer(), reader.integer()
@@ -307,7 +299,6 @@ def put_assignment(assignment: bytes) -> bytes:
 
 
 def take_assignment(value: bytes) -> bytes:
-    """Back from `put_assignment`."""
     reader = Reader(value)
     reader.version()
     blob = reader.blob()
@@ -321,7 +312,6 @@ def put_name(name: str) -> bytes:
 
 
 def take_name(value: bytes) -> str:
-    """Back from `put_name`."""
     reader = Reader(value)
     reader.version()
     name = reader.text()

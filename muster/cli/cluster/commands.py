@@ -42,7 +42,6 @@ Views = list[NodeAnswer[DescribeClusterResponse]]
 
 
 def register(app: typer.Typer) -> None:
-    """Add `muster cluster`."""
     family = typer.Typer(help="Nodes, shards, digests.", no_args_is_help=True)
     family.command("status")(watchable(status))
     family.command("verify")(verify)

@@ -59,7 +59,6 @@ MEMBER_COLUMNS = (
 
 
 def register(app: typer.Typer) -> None:
-    """Add `muster group`."""
     family = typer.Typer(help="Consumer groups: state, members, offsets.", no_args_is_help=True)
     family.command("list")(watchable(list_groups))
     family.command("describe")(watchable(describe))

@@ -227,7 +227,7 @@ def _exists(to: Connection, group_id: str) -> CommandError | None:
 
 
 def _places(text: str, stored: dict[tuple[str, int], int]) -> list[tuple[str, int]]:
-    """TOPIC, or TOPIC:0,1,2."""
+    """The stored partitions that TOPIC names, or exactly those of TOPIC:0,1,2."""
     topic, numbers = parse_place(text)
     if numbers is None:
         return [key for key in stored if key[0] == topic]

@@ -109,7 +109,7 @@ def _node_groups(to: Connection, at: Stubs, filters: ListGroupsRequest) -> _Node
 
 
 def _led(view: DescribeClusterResponse) -> set[tuple[int, int]]:
-    """Shard and term."""
+    """The shard and the term of each shard that the node leads."""
     return {(shard.shard, shard.term) for shard in view.shard_states if shard.role == "Leader"}
 
 

@@ -36,7 +36,6 @@ class Step:
 
     @property
     def prior(self) -> int | None:
-        """The stored offset."""
         return None if self.known is None else self.known.offset
 
     @property
@@ -84,7 +83,6 @@ def to_given(offsets: Mapping[Partition, int]) -> Rule:
 
 
 def to_current(_key: Partition, known: Known | None) -> Place:
-    """Where it is."""
     return Place(_stored(known).offset)
 
 
