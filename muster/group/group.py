@@ -53,7 +53,7 @@ from muster.group.actions import (
 from muster.group.assignor_thread import AssignorThread
 from muster.group.committer import Committer, CoordinatorHook
 from muster.group.handover import Handover, Listener
-from muster.group.heartbeats import Heartbeats, Pulse
+from muster.group.heartbeats import Heartbeats, MemberHeartbeat
 from muster.group.membership import Membership, State, one_line
 from muster.group.membership_calls import JoinOptions, MembershipCalls
 from muster.group.offsets import PLAIN, Offsets, Terms, fetch
@@ -126,7 +126,7 @@ class Group:
             hook=options.on_coordinator_change,
             refused=self._feed,
         )
-        self._pulse: Pulse | None = None
+        self._member_heartbeat: MemberHeartbeat | None = None
         self._round: asyncio.Task[None] | None = None  # the Join, assignor or Sync that counts
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -506,8 +506,8 @@ class Group:
             case SendLeave():
                 self._spawn(self._leave(action))
             case KeepAlive(identity):
-                self._stop_pulse()
-                self._pulse = self._heartbeats.keep(
+                self._stop_heartbeat()
+                self._member_heartbeat = self._heartbeats.keep(
                     self._group_id,
                     identity,
                     self._on_heartbeat,
@@ -515,7 +515,7 @@ class Group:
                     self._options.join.config.instance_id,
                 )
             case StopKeepAlive():
-                self._stop_pulse()
+                self._stop_heartbeat()
             case Give(assignment):
                 given = (self._group_id, assignment.generation, len(assignment.partitions))
                 log.info("group %s: generation %d, %d partitions", *given)
@@ -550,10 +550,10 @@ class Group:
             self._timer.cancel()
             self._timer = None
 
-    def _stop_pulse(self) -> None:
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse = None
+    def _stop_heartbeat(self) -> None:
+        if self._member_heartbeat is not None:
+            self._member_heartbeat.stop()
+            self._member_heartbeat = None
 
     def _on_heartbeat(self, identity: Identity, refusal: Refusal) -> None:
         self._feed(HeartbeatAnswered(identity, refusal))

@@ -44,8 +44,8 @@ _BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 Answered = Callable[[Identity, Refusal], None]
 
 
-class Pulse:
-    """One member that is kept alive."""
+class MemberHeartbeat:
+    """Keeps one member alive until it is stopped."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Heartbeats:
         answered: Answered,
         session: Session,
         instance_id: str = "",
-    ) -> Pulse:
+    ) -> MemberHeartbeat:
         """Keep a member alive until `stop` is called on what this returns.
 
         Args:
@@ -158,7 +158,7 @@ class Heartbeats:
             session: told of each answer to a member.
             instance_id: of a static member.
         """
-        return Pulse(self, group_id, identity, answered, instance_id, session)
+        return MemberHeartbeat(self, group_id, identity, answered, instance_id, session)
 
     def beat(self, endpoint: str) -> "_Beat":
         """The one call to an endpoint."""
@@ -198,8 +198,10 @@ class Heartbeats:
 class _Call:
     """One heartbeat in flight."""
 
-    def __init__(self, pulses: list[Pulse], task: "asyncio.Task[_Answer]", now: float) -> None:
-        self.pulses = {pulse: pulse.identity for pulse in pulses}
+    def __init__(
+        self, members: list[MemberHeartbeat], task: "asyncio.Task[_Answer]", now: float
+    ) -> None:
+        self.members = {member: member.identity for member in members}
         self.task = task
         self.started_at = now
         self.sent = Moment.now()
@@ -216,7 +218,7 @@ class _Beat:
         self._beats = beats
         self._counters = beats.caller.counters
         self._endpoint = endpoint
-        self._pulses: dict[Pulse, None] = {}
+        self._members: dict[MemberHeartbeat, None] = {}
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._current: _Call | None = None
@@ -229,20 +231,20 @@ class _Beat:
     def _interval_ms(self) -> int:
         return self._beats.interval_ms(self._endpoint)
 
-    def add(self, pulse: Pulse) -> None:
-        self._pulses[pulse] = None
-        soon_s = pulse.session.timeout_ms / SESSION_SHARE / 1000
+    def add(self, member: MemberHeartbeat) -> None:
+        self._members[member] = None
+        soon_s = member.session.timeout_ms / SESSION_SHARE / 1000
         self._start_at = min(self._start_at, self._loop.time() + soon_s)
         self._news.set()
         if self._task is None or self._task.done():
             self._task = background_tasks.start(self._run())
 
-    def remove(self, pulse: Pulse) -> None:
-        self._pulses.pop(pulse, None)
+    def remove(self, member: MemberHeartbeat) -> None:
+        self._members.pop(member, None)
         self._news.set()
 
     async def close(self) -> None:
-        self._pulses.clear()
+        self._members.clear()
         self._news.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=timeouts.HEARTBEAT_END_MS / 1000)
@@ -255,7 +257,7 @@ class _Beat:
         try:
             # A call whose members leave is answered when they have left: gRPC keeps some of each
             # call that is cancelled.
-            while self._pulses or self._current is not None:
+            while self._members or self._current is not None:
                 self._news.clear()
                 self._call_if_due()
                 self._suspect_if_due()
@@ -271,10 +273,10 @@ class _Beat:
             for task in list(self._older):
                 task.cancel()
 
-    def _uncovered(self, now: float) -> list[Pulse]:
+    def _uncovered(self, now: float) -> list[MemberHeartbeat]:
         """Members that are due and not in the call that is held."""
-        held = self._current.pulses if self._current else {}
-        return [p for p in self._pulses if p not in held and p.due_at <= now]
+        held = self._current.members if self._current else {}
+        return [one for one in self._members if one not in held and one.due_at <= now]
 
     def _call_if_due(self) -> None:
         now = self._loop.time()
@@ -282,10 +284,10 @@ class _Beat:
         if not due or now < self._start_at:
             return
         if self._current is not None:
-            due = [p for p in self._current.pulses if p in self._pulses] + due
+            due = [one for one in self._current.members if one in self._members] + due
             self._set_aside()
         # A held call says nothing until its interval is over, and a lease may be shorter than that.
-        at_once = any(pulse.is_doubted for pulse in due)
+        at_once = any(member.is_doubted for member in due)
         many_ms = 0 if at_once else timeouts.HEARTBEAT_GAP_EACH_MS * len(due)
         most_ms = min(timeouts.HEARTBEAT_GAP_MS_MAX, self._interval_ms // 3)
         gap_ms = max(timeouts.HEARTBEAT_GAP_MS, min(many_ms, most_ms))
@@ -323,15 +325,15 @@ class _Beat:
         """After so long without an answer a call is suspect."""
         return (self._interval_ms + timeouts.SUSPECT_MS) / 1000
 
-    async def _call(self, due: list[Pulse], *, at_once: bool) -> _Answer:
+    async def _call(self, due: list[MemberHeartbeat], *, at_once: bool) -> _Answer:
         members = [
             group_pb2.HeartbeatRequest.Member(
-                group_id=p.group_id,
-                member_id=p.identity.member_id,
-                generation=p.identity.generation,
-                group_instance_id=p.instance_id,
+                group_id=one.group_id,
+                member_id=one.identity.member_id,
+                generation=one.identity.generation,
+                group_instance_id=one.instance_id,
             )
-            for p in due
+            for one in due
         ]
         request = group_pb2.HeartbeatRequest(
             client_nonce=self._beats.client_nonce,
@@ -363,17 +365,17 @@ class _Beat:
         if self._current is None or self._suspect_at is None:
             return
         if self._loop.time() >= self._suspect_at:
-            self._counters.unanswered += bool(self._pulses)
+            self._counters.unanswered += bool(self._members)
             call = self._current
             self._set_aside()
             self._search(call)
-            self._warn(call.pulses, "no answer")
+            self._warn(call.members, "no answer")
             self._call_if_due()
 
     async def _wait(self) -> None:
         now = self._loop.time()
-        held = self._current.pulses if self._current else {}
-        times = [max(p.due_at, self._start_at) for p in self._pulses if p not in held]
+        held = self._current.members if self._current else {}
+        times = [max(one.due_at, self._start_at) for one in self._members if one not in held]
         if self._current is not None and self._suspect_at is not None:
             times.append(self._suspect_at)
         timer = self._loop.call_at(max(now, min(times)), self._news.set) if times else None
@@ -391,27 +393,27 @@ class _Beat:
         answer = call.task.result()
         if isinstance(answer, grpc.aio.AioRpcError):
             self._on_rpc_error(call, answer.code())
-            self._warn(call.pulses, f"{answer.code().name} {answer.details() or ''}".rstrip())
+            self._warn(call.members, f"{answer.code().name} {answer.details() or ''}".rstrip())
             return
         self._learn(answer)
         if answer.superseded:
             return  # by another call under this nonce; the members go into the next one
         by_member = {(r.group_id, r.member_id): r.status for r in answer.results}
         any_news = False
-        answered_again: list[Pulse] = []
-        for pulse, identity in call.pulses.items():
-            status = by_member.get((pulse.group_id, identity.member_id))
-            if pulse in self._pulses and pulse.identity == identity and status is not None:
-                any_news |= self._on_status(pulse, status)
+        answered_again: list[MemberHeartbeat] = []
+        for member, identity in call.members.items():
+            status = by_member.get((member.group_id, identity.member_id))
+            if member in self._members and member.identity == identity and status is not None:
+                any_news |= self._on_status(member, status)
                 if int(status.code) in _SIGN_OF_LIFE:
                     if int(status.code) == ErrorCode.REBALANCE_IN_PROGRESS:
-                        pulse.session.round_began()
-                    any_news |= pulse.is_doubted
-                    pulse.acknowledged_at, pulse.broken_at = call.sent.at_s, None
-                    pulse.session.heard(call.sent)
-                    if pulse.is_warned:
-                        answered_again.append(pulse)
-                    pulse.is_failing = pulse.is_warned = False
+                        member.session.round_began()
+                    any_news |= member.is_doubted
+                    member.acknowledged_at, member.broken_at = call.sent.at_s, None
+                    member.session.heard(call.sent)
+                    if member.is_warned:
+                        answered_again.append(member)
+                    member.is_failing = member.is_warned = False
         if answered_again:
             log.info("%s: heartbeats are answered again", _spelled(answered_again))
         self._pause_if_early(call, any_news=any_news)
@@ -425,36 +427,36 @@ class _Beat:
         delay_ms = backoff.CALL.delay_ms(self._early, random.random)
         self._start_at = max(self._start_at, now + delay_ms / 1000)
 
-    def _on_status(self, pulse: Pulse, status: errors_pb2.Status) -> bool:
+    def _on_status(self, member: MemberHeartbeat, status: errors_pb2.Status) -> bool:
         """Take one member's outcome; whether it was news."""
         code = int(status.code)
         now = self._loop.time()
         if code == ErrorCode.NONE:
-            pulse.found()
-            pulse.failures = 0
-            pulse.due_at = now
+            member.found()
+            member.failures = 0
+            member.due_at = now
             return False
         if code in _ELSEWHERE or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._retry_later(pulse)
+            self._retry_later(member)
             if code in _ELSEWHERE:
-                self._on_elsewhere(pulse, status)
+                self._on_elsewhere(member, status)
             name = errors_pb2.ErrorCode.Name(status.code)
-            self._warn([pulse], f"{name} {status.message}".rstrip())
+            self._warn([member], f"{name} {status.message}".rstrip())
             return True
-        pulse.found()
-        pulse.due_at = now + self._interval_ms / 1000
-        pulse.answered(pulse.identity, Refusal(code, status.message, retriable=status.retriable))
+        member.found()
+        member.due_at = now + self._interval_ms / 1000
+        member.answered(member.identity, Refusal(code, status.message, retriable=status.retriable))
         return True
 
-    def _on_elsewhere(self, pulse: Pulse, status: errors_pb2.Status) -> None:
+    def _on_elsewhere(self, member: MemberHeartbeat, status: errors_pb2.Status) -> None:
         self._counters.not_coordinator += 1
         routes = self._beats.caller.routes
-        known = routes.get(pulse.group_id)
+        known = routes.get(member.group_id)
         hint = coordinator_of(status.coordinator)
         denied = known if known is not None and known.endpoint == self._endpoint else None
         elsewhere = hint.endpoint != self._endpoint
-        if not (elsewhere and routes.learn(pulse.group_id, hint, denied=denied)):
-            pulse.search(known)
+        if not (elsewhere and routes.learn(member.group_id, hint, denied=denied)):
+            member.search(known)
 
     def _on_rpc_error(self, call: _Call, code: grpc.StatusCode) -> None:
         match code:
@@ -464,27 +466,27 @@ class _Beat:
                 self._counters.deadlines += 1
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
                 self._counters.overloaded += 1
-        for pulse in call.pulses:
-            if pulse in self._pulses:
-                self._retry_later(pulse)
-                if code in _BROKEN and pulse.broken_at is None:
-                    pulse.broken_at = sleep_clock.steady_s()
+        for member in call.members:
+            if member in self._members:
+                self._retry_later(member)
+                if code in _BROKEN and member.broken_at is None:
+                    member.broken_at = sleep_clock.steady_s()
         if code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             self._search(call)
 
-    def _warn(self, pulses: Iterable[Pulse], why: str) -> None:
+    def _warn(self, members: Iterable[MemberHeartbeat], why: str) -> None:
         """A call of these failed: name whose session is a third over, once until heard."""
-        for pulse in pulses:
-            pulse.is_failing = True
+        for member in members:
+            member.is_failing = True
         late = [
-            pulse
-            for pulse in self._pulses
-            if pulse.is_failing
-            and not pulse.is_warned
-            and pulse.session.unheard_s * 1000 * WARNING_SHARE >= pulse.session.timeout_ms
+            member
+            for member in self._members
+            if member.is_failing
+            and not member.is_warned
+            and member.session.unheard_s * 1000 * WARNING_SHARE >= member.session.timeout_ms
         ]
-        for pulse in late:
-            pulse.is_warned = True
+        for member in late:
+            member.is_warned = True
         if late:
             log.warning(
                 "%s: no heartbeat was answered for %.1f s of a session of %.1f s; then others get "
@@ -496,19 +498,19 @@ class _Beat:
                 why,
             )
 
-    def _retry_later(self, pulse: Pulse) -> None:
-        pulse.failures += 1
-        delay_ms = backoff.CALL.delay_ms(pulse.failures, random.random)
-        pulse.due_at = self._loop.time() + delay_ms / 1000
-        pulse.begin_anew()
+    def _retry_later(self, member: MemberHeartbeat) -> None:
+        member.failures += 1
+        delay_ms = backoff.CALL.delay_ms(member.failures, random.random)
+        member.due_at = self._loop.time() + delay_ms / 1000
+        member.begin_anew()
 
     def _search(self, call: _Call) -> None:
-        for pulse in call.pulses:
-            if pulse in self._pulses:
-                pulse.search(self._beats.caller.routes.get(pulse.group_id))
+        for member in call.members:
+            if member in self._members:
+                member.search(self._beats.caller.routes.get(member.group_id))
 
 
-def _spelled(pulses: list[Pulse]) -> str:
-    names = ", ".join(pulse.group_id for pulse in pulses[:GROUPS_NAMED_MAX])
-    more = len(pulses) - GROUPS_NAMED_MAX
-    return f"group{'s' * (len(pulses) > 1)} {names}" + (f" and {more} more" if more > 0 else "")
+def _spelled(members: list[MemberHeartbeat]) -> str:
+    names = ", ".join(member.group_id for member in members[:GROUPS_NAMED_MAX])
+    more = len(members) - GROUPS_NAMED_MAX
+    return f"group{'s' * (len(members) > 1)} {names}" + (f" and {more} more" if more > 0 else "")

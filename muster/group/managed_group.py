@@ -75,7 +75,7 @@ class ManagedGroup(Group):
         Args:
             part: of each timeout, to count only so much of it.
         """
-        self._note_pulse()
+        self._note_heartbeat()
         session_s = self._options.join.session_timeout_ms / 1000
         end = max(self._synced_at, self._heard_at) + session_s * part
         if self._session.slept:
@@ -84,17 +84,17 @@ class ManagedGroup(Group):
             end = min(end, self._broken_at + timeouts.LEASE_AFTER_BREAK_MS / 1000)
         return end
 
-    def _note_pulse(self) -> None:
-        pulse = self._pulse
-        if pulse is not None and pulse.acknowledged_at is not None:
-            self._heard_at = max(self._heard_at, pulse.acknowledged_at)
-            self._broken_at = pulse.broken_at
-        elif pulse is not None and pulse.broken_at is not None:
-            self._broken_at = pulse.broken_at
+    def _note_heartbeat(self) -> None:
+        heartbeat = self._member_heartbeat
+        if heartbeat is not None and heartbeat.acknowledged_at is not None:
+            self._heard_at = max(self._heard_at, heartbeat.acknowledged_at)
+            self._broken_at = heartbeat.broken_at
+        elif heartbeat is not None and heartbeat.broken_at is not None:
+            self._broken_at = heartbeat.broken_at
 
-    def _stop_pulse(self) -> None:
-        self._note_pulse()
-        super()._stop_pulse()
+    def _stop_heartbeat(self) -> None:
+        self._note_heartbeat()
+        super()._stop_heartbeat()
 
     def fail(self, error: BaseException) -> None:
         """Close; what waits for an assignment raises it."""

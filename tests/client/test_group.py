@@ -532,7 +532,7 @@ async def test_a_crashed_member_is_replaced_after_its_session(open_cluster):
         await survivor.next_assignment()
         crashing = client.group("g", ["t"], session_timeout_ms=3_000)
         await asyncio.gather(survivor.next_assignment(), crashing.next_assignment())
-        crashing._stop_pulse()
+        crashing._stop_heartbeat()
         assert (await survivor.next_assignment()).partitions == tuple(T)
 
 

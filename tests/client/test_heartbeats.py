@@ -9,7 +9,7 @@ import pytest
 
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
-from muster.group.heartbeats import Pulse, _Beat
+from muster.group.heartbeats import MemberHeartbeat, _Beat
 from muster.testing import Abort, Cluster, Hang, Refuse
 from muster.types import Coordinator
 from tests.client.listeners import Calls
@@ -47,7 +47,7 @@ async def test_calls_that_name_many_members_are_made_less_often(open_cluster, mo
             before = self._current
             call_if_due(self)
             if self._current is not before:
-                calls.append((self._current.started_at, len(self._current.pulses)))
+                calls.append((self._current.started_at, len(self._current.members)))
 
         monkeypatch.setattr(_Beat, "_call_if_due", noted)
         for number in range(60):
@@ -70,7 +70,7 @@ async def test_a_call_that_is_to_be_answered_at_once_is_followed_by_others_as_so
         loop = asyncio.get_running_loop()
         third_s = beat._interval_ms / 3_000
         for doubted, least_s, most_s in ((False, 0.5 * third_s, third_s), (True, 0, 0.1)):
-            monkeypatch.setattr(Pulse, "is_doubted", doubted)
+            monkeypatch.setattr(MemberHeartbeat, "is_doubted", doubted)
             beat._start_at = 0.0
             beat._set_aside()
             beat._call_if_due()
@@ -179,7 +179,7 @@ async def test_a_busy_node_that_holds_calls_for_longer_is_not_suspected_again_an
             async with client.group("g", ["t"]) as group:
                 await group.next_assignment()
                 await cluster.until(lambda n=calls: len(cluster.seen("Heartbeat")) >= n)
-                assert group._pulse.acknowledged_at is not None
+                assert group._member_heartbeat.acknowledged_at is not None
         pauses.cancel()
         assert client.counters.unanswered <= max(2, 1 + late)  # more only where this stood still
 
@@ -339,7 +339,7 @@ async def test_a_heartbeat_that_is_held_for_long_is_no_failure(open_cluster, hea
         group = client.group("g", ["t"], session_timeout_ms=300)
         await group.next_assignment()
         await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
-        session = group._pulse.session
+        session = group._member_heartbeat.session
         session._heard = session._heard._replace(at_s=session._heard.at_s - 10)
         other = client.group("h", ["t"])  # releases the call that is held
         await other.next_assignment()
