@@ -25,7 +25,7 @@ from muster.group.group import Group
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from muster.v1 import group_pb2 as pb
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.limits import Limits
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.launcher import Equipment
@@ -90,7 +90,7 @@ def grow(
 
     For so many seconds, or until growth was refused `enough` times.
     """
-    memory = Limits(KeeperClient())
+    memory = Limits(EquipmentClient())
     lacks = memory.lacks()
     if lacks:
         report.say(f"memory is watched, not limited: {lacks}")

@@ -17,7 +17,7 @@ from muster.cli.output import Format, show
 from musterd.demo.plan import NODES_MIN, PARTITIONS_MAX, WORKERS_MAX, Plan
 
 if TYPE_CHECKING:
-    from musterd.demo.conductor import Conductor, Outcome
+    from musterd.demo.runner import Outcome, Runner
 
 NODES_MAX = 9
 REPORT = Path("muster-demo.json")
@@ -72,8 +72,8 @@ def demo(
 
 def _run(plan: Plan) -> "Outcome":
     try:
-        from musterd.demo.conductor import Conductor  # noqa: PLC0415  # grpc and pyarrow are slow to import
         from musterd.demo.corpus import CorpusError  # noqa: PLC0415
+        from musterd.demo.runner import Runner  # noqa: PLC0415  # grpc and pyarrow are slow to import
         from musterd.demo.view import make_view  # noqa: PLC0415
         from musterd.replay import job  # noqa: F401, PLC0415  # the history needs Spark: say so at once
     except ModuleNotFoundError as error:
@@ -84,7 +84,7 @@ def _run(plan: Plan) -> "Outcome":
         ) from error
     with contextlib.closing(make_view()) as view:
         try:
-            return asyncio.run(_until_signal(Conductor(plan, view)))
+            return asyncio.run(_until_signal(Runner(plan, view)))
         except CorpusError as error:
             raise CommandError(
                 str(error), next_step=error.next_step, exit_code=ExitCode.USAGE
@@ -97,9 +97,9 @@ def _run(plan: Plan) -> "Outcome":
             ) from error
 
 
-async def _until_signal(conductor: "Conductor") -> "Outcome":
+async def _until_signal(runner: "Runner") -> "Outcome":
     """SIGTERM ends a run as Ctrl-C does: in good order."""
-    running = asyncio.ensure_future(conductor.run())
+    running = asyncio.ensure_future(runner.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     return await running
 

@@ -1,4 +1,4 @@
-"""What workers tell the conductor: one JSON object per line on stdout.
+"""What workers tell the runner: one JSON object per line on stdout.
 
 `at_ns` is CLOCK_MONOTONIC, which all processes of a machine share: an event of one worker can be
 ordered against another's. Offsets are maps from partition to offset.
@@ -106,7 +106,7 @@ WorkerEvent: TypeAlias = (
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """What the conductor tells workers on stdin: how much of each partition has arrived by now."""
+    """What the runner tells workers on stdin: how much of each partition has arrived by now."""
 
     allowed_ppm: int
 

@@ -1,4 +1,4 @@
-"""Work is paced: the conductor lets lines arrive at a rate, owners take them in batches.
+"""Work is paced: the runner lets lines arrive at a rate, owners take them in batches.
 
 Batches lie on a grid that depends on the partition alone, so that the next owner of a partition
 cuts it as the last one did: it reads one batch twice at most.

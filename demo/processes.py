@@ -9,7 +9,7 @@ from pathlib import Path
 from musterd.coordinator.host import tied_command
 
 RUN_VARIABLE = "MUSTER_DEMO_RUN"
-"""Set in the conductor's environment and so in every process that descends from it: its name."""
+"""Set in the runner's environment and so in every process that descends from it: its name."""
 
 _PROC = Path("/proc")
 

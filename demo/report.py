@@ -1,8 +1,8 @@
 """The end of a run: a table for people, a document for programs."""
 
 from muster.cli.output import Result, Table
-from musterd.demo.conductor import Outcome
 from musterd.demo.plan import Plan
+from musterd.demo.runner import Outcome
 
 SCHEMA = "muster.demo/v1"
 

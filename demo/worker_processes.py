@@ -1,4 +1,4 @@
-"""The worker processes as the conductor sees them."""
+"""The worker processes as the runner sees them."""
 
 import asyncio
 import sys

@@ -5,13 +5,13 @@ from random import Random
 
 from musterd.chaos.child import Child
 from musterd.chaos.faults.contract import FaultError, Group, Injected, Watched, fault
-from musterd.chaos.world.networks.impostor import GARBAGE
+from musterd.chaos.world.networks.fake_peer import GARBAGE
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
 
 ANSWER_S_MAX = 20.0
 AGREED_S_MAX = 20.0
-IMPOSTOR = "musterd.chaos.world.networks.impostor"
+FAKE_PEER = "musterd.chaos.world.networks.fake_peer"
 LANES = ("LANE_CONTROL", "LANE_BULK")
 POLL_S = 0.05
 
@@ -33,17 +33,17 @@ class Garbage(Watched):
         process = world.nodes[target].process
         passed_for = rng.choice([one for one in world.running() if one != target])
         place = node_place(passed_for)
-        impostor = Child(IMPOSTOR, {}, lambda argv: world.network.command(place, argv))
+        fake_peer = Child(FAKE_PEER, {}, lambda argv: world.network.command(place, argv))
         try:
-            impostor.ready(ANSWER_S_MAX)
-            learnt = impostor.ask("learn", ANSWER_S_MAX, **_peer_port(world, passed_for))["node"]
+            fake_peer.ready(ANSWER_S_MAX)
+            learnt = fake_peer.ask("learn", ANSWER_S_MAX, **_peer_port(world, passed_for))["node"]
             if learnt != passed_for:
                 raise FaultError(f"node {passed_for} says that it is node {learnt}")
             self.hit = [passed_for]
             world.kill(passed_for)
             tries = [(lane, kind) for lane in LANES for kind in GARBAGE]
             for lane, kind in tries:
-                said = self._say(world, target, impostor, {"lane": lane, "kind": kind})
+                said = self._say(world, target, fake_peer, {"lane": lane, "kind": kind})
                 if said["refused"]:
                     self.saw(False, f"{place} was not taken for itself: {said['refused']}")
                     break
@@ -52,7 +52,7 @@ class Garbage(Watched):
             else:
                 self.saw(True, f"{len(tries)} connections taken, and ended over garbage")
         finally:
-            impostor.close()
+            fake_peer.close()
         if world.nodes[target].process is not process or not world.nodes[target].running:
             raise FaultError(f"node {target} ended over garbage\n{world.log_tail(target)}")
         if world.describe(target) is None:
@@ -60,11 +60,13 @@ class Garbage(Watched):
         return Injected((place,), f"said hello to {node_place(target)} in its place, then garbage")
 
     @staticmethod
-    def _say(world: World, target: int, impostor: Child, what: dict[str, str]) -> dict[str, object]:
+    def _say(
+        world: World, target: int, fake_peer: Child, what: dict[str, str]
+    ) -> dict[str, object]:
         """Again while the target has not noticed that the node is down: its twin is refused."""
         deadline = time.monotonic() + AGREED_S_MAX
         while True:
-            said = impostor.ask("garble", ANSWER_S_MAX, **_peer_port(world, target), **what)
+            said = fake_peer.ask("garble", ANSWER_S_MAX, **_peer_port(world, target), **what)
             if not said["refused"] or time.monotonic() > deadline:
                 return said
             time.sleep(POLL_S)

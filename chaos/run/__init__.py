@@ -1,1 +1,1 @@
-"""The conductor: `muster chaos run` starts a world and workloads, injects faults, and judges."""
+"""The runner: `muster chaos run` starts a world and workloads, injects faults, and judges."""

@@ -1,8 +1,8 @@
-"""How real processes hunt a broken build: a short fixed schedule that the shipped build passes.
+"""Hunts a broken build on real servers, in a scenario that the shipped build passes.
 
-`drills` has the schedules, and the invariants that are named for each build.
+`hunt_scenarios` has the scenarios, and the invariants that are named for each build.
 
-Nodes are `muster serve` processes without one rule (`musterd.chaos.mutants.serve`); the conductor
+Nodes are `muster serve` processes without one rule (`musterd.chaos.mutants.serve`); the runner
 breaks them as in any run, and the checkers judge what the clients saw.
 """
 
@@ -15,15 +15,15 @@ from musterd.chaos.interrupts import Interrupts
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import Layer, Try
 from musterd.chaos.mutants.installed import BrokenBuild
-from musterd.chaos.run.conductor import FINISHED, Pace
-from musterd.chaos.run.drills import DRILLS, SOUGHT, Drill
+from musterd.chaos.run.hunt_scenarios import SCENARIOS, SOUGHT, HuntScenario
 from musterd.chaos.run.result import RunResult
+from musterd.chaos.run.runner import FINISHED, Pace
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.run.view import View
 from musterd.chaos.run.whole import run_whole
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.networks.netns import Netns
 from musterd.chaos.world.networks.network import Network
 from musterd.coordinator.node.loopback import ClusterError
@@ -46,36 +46,36 @@ class ProcessLayer(Layer):
 
     def attempt(self, name: str, seed: int) -> Try:
         """Play its schedule. Raises KeyboardInterrupt."""
-        drill = DRILLS[name]
-        shipped = try_shipped(drill, seed)
+        scenario = SCENARIOS[name]
+        shipped = try_shipped(scenario, seed)
         if shipped.shipped or shipped.seen:
             return shipped
         try:
-            result = play(drill, seed, name)
+            result = play(scenario, seed, name)
         except ClusterError as error:  # a build that cannot even start has broken no promise
             return Try(seen=_first_line(error))
         return Try(broken=broken(result), seen="; ".join(result.reasons))
 
     def lacks(self, name: str) -> str:
-        """Some drills need disks, clocks or links of their own."""
-        drill = DRILLS[name]
+        """Some scenarios need disks, clocks or links of their own."""
+        scenario = SCENARIOS[name]
         reasons = (
-            Netns().lacks() if drill.needs_links else "",
-            LoopDisks(KeeperClient(), SIZE_MB).lacks() if drill.needs_disks else "",
-            NodeClocks().lacks() if drill.needs_clocks else "",
+            Netns().lacks() if scenario.needs_links else "",
+            LoopDisks(EquipmentClient(), SIZE_MB).lacks() if scenario.needs_disks else "",
+            NodeClocks().lacks() if scenario.needs_clocks else "",
         )
         return next(filter(None, reasons), "")
 
 
 @cache
-def try_shipped(drill: Drill, seed: int) -> Try:
+def try_shipped(scenario: HuntScenario, seed: int) -> Try:
     """A run of the shipped build, played once.
 
     `seen`: why it says nothing of another build's, though it broke nothing: a machine that stood
     still, say.
     """
     try:
-        result = play(drill, seed)
+        result = play(scenario, seed)
     except ClusterError as error:
         return Try(seen=_first_line(error))
     looked = {one.invariant for one in result.verdicts if one.looked_at}
@@ -85,9 +85,9 @@ def try_shipped(drill: Drill, seed: int) -> Try:
     if result.keys_unread:
         wrong.append(f"{result.keys_unread} keys were not read at the end")
     wrong += [f"{one.kind}: {one.error}" for one in result.faults if one.error]
-    if len(result.faults) != len(drill.steps):
-        wrong.append(f"{len(result.faults)} of {len(drill.steps)} faults were reached")
-    if missing := sorted(drill.looks - looked):
+    if len(result.faults) != len(scenario.steps):
+        wrong.append(f"{len(result.faults)} of {len(scenario.steps)} faults were reached")
+    if missing := sorted(scenario.looks - looked):
         wrong.append(f"nothing was looked at for {', '.join(missing)}")
     useless = f"the shipped build's run of it is of no use: {'; '.join(wrong)}" if wrong else ""
     return Try(shipped=", ".join(broken(result)), seen=useless)
@@ -109,14 +109,14 @@ def _first_line(error: ClusterError) -> str:
     return str(error).partition("\n")[0]
 
 
-def play(drill: Drill, seed: int, build: str = "") -> RunResult:
+def play(scenario: HuntScenario, seed: int, build: str = "") -> RunResult:
     """One run of a schedule; `build` "": of the shipped build. Raises ClusterError."""
     kits = (BrokenBuild(build),) if build else ()
-    kinds = sorted({kind for kind, _ in drill.steps})
-    network = Netns(seed=seed) if drill.needs_links else Network()
-    cluster = OwnWorld(drill.nodes, network, kinds, seed, kits)
+    kinds = sorted({kind for kind, _ in scenario.steps})
+    network = Netns(seed=seed) if scenario.needs_links else Network()
+    cluster = OwnWorld(scenario.nodes, network, kinds, seed, kits)
     command = ["python", "-m", "musterd.chaos.mutants", build]
-    pace, view = replace(BROKEN_PACE if build else PACE, quiet_s=drill.quiet_s), View()
+    pace, view = replace(BROKEN_PACE if build else PACE, quiet_s=scenario.quiet_s), View()
     with (
         Interrupts(view.say) as interrupts,
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as name,
@@ -126,8 +126,8 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
             Path(name),
             seed,
             command,
-            lambda _: drill.schedule(seed),
-            lambda setting: drill.work(replace(setting, prefix=PREFIX, topics=PREFIX)),
+            lambda _: scenario.schedule(seed),
+            lambda setting: scenario.work(replace(setting, prefix=PREFIX, topics=PREFIX)),
             view,
             interrupts,
             pace,

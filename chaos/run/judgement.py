@@ -13,7 +13,6 @@ from musterd.chaos.check import check_all
 from musterd.chaos.history import History, Outcome
 from musterd.chaos.merging import read_folder
 from musterd.chaos.run import growth, sampling
-from musterd.chaos.run.conductor import FINISHED, Played
 from musterd.chaos.run.minima import expired, notes_of, too_little, unseen
 from musterd.chaos.run.observable_invariants import not_observable
 from musterd.chaos.run.ownership import gaps_of, judge_owned, rebalancing
@@ -35,6 +34,7 @@ from musterd.chaos.run.result import (
     fault_classes,
     this_machine,
 )
+from musterd.chaos.run.runner import FINISHED, Played
 from musterd.chaos.run.schedule import Schedule
 from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.workload_counts import count, largest, workloads_of

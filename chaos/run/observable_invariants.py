@@ -18,7 +18,7 @@ CUTS = frozenset(
         "split_with_clients",
     }
 )
-"""Faults that leave running nodes without a majority, which the conductor asks."""
+"""Faults that leave running nodes without a majority, which the runner asks."""
 DAMAGES = frozenset({"torn_tail", "flipped_byte", "one_diverges", "two_diverge"})
 DISK_ERRORS = frozenset({"eio", "disks_low", "disks_full"})
 _MEMBERS = frozenset({"members", "admin"})

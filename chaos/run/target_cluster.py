@@ -38,7 +38,7 @@ class Healed:
 
 
 class TargetCluster(ABC):
-    """As the conductor uses it. Everything is called from one thread."""
+    """As the runner uses it. Everything is called from one thread."""
 
     network: str
     """`netns`, `loopback`, or `own`: the user's."""

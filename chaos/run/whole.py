@@ -8,9 +8,9 @@ from pathlib import Path
 from musterd.chaos.interrupts import Interrupts
 from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
-from musterd.chaos.run.conductor import Conductor, Pace, prepare
 from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import RunResult
+from musterd.chaos.run.runner import Pace, Runner, prepare
 from musterd.chaos.run.schedule import Schedule, ScheduleError
 from musterd.chaos.run.soak import Soak
 from musterd.chaos.run.target_cluster import TargetCluster
@@ -61,7 +61,7 @@ def run_whole(
                 copies=bool(cluster.duplicating),
             )
             made = work(setting)
-            played = Conductor(cluster, made, steps, folder, seed, view, pace, soak).play()
+            played = Runner(cluster, made, steps, folder, seed, view, pace, soak).play()
             interrupts.finishing()
         finally:
             cluster.close()

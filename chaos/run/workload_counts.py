@@ -7,8 +7,8 @@ from itertools import accumulate
 from typing import Any
 
 from musterd.chaos.history import History, Operation, Outcome, Ownership
-from musterd.chaos.run.conductor import Played
 from musterd.chaos.run.result import Counts, WorkloadResult
+from musterd.chaos.run.runner import Played
 from musterd.chaos.workloads.catalog import OTHERS, Plan
 
 

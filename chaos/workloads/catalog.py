@@ -54,7 +54,7 @@ class Job:
     settings: dict[str, Any]
     disturbed: Disturbance | None = None
     beside: bool = False
-    """At addresses that no fault cuts, from where the conductor is."""
+    """At addresses that no fault cuts, from where the runner is."""
     duplicated: bool = False
     """Behind the proxy that sends requests twice."""
     last: bool = False

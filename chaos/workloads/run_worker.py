@@ -92,7 +92,7 @@ async def run(brief: Brief) -> int:
 
 def main() -> None:
     """Run the worker of the brief on the command line; exits with its code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's business
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     sys.exit(asyncio.run(run(Brief.model_validate(child.config()))))
 

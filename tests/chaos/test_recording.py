@@ -113,7 +113,7 @@ def test_ownership_comes_back_with_its_end(written):
 
 def test_every_kind_of_record_comes_back_as_it_was(tmp_path):
     """Each into its own list; facts by name."""
-    with Recorder(path_in(tmp_path), "conductor") as recorder:
+    with Recorder(path_in(tmp_path), "runner") as recorder:
         for record in RECORDS:
             recorder.record(record)
         recorder.fact("ended_ns", 99)
@@ -140,11 +140,11 @@ def test_files_of_several_processes_are_merged_in_the_order_of_time(tmp_path):
 
 
 def test_the_death_of_a_client_ends_what_it_owned_and_not_what_its_successor_owns(tmp_path):
-    """The conductor records it in a file of its own."""
+    """The runner records it in a file of its own."""
     with Recorder(path_in(tmp_path, "w1"), "w1") as first:
         first.owns("w1", KEY, "m1", 1)
-    with Recorder(path_in(tmp_path, "conductor"), "conductor") as conductor:
-        conductor.died("w1")
+    with Recorder(path_in(tmp_path, "runner"), "runner") as runner:
+        runner.died("w1")
     with Recorder(path_in(tmp_path, "w1-again"), "w1") as second:
         second.owns("w1", KEY, "m2", 2)
     dead, alive = read_folder(tmp_path).ownerships

@@ -397,7 +397,7 @@ def test_rebalances_are_told_with_worker_and_reason(proofs):
 
 
 def test_the_trail_knows_who_owns_what_and_what_is_acknowledged(proofs):
-    """What the conductor waits for."""
+    """What the runner waits for."""
     evidence = proofs.sound()
     told = list(evidence.events)
     evidence.events.clear()

@@ -12,9 +12,9 @@ import pytest
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format
 from musterd.demo.cli import finish
-from musterd.demo.conductor import Conductor
 from musterd.demo.faults import Faults
 from musterd.demo.plan import LOCAL, Plan
+from musterd.demo.runner import Runner
 from musterd.demo.view import PlainView
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(420)]
@@ -65,7 +65,7 @@ class Patient(Faults):
 def conduct(plan, **broken):
     """A run with some of its parts replaced."""
 
-    class Broken(Conductor):
+    class Broken(Runner):
         faults = Patient
         finish_s_max = 30.0
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.disk import LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
@@ -26,7 +26,7 @@ POLL_S = 0.05
 @pytest.fixture(scope="module")
 def world():
     """Three nodes with a small disk each."""
-    disks = LoopDisks(KeeperClient(), DISK_MB)
+    disks = LoopDisks(EquipmentClient(), DISK_MB)
     if reason := disks.lacks():
         pytest.skip(reason)
     with World(3, 4, network=Network(), equipment=[disks]) as made:

@@ -1,11 +1,11 @@
-"""All equipment that this machine can have, on one keeper."""
+"""All equipment that this machine can have, with one equipment process for all of it."""
 
 from collections.abc import Mapping
 from typing import Final
 
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.equipment.limits import Limits
 from musterd.coordinator.node.launcher import Equipment
 
@@ -27,10 +27,10 @@ def all_equipment(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:
 
     Disks come as they are or not at all: a node without one lives in the run's folder.
     """
-    keeping = KeeperClient()
+    client = EquipmentClient()
     return (
-        LoopDisks(keeping, size_mb),
+        LoopDisks(client, size_mb),
         NodeClocks(),
         LowerLimits(),
-        Limits(keeping),
+        Limits(client),
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from musterd.chaos.world.equipment.keeper_client import KeeperClient, KeeperClientError
+from musterd.chaos.world.equipment.client import EquipmentClient, EquipmentClientError
 from musterd.coordinator.node.launcher import Equipment
 from musterd.coordinator.node.loopback import ClusterError
 
@@ -36,7 +36,7 @@ class Place:
     """Where one node's disk is."""
 
     point: Path
-    """Where the keeper has mounted it."""
+    """Where the equipment process has mounted it."""
     root: Path
     """The file system's root, as every process of this machine reaches it."""
     device: str
@@ -52,12 +52,12 @@ class LoopDisks(Equipment):
 
     provides = frozenset({"disk"})
 
-    def __init__(self, keeping: KeeperClient, size_mb: int = SIZE_MB) -> None:
+    def __init__(self, client: EquipmentClient, size_mb: int = SIZE_MB) -> None:
         """Every disk has `size_mb` MiB. Raises ValueError where no node could live on it."""
         if size_mb < SIZE_MB_MIN:
             raise ValueError(f"a disk of {size_mb} MiB is too small: {SIZE_MB_MIN} at least")
         self._size_mb = size_mb
-        self._keeping = keeping
+        self._client = client
         self._places: dict[int, Place] = {}
         self.reserve = (size_mb << 20) // RESERVE_PART
         """Free bytes below which a node's disk is low."""
@@ -71,7 +71,7 @@ class LoopDisks(Equipment):
     def prepare(self, node_id: int, folder: Path) -> None:
         """Make the node's disk where it has none, and `folder` a link to it.
 
-        Nothing where this machine cannot. Raises KeeperClientError, OSError.
+        Nothing where this machine cannot. Raises EquipmentClientError, OSError.
         """
         if not self.lacks():
             self.make(node_id, folder)
@@ -80,8 +80,8 @@ class LoopDisks(Equipment):
         """Make it without asking whether this machine can."""
         if node_id not in self._places:
             point = folder.parent / f"disk-{node_id}"
-            made = self._keeping.ask("make", disk=str(point), size_mb=self._size_mb)
-            root = Path(f"{self._keeping.root}{point}")
+            made = self._client.ask("make", disk=str(point), size_mb=self._size_mb)
+            root = Path(f"{self._client.root}{point}")
             self._places[node_id] = Place(point, root, str(made["device"]))
         data = self._places[node_id].data
         data.mkdir()
@@ -93,9 +93,9 @@ class LoopDisks(Equipment):
         return {"MUSTERD_DISK_RESERVE_BYTES": str(self.reserve)}
 
     def close(self) -> None:
-        """Remove all disks. Raises KeeperClientError where something is left behind."""
+        """Remove all disks. Raises EquipmentClientError where something is left behind."""
         self._places.clear()
-        self._keeping.close()
+        self._client.close()
 
     # ---- what can be done to them
 
@@ -110,23 +110,23 @@ class LoopDisks(Equipment):
 
         Who syncs at that moment may be told that it succeeded; stop it before.
         """
-        self._keeping.ask("cut", disks=self._points(nodes))
+        self._client.ask("cut", disks=self._points(nodes))
 
     def refuse(self, nodes: Iterable[int]) -> None:
         """Write what is unsynced, then let every later write and sync get EIO."""
-        self._keeping.ask("refuse", disks=self._points(nodes))
+        self._client.ask("refuse", disks=self._points(nodes))
 
     def remount(self, nodes: Iterable[int]) -> None:
         """Bring disks back with what is on them. Their nodes must have ended."""
-        self._keeping.ask("remount", disks=self._points(nodes))
+        self._client.ask("remount", disks=self._points(nodes))
 
     def freeze(self, node_id: int) -> None:
         """Make every write and sync on this disk wait until `thaw`, or the end of the run."""
-        self._keeping.ask("freeze", disks=self._points([node_id]))
+        self._client.ask("freeze", disks=self._points([node_id]))
 
     def thaw(self, node_id: int) -> None:
         """End a freeze; nothing where there is none."""
-        self._keeping.ask("thaw", disks=self._points([node_id]))
+        self._client.ask("thaw", disks=self._points([node_id]))
 
     def dead(self, node_id: int) -> bool:
         """Whether the disk refuses writes: its power was cut, and it was not mounted again."""
@@ -178,7 +178,7 @@ def _tried() -> str:
     if os.geteuid() != 0:
         return "disks of their own need root"
     with tempfile.TemporaryDirectory(prefix="muster-disk-") as folder:
-        trial = LoopDisks(KeeperClient(), SIZE_MB_MIN)
+        trial = LoopDisks(EquipmentClient(), SIZE_MB_MIN)
         try:
             trial.make(0, Path(folder) / "node-0")
             trial.cut([0])
@@ -188,6 +188,6 @@ def _tried() -> str:
         except (ClusterError, OSError) as error:
             return f"disks of their own cannot be had here: {error}"
         finally:
-            with contextlib.suppress(KeeperClientError):  # what matters was said
+            with contextlib.suppress(EquipmentClientError):  # what matters was said
                 trial.close()
     return ""

@@ -10,7 +10,7 @@ import resource
 from pathlib import Path
 
 from musterd.chaos.world.equipment import cgroups
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.coordinator.node.launcher import Equipment
 from musterd.coordinator.node.loopback import ClusterError
 
@@ -32,8 +32,8 @@ class Limits(Equipment):
 
     provides = frozenset({"limits"})
 
-    def __init__(self, keeping: KeeperClient) -> None:
-        self._keeping = keeping
+    def __init__(self, client: EquipmentClient) -> None:
+        self._client = client
         self._controllers = {name: cgroups.find(name) for name in _CONTROLLERS}
         self._groups: dict[int, dict[str, Path]] = {}
         """By node and controller."""
@@ -66,17 +66,17 @@ class Limits(Equipment):
                     if controller is not None
                 }
                 for group in self._groups[node_id].values():
-                    self._keeping.adopt(group, {})
+                    self._client.adopt(group, {})
             for group in self._groups[node_id].values():
                 (group / "cgroup.procs").write_text(str(pid))
         except OSError as error:
             raise LimitError(f"node {node_id}: {error}") from error
 
     def close(self) -> None:
-        """Remove the groups. Raises KeeperClientError where one is left behind."""
+        """Remove the groups. Raises EquipmentClientError where one is left behind."""
         self._groups.clear()
         self._lifted.clear()
-        self._keeping.close()
+        self._client.close()
 
     # ---- limits
 
@@ -167,10 +167,10 @@ class Limits(Equipment):
         return self._groups[node_id][controller]
 
     def _lifts(self, node_id: int, controller: str, name: str, free: str) -> Path:
-        """The file of a limit, after it was noted, with the keeper too, what lifts that."""
+        """The file of a limit; the equipment process knows from now on what lifts it, too."""
         group = self._group(node_id, controller)
         self._lifted.setdefault(node_id, {})[group / name] = free
-        self._keeping.adopt(group, {group / name: free})
+        self._client.adopt(group, {group / name: free})
         return group / name
 
     def _first(self, controller: str) -> bool:

@@ -1,6 +1,6 @@
 """Network namespaces without names: they live as long as a process is inside or holds them open.
 
-Used by the fabric process alone. Nothing here touches the machine's own network: bridge, devices
+Used by the link process alone. Nothing here touches the machine's own network: bridge, devices
 and routes are all made inside of new namespaces.
 """
 

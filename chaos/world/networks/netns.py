@@ -33,7 +33,7 @@ _READY_S, _ANSWER_S = 20.0, 10.0
 class Netns(Network):
     """Real packets on veth pairs and a bridge; shaped links go through a tun device.
 
-    A process of its own, the fabric, holds all that, and works on links.
+    A process of its own, `link_process`, holds all that, and works on links.
     """
 
     name = "netns"
@@ -46,7 +46,7 @@ class Netns(Network):
         self._hosts: dict[str, str] = {}
         self._seed = seed
         self._nodes = 0
-        self._fabric: Child | None = None
+        self._process: Child | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._namespaces: dict[str, list[str]] = {}
         """Place -> paths of what a process has to enter to be there."""
@@ -75,18 +75,18 @@ class Netns(Network):
         secret.write_text(token_hex())
         self.serve_flags = (*Netns.serve_flags, "--admin-secret-file", str(secret))
         os.environ[FILE_VARIABLE] = str(secret)  # for whoever hands over shards in this process
-        self._fabric = Child("musterd.chaos.world.networks.fabric", given)
+        self._process = Child("musterd.chaos.world.networks.link_process", given)
         try:
-            self._namespaces = self._fabric.ready(_READY_S)["namespaces"]
+            self._namespaces = self._process.ready(_READY_S)["namespaces"]
         except ChildError:
             self.close()
             raise
 
     def close(self) -> None:
         os.environ.pop(FILE_VARIABLE, None)
-        fabric, self._fabric = self._fabric, None
-        if fabric is not None:
-            fabric.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.cleanup()
@@ -117,17 +117,17 @@ class Netns(Network):
 
     @property
     def folder(self) -> str:
-        """Where the sockets of the conductor's own calls are; it goes with this network."""
+        """Where the sockets of the runner's own calls are; it goes with this network."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="muster-net-")
         return self._folder.name
 
     @property
-    def fabric(self) -> Child:
+    def process(self) -> Child:
         """The process that holds the namespaces. Raises ClusterError where none is open."""
-        if self._fabric is None:
+        if self._process is None:
             raise ClusterError("the network is not open")
-        return self._fabric
+        return self._process
 
     def proxy_ports(self, count: int) -> list[str]:
         return [f"{self._hosts[client_place()]}:{_PROXY_PORT + n}" for n in range(count)]
@@ -155,13 +155,13 @@ class Netns(Network):
 
     def _ask(self, verb: str, **fields: object) -> Message:
         try:
-            return self.fabric.ask(verb, _ANSWER_S, **fields)
+            return self.process.ask(verb, _ANSWER_S, **fields)
         except ChildRefusedError:
             raise
         except ChildError:
             # A late answer would be taken for that of the next question.
-            self.fabric.close()
-            self._fabric = None
+            self.process.close()
+            self._process = None
             raise
 
     def _control(self, node_id: int, port: str) -> str:

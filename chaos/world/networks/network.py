@@ -1,7 +1,7 @@
 """The network of a world: who can be cut off from whom, and how.
 
 Places have names: `node-0` ... for nodes, `client-0` ... for the hosts of clients. A link has a
-direction: source, then target. The conductor's own calls come from outside of the network, and are
+direction: source, then target. The runner's own calls come from outside of the network, and are
 never cut.
 """
 

@@ -1,4 +1,4 @@
-"""The conductor's half of the replaying gRPC proxy (chaos/world/networks/replayer.py)."""
+"""The runner's half of the replaying gRPC proxy (chaos/world/networks/replayer.py)."""
 
 from musterd.chaos.child import Child, ChildError
 from musterd.chaos.world.world import World

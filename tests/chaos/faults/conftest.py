@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.disk import SIZE_MB_MIN, LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
 
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[LoopDisks]:
     """Disks of two nodes without nodes; their folders are tmp_path/node-0 and node-1."""
-    made = LoopDisks(KeeperClient(), SIZE_MB_MIN)
+    made = LoopDisks(EquipmentClient(), SIZE_MB_MIN)
     if reason := made.lacks():
         pytest.skip(reason)
     try:

@@ -7,8 +7,8 @@ import pytest
 
 from muster.v1 import admin_pb2
 from musterd.chaos.faults.contract import one_of, some_of
-from musterd.chaos.run.conductor import Conductor
 from musterd.chaos.run.installation import Installation
+from musterd.chaos.run.runner import Runner
 from musterd.chaos.run.schedule import Schedule
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.run.view import View
@@ -92,7 +92,7 @@ def test_a_run_tells_its_stage_what_its_probes_are_at(tmp_path):
     """Two shards for each node, as they are spread when all is well."""
     cluster = OwnWorld(3, Portless(), ["kill_leader"])
     made = plan((), Setting("p", "p", 3, cluster.shards, tmp_path))
-    Conductor(cluster, made, Schedule(1, 3, 1.0, ()), tmp_path, 1, View())
+    Runner(cluster, made, Schedule(1, 3, 1.0, ()), tmp_path, 1, View())
     assert cluster.probed == {0, 1, 2, 3, 4, 5}
 
 

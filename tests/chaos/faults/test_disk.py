@@ -17,8 +17,8 @@ import pytest
 
 from musterd.chaos.child import ChildError
 from musterd.chaos.faults.disk import PowerLossAll
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.disk import LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -27,18 +27,18 @@ OWNER = """
 import json, sys
 from pathlib import Path
 from musterd.chaos.world.equipment.disk import LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.limits import Limits
-keeping = KeeperClient()
-disks = LoopDisks(keeping, 64)
+client = EquipmentClient()
+disks = LoopDisks(client, 64)
 disks.prepare(0, Path(sys.argv[1]) / "node-0")
-limits = Limits(keeping)
+limits = Limits(client)
 limits.started(0, int(sys.argv[2]))
 groups = [str(path) for path in limits._groups.get(0, {}).values()]
 if sys.argv[3] == "frozen":
     disks.freeze(0)
 place = disks.place(0)
-print(json.dumps({"keeper": keeping._keeper.pid, "device": place.device, "groups": groups}))
+print(json.dumps({"process": client._process.pid, "device": place.device, "groups": groups}))
 sys.stdout.flush()
 sys.stdin.read()
 """
@@ -165,12 +165,12 @@ def test_a_disk_in_use_cannot_be_mounted_again(disks, tmp_path, monkeypatch) -> 
 def test_a_disk_too_small_for_a_node_is_refused() -> None:
     """Before anything is made."""
     with pytest.raises(ValueError, match="64 at least"):
-        LoopDisks(KeeperClient(), 16)
+        LoopDisks(EquipmentClient(), 16)
 
 
 @pytest.mark.parametrize("state", ["frozen", "signalled"])
 def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, disks, state) -> None:
-    """No keeper, no loop device, no control group, no image; also where all of it got SIGTERM."""
+    """No process, no loop device, no control group, no image; also where all of it got SIGTERM."""
     with subprocess.Popen(["sleep", "60"]) as bystander:  # lives in the control groups meanwhile
         argv = [sys.executable, "-c", OWNER, str(tmp_path / "own"), str(bystander.pid), state]
         (tmp_path / "own").mkdir()
@@ -179,12 +179,12 @@ def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, disks, state) -> None
             backing = Path(f"/sys/dev/block/{told['device']}/loop/backing_file")
             assert backing.exists()
             if state == "signalled":
-                os.kill(told["keeper"], signal.SIGTERM)
+                os.kill(told["process"], signal.SIGTERM)
             owner.send_signal(signal.SIGKILL)
         bystander.kill()
         bystander.wait()
     deadline = time.monotonic() + 30.0
-    remains = [Path(f"/proc/{told['keeper']}"), backing, *map(Path, told["groups"])]
+    remains = [Path(f"/proc/{told['process']}"), backing, *map(Path, told["groups"])]
     while any(one.exists() for one in remains):
         assert time.monotonic() < deadline, [one for one in remains if one.exists()]
         time.sleep(0.02)

@@ -11,8 +11,8 @@ import pytest
 
 from musterd.chaos.world.equipment import cgroups, limits
 from musterd.chaos.world.equipment.all_equipment import all_equipment
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.clock import HOUR_S, NodeClocks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.equipment.limits import Limits
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -139,16 +139,16 @@ def test_threads_of_a_process_with_such_a_clock_hand_over_at_once(clock) -> None
 
 
 @pytest.fixture
-def keeping():
-    """A keeper that has nothing left at the end, or the test fails."""
-    made = KeeperClient()
+def client():
+    """An equipment process that has nothing left at the end, or the test fails."""
+    made = EquipmentClient()
     yield made
     made.close()
 
 
-def test_a_cpu_limit_holds_until_it_is_lifted(keeping) -> None:
+def test_a_cpu_limit_holds_until_it_is_lifted(client) -> None:
     """A busy process runs out of its share in period after period, then never again."""
-    cpu = Limits(keeping)
+    cpu = Limits(client)
     if reason := cpu.lacks():
         pytest.skip(reason)
     with subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE) as busy:
@@ -173,9 +173,9 @@ def _cpu_ticks(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
 
 
-def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(keeping) -> None:
+def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(client) -> None:
     """And the count of such deaths says so."""
-    memory = Limits(keeping)
+    memory = Limits(client)
     if reason := memory.lacks():
         pytest.skip(reason)
     with subprocess.Popen(
@@ -189,9 +189,9 @@ def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(keeping) ->
     assert memory.memory_reached(0) > 0
 
 
-def test_a_limit_below_what_is_used_is_reached_soon(keeping) -> None:
+def test_a_limit_below_what_is_used_is_reached_soon(client) -> None:
     """By a process that wants a few pages now and then; it is given no step of megabytes."""
-    memory = Limits(keeping)
+    memory = Limits(client)
     if reason := memory.lacks():
         pytest.skip(reason)
     with subprocess.Popen(

@@ -7,8 +7,8 @@ import pytest
 from musterd.chaos.faults.contract import create
 from musterd.chaos.faults.disk import PowerLossAll
 from musterd.chaos.mutants.installed import BrokenBuild
+from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.disk import LoopDisks
-from musterd.chaos.world.equipment.keeper_client import KeeperClient
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import ClusterError
@@ -21,7 +21,7 @@ SHARDS = 2
 
 def power_loss(*builds):
     """One power loss of all nodes under load: total acknowledged, what of it was lost."""
-    disks = LoopDisks(KeeperClient(), 192)
+    disks = LoopDisks(EquipmentClient(), 192)
     if reason := disks.lacks():
         pytest.skip(reason)
     with World(3, SHARDS, network=Network(), equipment=[*builds, disks]) as world:

@@ -9,7 +9,7 @@ from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import published_cold
 from musterd.chaos.report import bugs
 from musterd.chaos.report.invariants import INVARIANTS
-from musterd.chaos.run.drills import SOUGHT
+from musterd.chaos.run.hunt_scenarios import SOUGHT
 from musterd.chaos.workloads import catalog as workloads
 
 ROOT = Path(__file__).parents[3]
@@ -114,7 +114,7 @@ def workload_table():
     return _table(["workload", "what it does", "processes", "disturbed of them"], rows)
 
 
-def drill_table():
+def hunt_table():
     """The builds that real servers are, by what each has to be caught, and who meets none."""
     rows = [
         [
@@ -166,7 +166,7 @@ def cold_table():
 
 PARTS = {
     "workloads": workload_table,
-    "drills": drill_table,
+    "hunts": hunt_table,
     "unit": unit_table,
     "cold": cold_table,
     "bugs": lambda: bug_table(bugs.read()),

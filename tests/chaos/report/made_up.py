@@ -44,7 +44,7 @@ def caught(name="a", seed=3, build=None):
 
 
 def spread(*figures):
-    """As the conductor makes them."""
+    """As the runner makes them."""
     return Spread.of(figures)
 
 

@@ -14,7 +14,7 @@ from musterd.chaos.mutants.__main__ import LAYERS
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.report.invariants import INVARIANTS
-from musterd.chaos.run import drills, hunt
+from musterd.chaos.run import hunt, hunt_scenarios
 from musterd.chaos.workloads.admin import AdminSettings
 from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.workloads.offsets import SimpleSettings
@@ -38,8 +38,8 @@ def plays(monkeypatch):
     """What `play` gives, by build ("" is the shipped one); every call is noted."""
     results, calls = {"": played(), "majority": played()}, []
 
-    def play(drill, seed, build=""):
-        calls.append((drill.name, seed, build))
+    def play(scenario, seed, build=""):
+        calls.append((scenario.name, seed, build))
         return results[build]
 
     monkeypatch.setattr(hunt, "play", play)
@@ -108,15 +108,15 @@ def test_every_invariant_that_another_could_hide_is_demanded_of_a_real_server() 
     alone = [one.promises for one in hunt.SOUGHT.values() if len(one.promises) == 1]
     assert {one for promises in all_of_them + alone for one in promises} >= set(ALONE)
     for name, one in hunt.SOUGHT.items():
-        assert not one.all_of_them or set(one.promises) <= hunt.DRILLS[name].looks
+        assert not one.all_of_them or set(one.promises) <= hunt.SCENARIOS[name].looks
 
 
 def test_every_build_names_invariants_that_there_are() -> None:
-    """What the drill looks at for sure is among them, or nothing could be found broken."""
-    assert set(hunt.SOUGHT) == set(hunt.DRILLS)
+    """What the scenario looks at for sure is among them, or nothing could be found broken."""
+    assert set(hunt.SOUGHT) == set(hunt.SCENARIOS)
     for name, one in hunt.SOUGHT.items():
         assert set(one.promises) <= set(CHECKERS)
-        assert set(one.promises) & hunt.DRILLS[name].looks
+        assert set(one.promises) & hunt.SCENARIOS[name].looks
 
 
 def test_every_promise_that_applies_is_broken_by_a_real_server() -> None:
@@ -128,7 +128,7 @@ def test_every_promise_that_applies_is_broken_by_a_real_server() -> None:
 def test_what_a_crash_took_is_read_oftener_than_it_is_committed_again(tmp_path) -> None:
     """A commit on the same key would hide that the one before is lost; all are read at the end."""
     setting = Setting("group", "topic", 3, 16, tmp_path)
-    made = hunt.DRILLS["applied_ahead"].work(setting)
+    made = hunt.SCENARIOS["applied_ahead"].work(setting)
     (job,) = [one for one in made.jobs if one.kind == "simple"]
     settings = SimpleSettings.model_validate(job.settings)
     assert settings.read_share > 0.5
@@ -139,10 +139,10 @@ def test_what_a_crash_took_is_read_oftener_than_it_is_committed_again(tmp_path) 
 
 def test_an_operator_is_at_work_before_anything_breaks(tmp_path) -> None:
     """What is read amid a fault says nothing of a setting."""
-    drill = hunt.DRILLS["silent_setting"]
-    made = drill.work(Setting("group", "topic", 3, 16, tmp_path))
+    scenario = hunt.SCENARIOS["silent_setting"]
+    made = scenario.work(Setting("group", "topic", 3, 16, tmp_path))
     (job,) = [one for one in made.jobs if one.kind == "admin"]
-    calm_s = drill.schedule(1).steps[0].at_s
+    calm_s = scenario.schedule(1).steps[0].at_s
     assert calm_s / AdminSettings.model_validate(job.settings).every_s >= 100
     assert made.operated
 
@@ -156,7 +156,7 @@ class _Stopped:
             (folder / name).write_bytes(name.encode() * 9)
         self.probed = frozenset()
         node = SimpleNamespace(data_dir=folder, running=False, process=None)
-        self.nodes = dict.fromkeys(range(drills.NODES), node)
+        self.nodes = dict.fromkeys(range(hunt_scenarios.NODES), node)
 
     def running(self):
         return list(self.nodes)
@@ -177,7 +177,7 @@ class _Stopped:
 def test_the_bit_that_is_flipped_is_one_of_the_mark(tmp_path) -> None:
     """In every attempt: a build that does not look at the mark refuses all other damage."""
     for seed in range(1, hunt.ATTEMPTS_MAX + 1):
-        (step,) = hunt.DRILLS["mark_unread"].schedule(seed).steps
+        (step,) = hunt.SCENARIOS["mark_unread"].schedule(seed).steps
         injected = create(step.kind).inject(_Stopped(tmp_path), Random(step.seed))
         assert injected.facts["part"] == "mark"
 
@@ -185,7 +185,7 @@ def test_the_bit_that_is_flipped_is_one_of_the_mark(tmp_path) -> None:
 def test_a_build_that_does_not_look_at_the_mark_opens_what_the_shipped_one_refuses(
     tmp_path,
 ) -> None:
-    """The damage is one bit of the mark, as the drill makes it."""
+    """The damage is one bit of the mark, as the scenario makes it."""
 
     def opened() -> None:
         RocksStore(tmp_path, lambda _: None, time.monotonic, lambda _: None).close()
@@ -281,9 +281,9 @@ def test_a_schedule_that_shows_nothing_with_the_shipped_build_is_drawn_again(
 def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
     """At least five; each says what it lacks; what needs a disk or a clock may be skipped."""
     layer = LAYERS["process"]
-    assert set(layer.sought) == set(hunt.DRILLS) <= set(PROCESS_BUILDS)
+    assert set(layer.sought) == set(hunt.SCENARIOS) <= set(PROCESS_BUILDS)
     assert len(layer.sought) >= 5
-    on_disks = {name for name in layer.sought if hunt.DRILLS[name].needs_disks}
+    on_disks = {name for name in layer.sought if hunt.SCENARIOS[name].needs_disks}
     assert on_disks == {"disk_error_ignored", "hung_leader", "no_fsync"}
     assert not layer.lacks("majority")
 

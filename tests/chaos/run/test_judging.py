@@ -9,9 +9,9 @@ import pytest
 
 from musterd.chaos.history import Key
 from musterd.chaos.run import judgement
-from musterd.chaos.run.conductor import Played
 from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import FaultRun
+from musterd.chaos.run.runner import Played
 from musterd.chaos.run.schedule import Schedule
 from musterd.chaos.workloads.catalog import Setting, plan
 from tests.chaos.check.made import S, commit, history, owns, read

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from musterd.chaos.run.conductor import Conductor
+from musterd.chaos.run.runner import Runner
 from musterd.chaos.run.target_cluster import OwnWorld
 
 
@@ -28,11 +28,11 @@ def test_a_run_that_gives_up_asks_for_them(tmp_path):
     """Before the nodes are ended."""
     (tmp_path / "logs").mkdir()
     kept = []
-    conductor = Conductor.__new__(Conductor)
-    conductor.view = SimpleNamespace(say=lambda _: None)
-    conductor.folder = tmp_path
-    conductor.cluster = SimpleNamespace(keep_views=kept.append)
-    conductor.played = SimpleNamespace(ended="finished")
-    conductor._give_up(RuntimeError("not settled"))
+    runner = Runner.__new__(Runner)
+    runner.view = SimpleNamespace(say=lambda _: None)
+    runner.folder = tmp_path
+    runner.cluster = SimpleNamespace(keep_views=kept.append)
+    runner.played = SimpleNamespace(ended="finished")
+    runner._give_up(RuntimeError("not settled"))
     assert kept == [tmp_path / "logs"]
     assert (tmp_path / "logs" / "broken.txt").read_text() == "not settled\n"

@@ -16,9 +16,9 @@ from musterd.chaos.merging import read_folder
 from musterd.chaos.recording import LINES, OperationLine, adapter
 from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules
-from musterd.chaos.run.conductor import Played
 from musterd.chaos.run.judgement import RunRequest, judge
 from musterd.chaos.run.result import RunResult
+from musterd.chaos.run.runner import Played
 from musterd.chaos.workloads.catalog import Setting, plan
 
 pytestmark = [
@@ -88,7 +88,7 @@ def test_a_run_measures_what_the_faults_cost(run):
 
 
 def test_a_node_that_is_cut_off_is_called_for_sure(run, folder: Path):
-    """Commits, reads and heartbeats, while it is cut off: the conductor waits until they ended."""
+    """Commits, reads and heartbeats, while it is cut off: the runner waits until they ended."""
     assert run
     history = read_folder(folder / "history")
     (side,) = history.minorities

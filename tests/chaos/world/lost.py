@@ -1,4 +1,4 @@
-"""A conductor that starts a world, says what it made, and waits to be killed."""
+"""A runner that starts a world, says what it made, and waits to be killed."""
 
 import signal
 from contextlib import closing
@@ -20,7 +20,7 @@ def main() -> None:
         worker = Child("tests.chaos.world.prober", {"ports": False}, world.client_command)
         worker.ready()
         nodes = [node.pid for node in world.nodes.values()]
-        pids = [network.fabric.pid, worker.pid, replaying.child.pid, *nodes]
+        pids = [network.process.pid, worker.pid, replaying.child.pid, *nodes]
         spaces = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}
         spaces -= {str(Path("/proc/self/ns/net").readlink())}
         answer(pids=pids, spaces=sorted(spaces), folders=[str(world.directory), network.folder])

@@ -1,4 +1,4 @@
-"""A conductor that is killed leaves nothing running, no namespace and no device."""
+"""A runner that is killed leaves nothing running, no namespace and no device."""
 
 import json
 import os
@@ -16,21 +16,21 @@ WAIT_S = 20.0
 
 
 @pytest.mark.usefixtures("netns_works")
-def test_kill_9_of_the_conductor_leaves_nothing_running() -> None:
+def test_kill_9_of_the_runner_leaves_nothing_running() -> None:
     """Nodes, workers and proxies end with it; nobody holds its namespaces any more."""
     devices = _devices()
     command = [sys.executable, "-m", "tests.chaos.world.lost", "{}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as conductor:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as runner:
         try:
-            made = json.loads(conductor.stdout.readline())
+            made = json.loads(runner.stdout.readline())
             assert len(made["pids"]) == 6
             assert all(_alive(pid) for pid in made["pids"])
-            # Three nodes, a host of clients and that of the conductor's own calls.
+            # Three nodes, a host of clients and that of the runner's own calls.
             assert len(made["spaces"]) == 5
             assert _held(made["spaces"])
         finally:
-            os.kill(conductor.pid, signal.SIGKILL)
-            conductor.wait()
+            os.kill(runner.pid, signal.SIGKILL)
+            runner.wait()
     try:
         _wait(lambda: not any(_alive(pid) for pid in made["pids"]), made)
         _wait(lambda: not _held(made["spaces"]), made)

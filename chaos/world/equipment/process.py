@@ -1,4 +1,6 @@
-"""`python -m musterd.chaos.world.equipment.keeper`: it keeps a run's disks, and tidies up after it.
+"""The equipment process: it holds the disks of a run and tidies up when the run ends.
+
+It is started as `python -m musterd.chaos.world.equipment.process`.
 
 Disks are mounted in a mount namespace of its own, so they go when it goes, however that happens;
 others reach them through `/proc/PID/root`. It ends when its stdin does, so also when the run is
@@ -144,7 +146,7 @@ class Disk:
             os.close(handle)
 
 
-class Keeper:
+class EquipmentProcess:
     """Disks by path, and what else has to go at the end."""
 
     def __init__(self) -> None:
@@ -207,18 +209,18 @@ def main() -> None:
     except OSError as error:
         child.answer(error=str(error))
         sys.exit(1)
-    keeper = Keeper()
+    equipment = EquipmentProcess()
     child.answer(ready=True)
     for line in sys.stdin:
         try:
-            answer = keeper.obey(json.loads(line))
+            answer = equipment.obey(json.loads(line))
         except (OSError, KeyError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         try:
             child.answer(**answer)
         except BrokenPipeError:  # the run was killed meanwhile
             break
-    left = keeper.close()
+    left = equipment.close()
     for what in left:
         sys.stderr.write(f"left behind: {what}\n")
     sys.stderr.flush()

@@ -71,7 +71,7 @@ class Outcome:
         return all(check.passed for check in self.checks)
 
 
-class Conductor:
+class Runner:
     """One run. The class attributes are what it is made of; tests replace them to break it."""
 
     worker: str = WORKER
@@ -140,7 +140,7 @@ class Conductor:
 
     async def _work(self) -> None:
         await self._start_cluster()
-        async with Client(self.cluster.bootstrap, client_id="conductor") as client:
+        async with Client(self.cluster.bootstrap, client_id="runner") as client:
             await client.create_topic(TOPIC, self.plan.partitions, exist_ok=True)
             await self._start_workers()
             looking = asyncio.create_task(self._look())

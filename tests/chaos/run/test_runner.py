@@ -1,12 +1,12 @@
-"""What the conductor writes down of a fault that is healed."""
+"""What the runner writes down of a fault that is healed."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from musterd.chaos.run.cli import _faults
-from musterd.chaos.run.conductor import Conductor
 from musterd.chaos.run.result import fault_classes
+from musterd.chaos.run.runner import Runner
 from musterd.chaos.run.target_cluster import Healed
 from tests.chaos.check.made import expected
 from tests.chaos.report import made_up
@@ -19,12 +19,12 @@ def healed(told, **changes):
     for name, value in changes.items():
         setattr(fault, name, value)
     said = []
-    conductor = SimpleNamespace(
+    runner = SimpleNamespace(
         cluster=SimpleNamespace(heal=lambda: told),
         view=SimpleNamespace(say=said.append),
         played=SimpleNamespace(faults=[fault]),
     )
-    Conductor._heal(conductor, fault, {})
+    Runner._heal(runner, fault, {})
     return fault, said
 
 
@@ -52,12 +52,12 @@ def test_a_fault_that_was_not_injected_has_no_effect_to_be_missed():
 def test_only_nodes_of_the_runs_own_are_back_when_they_are_healed(own):
     """A user's command may return long before: then inv-I8 counts from when all had settled."""
     written = []
-    conductor = SimpleNamespace(
+    runner = SimpleNamespace(
         cluster=SimpleNamespace(own=own),
         plan=SimpleNamespace(expected=[expected(left_alone=True), expected()]),
         _recorder=SimpleNamespace(record=written.append),
     )
-    Conductor._write_down_groups(conductor)
+    Runner._write_down_groups(runner)
     assert [one.left_alone for one in written] == [own, False]
 
 

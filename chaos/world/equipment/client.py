@@ -1,4 +1,4 @@
-"""The run's side of the keeper: one process for all equipment of one world."""
+"""A run's connection to its equipment process, which is one for all equipment of a world."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,23 +7,23 @@ from musterd.chaos.child import Child, ChildError
 from musterd.coordinator.node.loopback import ClusterError
 
 VERB_S_MAX = 60.0
-"""How long the keeper may take to do what it is told, in seconds."""
+"""How long the equipment process may take to do what it is told."""
 CLOSE_S_MAX = 60.0
 
 
-class KeeperClientError(ClusterError):
-    """The keeper left something behind."""
+class EquipmentClientError(ClusterError):
+    """The equipment process left something behind."""
 
 
-class KeeperClient:
-    """A keeper process, started when it is first needed."""
+class EquipmentClient:
+    """Starts the equipment process when it is first needed."""
 
     def __init__(self) -> None:
-        self._keeper: Child | None = None
+        self._process: Child | None = None
 
     @property
     def root(self) -> Path:
-        """The keeper's file system, disks included, as every process of this machine reaches it."""
+        """The file system of the equipment process, disks included, for every process to reach."""
         return Path(f"/proc/{self._started().pid}/root")
 
     def ask(self, verb: str, **fields: object) -> dict[str, object]:
@@ -40,26 +40,26 @@ class KeeperClient:
     def close(self) -> None:
         """Tidy up and end; all processes that use disks or groups have ended.
 
-        Nothing where none runs. Raises KeeperClientError where something is left behind.
+        Nothing where none runs. Raises EquipmentClientError where something is left behind.
         """
-        keeper, self._keeper = self._keeper, None
-        if keeper is None:
+        child, self._process = self._process, None
+        if child is None:
             return
-        keeper.close(CLOSE_S_MAX)
-        if keeper.process.returncode != 0:
-            raise KeeperClientError(
-                f"disks or control groups are left behind: the keeper ended with code "
-                f"{keeper.process.returncode}"
+        child.close(CLOSE_S_MAX)
+        if child.process.returncode != 0:
+            raise EquipmentClientError(
+                f"disks or control groups are left behind: the equipment process ended with code "
+                f"{child.process.returncode}"
             )
 
     def _started(self) -> Child:
-        if self._keeper is None:
+        if self._process is None:
             # Not tied to this process: it outlives it by the moment that it takes to tidy up.
-            keeper = Child("musterd.chaos.world.equipment.keeper", {}, wrap=lambda argv: argv)
+            child = Child("musterd.chaos.world.equipment.process", {}, wrap=lambda argv: argv)
             try:
-                keeper.ready()
+                child.ready()
             except ChildError:
-                keeper.close()
+                child.close()
                 raise
-            self._keeper = keeper
-        return self._keeper
+            self._process = child
+        return self._process

@@ -1,7 +1,7 @@
-"""The short fixed schedules in which real servers that are a broken build are hunted.
+"""The scenarios in which a broken build is hunted on real servers.
 
-Each has the probe and a fast pulse, whose single attempts at every node are all that most need;
-what else is at work stands with the drill.
+Each is a short fixed schedule of faults. The probe and a fast pulse are at work in all of them, and
+most need no more than the pulse's single attempts at every node; the others name their `work`.
 """
 
 from collections.abc import Callable, Mapping
@@ -110,7 +110,7 @@ ALWAYS = frozenset({"I1", "I2", "I3", "I6", "I13"})
 
 
 @dataclass(frozen=True, slots=True)
-class Drill:
+class HuntScenario:
     """A fixed schedule, what it needs of the machine, and who is at work."""
 
     name: str
@@ -144,7 +144,7 @@ class Drill:
         return Schedule(seed, self.nodes, steps[-1].at_s / 60, tuple(steps))
 
 
-CUTS = Drill(
+CUTS = HuntScenario(
     "cuts",
     # Called at once, while it may believe to lead; and when it must know that it does not.
     (("isolate_leader", 0.0), ("isolate_leader", 2.0)),
@@ -153,7 +153,7 @@ CUTS = Drill(
 )
 # With this choice the bit is one of the durable mark (tests/chaos/run/test_hunting.py sees to it):
 # the other files RocksDB looks at by itself, whatever the build does.
-FLIP = Drill("flip", (("flipped_byte", 0.5),), ALWAYS | {"I14"}, choice=7)
+FLIP = HuntScenario("flip", (("flipped_byte", 0.5),), ALWAYS | {"I14"}, choice=7)
 # A node that wrote its applied index too early has lost the last batch of each shard when it is
 # killed. That shows only where the key is read before it is committed again. Pulse and probe commit
 # to their few keys again at once: of five runs with four restarts two caught the build, so that one
@@ -161,21 +161,23 @@ FLIP = Drill("flip", (("flipped_byte", 0.5),), ALWAYS | {"I14"}, choice=7)
 # four in five are reads: a commit that is lost is read first in 80 %, and is lost in most restarts.
 # With 70 % a run of four restarts misses it in 0.8 %; were it half of that, in 18 %, and all five
 # runs in 0.02 %. It costs one process, and less time, since seldom a second run is needed.
-CRASH = Drill("crash", (("restart_all", 0.5),) * 4, work=_rereading)
+CRASH = HuntScenario("crash", (("restart_all", 0.5),) * 4, work=_rereading)
 NOTHING = (("transfer_leadership", 0.0),)
 """Nothing need break, and a schedule has a fault."""
 # Of 20 things that the operator does in a second one sets and one reads: some ten of each by the
 # end, half of the former set a value that the latter must find. What is read amid a fault says
 # nothing, so the calm is long and the fault short.
-OPERATOR = Drill("operator", NOTHING, ALWAYS | {"I17"}, work=_operating, calm_s=6.0)
+OPERATOR = HuntScenario("operator", NOTHING, ALWAYS | {"I17"}, work=_operating, calm_s=6.0)
 # Some ten turns by the end, all in one generation but for a pause of others.
-TURNS = Drill("turns", NOTHING, ALWAYS | {"I5", "I7"}, work=_taking_turns, calm_s=12.0)
+TURNS = HuntScenario("turns", NOTHING, ALWAYS | {"I5", "I7"}, work=_taking_turns, calm_s=12.0)
 # A group is made anew some five times.
 RECREATED = replace(OPERATOR, name="recreated", looks=ALWAYS)
 # A cooperative member comes and goes every six seconds, others of W11 oftener.
-GROUPS = Drill("groups", NOTHING, ALWAYS | {"I4", "I9", "I11"}, work=_coming_and_going, calm_s=14.0)
+GROUPS = HuntScenario(
+    "groups", NOTHING, ALWAYS | {"I4", "I9", "I11"}, work=_coming_and_going, calm_s=14.0
+)
 # Members break. Nine seconds are allowed for all to be owned again.
-KILLED = Drill(
+KILLED = HuntScenario(
     "killed",
     NOTHING,
     ALWAYS | {"I8"},
@@ -183,17 +185,17 @@ KILLED = Drill(
     calm_s=8.0,
     quiet_s=2 * SHORT_MS / 1000 + 6.0,
 )
-POWER = Drill("power", (("power_loss_all", 0.5),), needs_disks=True)
+POWER = HuntScenario("power", (("power_loss_all", 0.5),), needs_disks=True)
 # Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
-EIO = Drill("eio", (("eio", 0.5),), ALWAYS | {"I16"}, needs_disks=True)
-OLDER = Drill("older", (("older_copy", 2.0),), ALWAYS | {"I14"})
-LOST = Drill("lost", (("lost_synced", 2.0),), ALWAYS | {"I14"})
+EIO = HuntScenario("eio", (("eio", 0.5),), ALWAYS | {"I16"}, needs_disks=True)
+OLDER = HuntScenario("older", (("older_copy", 2.0),), ALWAYS | {"I14"})
+LOST = HuntScenario("lost", (("lost_synced", 2.0),), ALWAYS | {"I14"})
 # Who slept notices it as soon as it looks at the time.
-SUSPEND = Drill("suspend", (("suspend", 2.0),), ALWAYS | {"I15"}, needs_clocks=True)
+SUSPEND = HuntScenario("suspend", (("suspend", 2.0),), ALWAYS | {"I15"}, needs_clocks=True)
 # Nodes record what they hold every 10 s, and compare as often: the fault itself waits for that.
-DIVERGING = Drill("diverging", (("two_diverge", 0.5),), ALWAYS | {"I14"}, nodes=5)
+DIVERGING = HuntScenario("diverging", (("two_diverge", 0.5),), ALWAYS | {"I14"}, nodes=5)
 # After 3 s it has to leave; by 5 s it is judged.
-HUNG = Drill("hung", (("leader_fsync_hangs", 12.0),), ALWAYS | {"I16"}, needs_disks=True)
+HUNG = HuntScenario("hung", (("leader_fsync_hangs", 12.0),), ALWAYS | {"I16"}, needs_disks=True)
 _HUNTED = {
     "ack_before_commit": (CUTS, "I15 I6 I1 I2 I13"),
     "disk_error_ignored": (EIO, "I16"),
@@ -216,12 +218,12 @@ _HUNTED = {
     "two_suffice": (DIVERGING, "I14"),
     "unnoted_leave": (GROUPS, "I11"),
 }
-"""By build, its drill, and the invariants that its missing rule is there to keep."""
+"""By build, its scenario, and the invariants that its missing rule is there to keep."""
 _EACH_BY_ITSELF = frozenset({"kept_token"})
 """All of their invariants have to catch these: each checker has to see a real server by itself, and
 the build breaks all of them at the same moment."""
-DRILLS = {build: drill for build, (drill, _) in _HUNTED.items()}
+SCENARIOS = {build: scenario for build, (scenario, _) in _HUNTED.items()}
 SOUGHT = {
-    build: Sought(drill.name, tuple(promises.split()), all_of_them=build in _EACH_BY_ITSELF)
-    for build, (drill, promises) in _HUNTED.items()
+    build: Sought(scenario.name, tuple(promises.split()), all_of_them=build in _EACH_BY_ITSELF)
+    for build, (scenario, promises) in _HUNTED.items()
 }

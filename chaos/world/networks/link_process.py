@@ -1,6 +1,6 @@
 """The process that holds the namespaces of a run and works on their links.
 
-`python -m musterd.chaos.world.networks.fabric CONFIG`, one JSON object per line in and out.
+`python -m musterd.chaos.world.networks.link_process CONFIG`, one JSON object per line in and out.
 It ends with its parent, however that ends; namespaces, bridge, devices and routes go with it and
 with the last process inside. Config: `places` (name -> address), `control` (path of a unix
 socket -> [address, port]), `seed`.
@@ -20,12 +20,12 @@ from musterd.chaos.world.networks.network import Shape
 from musterd.chaos.world.networks.packet_shaper import Link, Shaper
 
 CONTROL = "control"
-"""The place of the conductor's own calls; no fault reaches it."""
+"""The place of the runner's own calls; no fault reaches it."""
 _CHUNK_BYTES = 1 << 16
 _CONNECT_S_MAX = 5.0
 
 
-class Fabric:
+class LinkProcess:
     """All links of one run."""
 
     def __init__(self, namespaces: Namespaces, shaper: Shaper) -> None:
@@ -71,11 +71,11 @@ class Fabric:
 async def _hand_on(
     host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """One of the conductor's connections, handed on to a node until either hangs up."""
+    """One of the runner's connections, handed on to a node until either hangs up."""
     try:
         async with asyncio.timeout(_CONNECT_S_MAX):
             far_reader, far_writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):  # the conductor learns it from the end of its connection
+    except (OSError, TimeoutError):  # the runner learns it from the end of its connection
         writer.close()
         return
     await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
@@ -99,14 +99,14 @@ async def _serve(given: Message, namespaces: Namespaces) -> None:
         {socket.inet_aton(one.address): place for place, one in places.items()},
         given["seed"],
     )
-    fabric = Fabric(namespaces, shaper)
+    links = LinkProcess(namespaces, shaper)
     for path, target in given["control"].items():
         await asyncio.start_unix_server(partial(_hand_on, *target), path)
     answer(ready=True, namespaces={place: namespaces.paths(place) for place in places})
     async for message in commands():
         verb = message.pop("verb")
         try:
-            reply: Message = getattr(fabric, verb)(**message)
+            reply: Message = getattr(links, verb)(**message)
         except (OSError, LookupError) as error:
             answer(error=f"{verb} {message}: {error!r}")
         else:

@@ -1,6 +1,6 @@
 """A process that passes for a node of a cluster: it says that node's hello, then garbage.
 
-`python -m musterd.chaos.world.networks.impostor {}`, one JSON object per line in and out.
+`python -m musterd.chaos.world.networks.fake_peer {}`, one JSON object per line in and out.
 Verbs: `learn` (host, port): be told a node's hello by the node itself; `garble` (host, port, lane,
 kind): say it to another one, wait until that has agreed, send what is no frame, wait for its end.
 """
@@ -31,7 +31,7 @@ def _summed(data: bytes) -> bytes:
     return framed(codec.checksum(data) + data)
 
 
-class Impostor:
+class FakePeer:
     """Has one node's hello."""
 
     def __init__(self) -> None:
@@ -86,10 +86,10 @@ async def _ended(reader: asyncio.StreamReader) -> bool:
 
 
 async def _serve() -> None:
-    impostor = Impostor()
+    fake_peer = FakePeer()
     verbs: dict[str, Callable[..., Awaitable[Message]]] = {
-        "learn": impostor.learn,
-        "garble": impostor.garble,
+        "learn": fake_peer.learn,
+        "garble": fake_peer.garble,
     }
     answer(ready=True)
     async for message in commands():

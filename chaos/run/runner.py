@@ -57,7 +57,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Played:
-    """What the conductor saw of a run."""
+    """What the runner saw of a run."""
 
     began_ns: int
     ended_ns: int = 0
@@ -73,7 +73,7 @@ class Played:
     """What did not go as it should besides: each fails the run."""
 
 
-class Conductor:
+class Runner:
     """One run. Called from the main thread, which the processes it starts die with."""
 
     def __init__(
@@ -104,8 +104,8 @@ class Conductor:
 
     def play(self) -> Played:
         """The whole run. An interrupt ends it early and in good order, a second one at once."""
-        path = self.folder / "history" / f"conductor{SUFFIX}"
-        with Recorder(path, "conductor") as self._recorder:
+        path = self.folder / "history" / f"runner{SUFFIX}"
+        with Recorder(path, "runner") as self._recorder:
             self.workers = WorkerProcesses(self.folder, self.cluster, self.seed, self._recorder)
             try:
                 self._play()
