@@ -1,9 +1,9 @@
 """What clients saw: every operation with its outcome, known or not, one JSON object per line.
 
-Each process writes a file of its own. An operation is written twice, when it begins and when its
-outcome is known, so that one that a killed client had begun is there with an unknown outcome, as is
-a call that timed out. Times are CLOCK_MONOTONIC in ns; all processes share
-one machine's clock, which is a limit of such a test, and is said in its report.
+Each process writes a file of its own. An operation is written when it begins, and again when its
+outcome is known. So what a killed client had begun is there with an unknown outcome, as a call that
+timed out is. Times are CLOCK_MONOTONIC in ns. All processes share one machine's clock: that is a
+limit of such a test, and its report says so.
 """
 
 from collections.abc import Iterator

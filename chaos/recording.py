@@ -1,9 +1,9 @@
-"""What a process writes down: on disk each appends to a file of its own, a reader merges them.
+"""What a process records: each appends to a file of its own, and a reader merges the files.
 
 A file is JSON lines: `{"header": {...}}` first, then one object per line whose one name says what
-it is. Of an operation there is a line when it begins and one when it has ended, of an ownership one
-more when it is to be given up; the last one counts. Each is handed to the kernel before the call
-that it is about goes on: what a killed process had begun stays without an end, and is unknown.
+it is. An operation has a line when it begins and one when it has ended; an ownership has one more
+when it is to be given up. The last line counts. Each line is handed to the kernel before the call
+that it is about goes on, so what a killed process had begun has no end there and is unknown.
 Nothing is synced: the files survive a dead process, not a power cut of the machine.
 """
 

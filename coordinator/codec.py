@@ -1,7 +1,7 @@
 """protobuf and the machine's types: the only importer of `muster.v1.log_pb2`.
 
 Commands and events have the fields of the messages of the same name, so the mapping is read off the
-dataclasses once, at import; a field, an enum number or a kind that this build does not know is
+dataclasses once, at import. A field, an enum number or a kind that this build does not know is
 refused, never skipped: replicas that skipped different things would diverge silently (arch-3.7).
 """
 

@@ -1,4 +1,4 @@
-"""The way in: a client has channels to all nodes and everything that its groups share."""
+"""The client of a cluster: it has channels to all nodes and everything that its groups share."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

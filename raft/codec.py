@@ -4,9 +4,9 @@ Inside `raft/` a message is a plain dict, because that is what PySyncObj's core 
 Its `type` is one of the keys of `_ENCODERS`; each encoder and decoder pair below says which other
 keys that type has. `term` is in all of them. Indexes, terms and seqs are ints, flags are bools.
 
-What no node of this cluster can have said is refused here, before any of it is taken: it would be
-durable, and stop this node now and at each start. TCP's checksum of 16 bits misses one damaged
-segment in 65,536; the crc32 in front of each protobuf finds every flipped bit.
+A message that no node of this cluster can have sent is refused here, before any of it is used: it
+would become durable, and would stop this node now and at each start. TCP's checksum of 16 bits
+misses one damaged segment in 65,536; the crc32 in front of each protobuf finds every flipped bit.
 """
 
 import zlib

@@ -1,8 +1,8 @@
 """The node's core loop as a plain object: deliver, tick, persist, send, reply.
 
-No sockets, no asyncio and no clock of its own, so the simulator runs it as it is. Whoever owns it
-calls `receive` for frames, `timer` now and then, `turn` whenever `on_wake` says so, and gives it a
-`Link` to send through (docs/adr/0001-one-loop.md). Everything happens on one thread.
+It has no sockets, no asyncio and no clock of its own, so the simulator runs it as it is. Its owner
+gives it a `Link` to send through, and calls `receive` for frames, `timer` now and then, and `turn`
+whenever `on_wake` says so (docs/adr/0001-one-loop.md). Everything happens on one thread.
 """
 
 import uuid

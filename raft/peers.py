@@ -14,13 +14,13 @@ Admission takes two entries of kind ReplicaAdmitted, both proposed by one leader
    So every entry that was ever committed with the help of the lost store is on every other voter,
    and whoever was elected with the lost store's vote was elected in a term before T, or is the
    leader of T, for whom the newcomer's vote of T is set. That stays true until the node gets
-   another store, so whoever has entry 2 in its log counts the newcomer, committed or not: where the
-   leader dies before it could say, a voter and the newcomer still elect another one. The leader of
-   T itself counts it only when it has applied entry 2, so that another voter has it by then, or
-   when it leads no more.
+   another store. So whoever has entry 2 in its log counts the newcomer, whether the entry is
+   committed or not: if the leader dies before it could say so, a voter and the newcomer can still
+   elect another one. The leader of T itself counts the newcomer only when it has applied entry 2,
+   so that another voter has the entry by then, or when it leads no more.
 
-Where one side has entry 1 alone, because it was down when entry 2 was proposed, and the leader is
-gone, the other side is the only one that can lead, and is voted for:
+One side may have entry 1 alone, because it was down when entry 2 was proposed, while the leader is
+gone. Then only the other side can lead, and it gets the votes:
 
 - A voter that has entry 1 votes for the newcomer. No learner stands, so that one has entry 2. (A
   store that was admitted earlier, taken out, and put back may take itself for a voter. It gets a
@@ -30,14 +30,14 @@ gone, the other side is the only one that can lead, and is voted for:
   entry 2. It holds the log up to entry 1 and judges a candidate's log as any voter does.
 
 Whose store is whose is said by entries of shard 0's log, and by peers, in their hellos, that have
-applied them. Each such word is true as of an index of that log, and the later one holds: who reads
-the log from its beginning would else turn away a node that was replaced twice, in its newest store,
-until it has read on; and where that node leads shard 0, for good.
+applied them. Each of these statements is true as of an index of that log, and the later one holds.
+Otherwise a node that reads the log from its beginning would turn away the newest store of a node
+that was replaced twice, until it has read on; and for good, where the other node leads shard 0.
 
 The last entry in the log holds, applied or not: an entry 1 that is applied when entry 2 is in the
 log takes nothing back, and an entry 2 brings nobody back whose successor's entry 1 is there. What
-is cut from the log is void: of an entry 2 that can be cut nothing was committed with the newcomer's
-help, and an entry 1 that can be cut had no entry 2.
+is cut from the log is void: where an entry 2 can be cut, nothing was committed with the newcomer's
+help, and where an entry 1 can be cut, there was no entry 2.
 
 Two entries instead of one with a special commit rule: were one other voter to die between, a single
 entry would block the shard's commits until that voter came back.

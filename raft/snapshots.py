@@ -1,11 +1,11 @@
-"""Snapshots of a shard's state: streamed in chunks, written as they come, installed by one flip.
+"""Snapshots of a shard's state: streamed in chunks, written as they come, installed by one write.
 
 State lives in the store beside its applied index, so a snapshot is a scan that later writes do not
-disturb, and compaction needs none. A follower that is behind the log gets the shard's state keys in
-chunks (`snapshot_chunk`, answered by `snapshot_ack`, a window of a few). It writes them under a
-snapshot id of its own that is not in use. The last chunk's batch flips `META: shard -> snapshot id`
-and sets log and applied index, small and synced; a crash before it leaves the old state (raft-8;
-the flaws pso-F5a, pso-F5c, pso-F5d, pso-F5f; thesis section 5.1).
+disturb, and compaction needs no snapshot. A follower that is behind the log gets the shard's state
+keys in chunks (`snapshot_chunk`, answered by `snapshot_ack`, a window of a few). It writes them
+under a snapshot id of its own that is not in use. The last chunk's batch is small and synced: it
+changes `META: shard -> snapshot id` and sets log and applied index. A crash before it leaves the
+old state (raft-8; the flaws pso-F5a, pso-F5c, pso-F5d, pso-F5f; thesis section 5.1).
 """
 
 import struct

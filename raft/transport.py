@@ -1,12 +1,12 @@
 """Sockets: plain TCP between nodes.
 
 This file and raft/runner.py alone know asyncio. Between two nodes there are two connections, both
-dialled by the lower id: *control* for votes, heartbeats, answers and short appends, whose break
-counts as silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both
-sides send 8 magic bytes and a Hello, the dialling side then a verdict (a Hello with `refused`
-alone); then frames follow. Each of these is a 4-byte length, the length's crc32 and what
-raft/codec.py made. Without the length's own, a flipped bit in it would leave a connection that
-stands and waits for up to 16 MiB.
+dialled by the node with the lower id. *Control* carries votes, heartbeats, answers and short
+appends; its break counts as silence. *Bulk* carries catch-up and snapshots, so that these delay
+nothing else. On each, both sides send 8 magic bytes and a Hello; then the dialling side sends a
+verdict (a Hello with `refused` alone), and frames follow. A frame is a 4-byte length, the length's
+crc32 and what raft/codec.py made. The length has a crc32 of its own because a flipped bit in it
+would leave the connection waiting for up to 16 MiB.
 """
 
 import asyncio

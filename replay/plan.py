@@ -1,9 +1,8 @@
 """From sound files to a plan of the fold: where histories start and break, what to compare.
 
 A shard's history is a list of *runs*: entries without a hole between them, with a known start (the
-empty state before entry 1, or a base). Between two runs something is missing; what that is, is said
-in `integrity`. Entries that hang in the air, because nothing says what the state was before them,
-are not folded: that would be a guess.
+empty state before entry 1, or a base). Between two runs something is missing; `integrity` says
+what. Entries before which the state is not known are not folded: that would be a guess.
 """
 
 from bisect import bisect_right

@@ -1,9 +1,9 @@
 """From one group's events to table rows: one small tracker per table.
 
 A tracker sees each event *before* `evolve` does, together with the group as it then is (None: no
-such group), so that it can compare. `begin` is called where a fold starts from a base: what is open
-there has no known start. `finish` is called where the history ends: at the end of the export
-(`open`) or where it breaks off (`unknown`).
+such group), so that it can compare. `begin` is called where a fold starts from a base; what is open
+at that point has no known start. `finish` is called where the history ends: at the end of the
+export (`open`), or where it breaks off (`unknown`).
 """
 
 from collections.abc import Iterator

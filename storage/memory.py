@@ -1,4 +1,4 @@
-"""A store in memory with an unsynced half: what a power cut takes away is taken away.
+"""A store in memory that loses in a power cut what a disk would lose.
 
 For tests and the simulator. Epochs are synced when the owner says so (`sync`), never on their own.
 """

@@ -5,8 +5,8 @@ of it. So the loop writes without sync and a thread syncs.
 
 `rocksdict.Snapshot.items()` of release 0.3.29 reads the present, not the snapshot; an iterator, on
 the other hand, stays at the moment of its creation. So `scan` is the only frozen view there is.
-Nor is `ReadOptions.set_iterate_upper_bound` used: the iterator keeps a pointer to a bound that is
-freed with the options (measured: 300 of 300 scans ended early once the options were collected).
+`ReadOptions.set_iterate_upper_bound` is not used either: the iterator keeps a pointer to a bound
+that is freed with the options (measured: 300 of 300 scans ended early once they were collected).
 """
 
 import errno

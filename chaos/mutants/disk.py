@@ -1,7 +1,7 @@
 """Builds that are careless with the disk: with syncs that fail or hang, with its room, its marks.
 
-Without fsync on a real disk means: the write-ahead log stays in the page cache, and the durable
-mark, which would find that out at the next start, is not renewed.
+`no_fsync` on a real disk leaves the write-ahead log in the page cache. Nor does it renew the durable
+mark, which would reveal that at the next start.
 """
 
 import asyncio

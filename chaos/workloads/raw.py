@@ -1,6 +1,6 @@
 """Single attempts at one node, without the SDK's retries: a deposed leader answers for itself.
 
-What a node says that does not know yet that it is deposed is what inv-I2 and inv-I15 are about.
+inv-I2 and inv-I15 are about what a node says that does not know yet that it is deposed.
 """
 
 import secrets

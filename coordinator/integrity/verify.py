@@ -1,6 +1,6 @@
-"""Do replicas agree?
+"""Finds out whether replicas agree.
 
-Checkpoints compared between nodes, digests recomputed from the keys on disk.
+It compares checkpoints between nodes, and recomputes digests from the keys on disk.
 
 By arch-3.9 a replica is quarantined where more than half of all nodes agree with each other and not
 with it; where there is no majority nobody stops. A record counts only for the state that its

@@ -1,7 +1,7 @@
 """A node's metrics: reads plain counters at scrape time and makes the page's families.
 
-`raft` and `storage` know no Prometheus; this module looks at them. Nothing is kept per scrape, and
-the page can be made in slices: wherever much is read, None is yielded, and the loop may turn.
+`raft` and `storage` know no Prometheus; this module looks at them. Nothing is kept per scrape. The
+page can be made in slices: wherever much is read, None is yielded, so that the loop may turn.
 """
 
 import shutil

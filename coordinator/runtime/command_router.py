@@ -1,7 +1,7 @@
 """How a serving shard takes a request of a group: park it, refuse it, or put it into the log.
 
-Refusing without an entry (arch-5.1): what the applied state already rejects, with none of the
-group's commands under way, is refused once a quorum has confirmed that this node still leads.
+A request is refused without an entry (arch-5.1) where the applied state already rejects it and none
+of the group's commands is under way, once a quorum has confirmed that this node still leads.
 """
 
 from collections.abc import Callable

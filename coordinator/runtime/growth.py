@@ -2,13 +2,13 @@
 
 A command grows the state or it does not. What grows it is refused where a limit in bytes is reached
 (of the group, the shard, the node), or where the disks of a majority are low. What does not grow it
-passes: leaves, deletions, timers, heartbeats, fetches, commits over offsets that are there. What a
-group that is there goes on with (a Sync, members that join again) passes the limits by a tenth, so
+passes: leaves, deletions, timers, heartbeats, fetches, commits over offsets that are there. What an
+existing group needs to go on (a Sync, members that join again) may exceed the limits by a tenth, so
 that a group at its limit can still rebalance (docs/adr/0018).
 
 Sizes are those of coordinator/machine/records/sizes.py. What is proposed and not applied is counted
-as reserved (proposer.py), so a shard exceeds its limit by no more than the tenth, and by what
-offsets that are there gain from other members' ids and from larger numbers: 300 bytes each at most.
+as reserved (proposer.py). So a shard exceeds its limit by no more than that tenth, plus what its
+existing offsets gain from other members' ids and from larger numbers: 300 bytes each at most.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Held heartbeats of a node.
+"""The heartbeats that a node holds.
 
-One call per client process, answered when a member must act or its interval is over.
+A client process has one call here. It is answered when a member must act or its interval is over.
 
 Nothing here is replicated and nothing is written: a heartbeat is answered from applied state under
 check quorum (gp-2.4, gp-5.6.4, arch-4).

@@ -7,8 +7,8 @@ only ever proposes a command; what happens is decided when that is applied.
 
 Before a session ends, the coordinator proves that it had read everything the member could have
 sent: a passed deadline *ripens* over full rounds of the node's loop that began after it (arch-3.1,
-arch-3.5). A call that is read and waits for its turn to be taken in holds that up: nothing counts
-as proven that passed after it came (`Arrivals`).
+arch-3.5). A call that is read and waits to be taken in holds that up: no deadline that passed after
+the call came counts as proven (`Arrivals`).
 """
 
 import zlib

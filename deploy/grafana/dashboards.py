@@ -3,8 +3,9 @@
     python deploy/grafana/dashboards.py          writes it
     python deploy/grafana/dashboards.py --check  exits 1 where it is not what this file makes
 
-Every panel has a unit and says what bad looks like. A query that needs a metric without the prefix
-(gRPC's, the process's) joins `muster_build_info`, so that it sees this cluster's nodes only.
+Every panel has a unit and says what bad looks like. Metrics of gRPC and of the process lack the
+prefix `muster_`; a query for one of them joins `muster_build_info`, so that it sees the nodes of
+this cluster only.
 """  # noqa: INP001  # deploy/ is no package
 
 import json

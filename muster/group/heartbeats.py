@@ -1,10 +1,10 @@
 """One heartbeat call per client and coordinator, carrying all members that this client has there.
 
 The coordinator holds the call for an interval of its choice and answers at once when a member must
-act. A newer call (`call_seq`) releases the older one, so a member that comes or changes is heard
-within HEARTBEAT_GAP_MS, with many members within HEARTBEAT_GAP_MS_MAX or a third of that interval,
-and nothing is ever cancelled in normal running. A member that was told to act sits out the rest of
-its interval, so that the others' call is held again.
+act. A newer call (`call_seq`) releases the older one, so nothing is ever cancelled in normal
+running. A member that comes or changes is heard within HEARTBEAT_GAP_MS; where there are many
+members, within HEARTBEAT_GAP_MS_MAX or a third of that interval, whichever is shorter. A member
+that was told to act sits out the rest of its interval, so that the others' call is held again.
 """
 
 import asyncio

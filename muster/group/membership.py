@@ -14,11 +14,12 @@ source, gRPC and the user's callbacks do not. The states are those of Kafka's cl
     FAILED     an error that joining again does not mend; only Close leads on
 
 With the eager protocol a member gives everything up before it joins again. With the cooperative one
-(all its assignors are cooperative) it holds its assignment in UNJOINED, JOINING and SYNCING, gives
-up only what the next one lacks, and then joins once more, so that others can have it (gp-6.6).
+(all its assignors are cooperative) it keeps its assignment in UNJOINED, JOINING and SYNCING and
+gives up only what the next assignment lacks. Then it joins once more, so that others can have what
+it gave up (gp-6.6).
 
-Every answer names the call or the identity it was asked under and is dropped where that is over
-("if unchanged", KAFKA-9823): a late answer never touches a newer identity.
+Every answer names the call or the identity that it was asked under. It is dropped where that call
+or identity is over ("if unchanged", KAFKA-9823), so a late answer never touches a newer identity.
 """
 
 from collections.abc import Callable, Mapping, Sequence

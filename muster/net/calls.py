@@ -1,10 +1,10 @@
 """One call to a group's coordinator, whoever that is by the time it is answered.
 
-The same bytes go out until somebody answers for good: to the coordinator known, again after a lost
-connection, and, where another node knows a coordinator of a later term, there too, beside the
-first; but a Join or Sync, which may be parked, goes there in place of the first. The first answer
-wins and the other attempts are cancelled explicitly (an aio call that is only dropped is never
-collected).
+The same bytes go out until somebody answers for good. They go to the known coordinator, and to it
+again after a lost connection. Where another node knows a coordinator of a later term, they go there
+too, beside the first attempt; only a Join or Sync, which may be parked, goes there in its place.
+The first answer wins. The other attempts are cancelled explicitly, since an aio call that is only
+dropped is never collected.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
 """Who coordinates a group: the cache, and the search for a later coordinator.
 
-A node says in which shard a group is. All groups of a shard have one coordinator: what is heard of
-one of them holds for all, and one is asked about for all.
+All groups of a shard have one coordinator, and a node says in which shard a group is. So one group
+is asked about for all of its shard, and what is heard of it holds for all of them.
 
-A search runs while somebody wants it. It asks two nodes at a time, never first the one that has
-gone quiet, with (group id, known term) pairs; the node holds the question until it knows a leader
-of a later term, 1 s at most. Pairs that come up in the same turn of the loop share one call, and so
-do those that come soon after one (FIND_GAP_MS, twice as long for each call beyond two that the node
-has not answered yet): a node's death costs a process two calls, not two per group, and a node that
-is busy is asked ever less often.
+A search runs while somebody wants it. It asks two nodes at a time, and never begins with the one
+that has gone quiet. A question is a list of pairs (group id, known term); the node holds it until
+it knows a leader of a later term, 1 s at most. Pairs that come up in the same turn of the loop
+share one call, and so do those that come up within FIND_GAP_MS of a call. That gap doubles with
+each call beyond two that the node has not answered yet. So a node's death costs a process two
+calls, not two per group, and a busy node is asked ever less often.
 """
 
 import asyncio

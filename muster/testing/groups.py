@@ -1,4 +1,4 @@
-"""The group protocol over one memory, in simple form: what the nodes of a test cluster share.
+"""The group protocol in simple form, in one memory that the nodes of a test cluster share.
 
 It follows gp-2.2 to gp-2.9 where clients can tell the difference. It has no quotas.
 """

@@ -1,8 +1,8 @@
 """Appends and their answers: sanitise what arrives, then let PySyncObj's core act on it.
 
-Sources: thesis sections 3.5 (log replication), 3.5's Figure 3.1 "AppendEntries", 10.2 (pipelining,
-and writing to the leader's disk in parallel); the flaws pso-F1, pso-F2, pso-F5b, pso-F14 and
-pso-F20; raft-2.
+Sources: the thesis, section 3.5 (log replication, with "AppendEntries" of Figure 3.1) and section
+10.2 (pipelining, and writing to the leader's disk in parallel); the flaws pso-F1, pso-F2, pso-F5b,
+pso-F14 and pso-F20; raft-2.
 """
 
 from collections.abc import Callable

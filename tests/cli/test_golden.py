@@ -1,7 +1,7 @@
 """What people and scripts see: golden output of every command on a scripted cluster.
 
 A file in tests/testdata/cli holds blocks: a command line, then its output, each line marked `out|`
-`err|`, then `exit CODE`. `pytest --rewrite` writes them anew: read the diff before you commit.
+or `err|`, then `exit CODE`. `pytest --rewrite` writes them anew: read the diff before you commit.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The machine knows nothing but its input: no clock, randomness, I/O, or order of a set.
 
-Nor the Python that runs it: replicas may differ in that while a cluster is upgraded.
+It does not depend on the Python that runs it, which may differ while a cluster is upgraded.
 """
 
 import ast

@@ -42,9 +42,9 @@ Several commands of one log entry stand on one line, between ` ; `.
     why                   its last rounds, oldest first
     rounds                how many rounds are kept, and which
 
-Every command is held against the promises of arch-3: `decide` changes nothing, invariants hold
-after each event, live = restored, also in what either does from then on, the running digest is the
-recomputed one, commands and events survive the codec.
+After every command the promises of arch-3 are checked: `decide` has changed nothing; invariants
+hold after each event; the live and the restored state are equal and go on to do the same; the
+running digest equals the recomputed one; commands and events survive the codec.
 """
 
 from copy import deepcopy

@@ -1,10 +1,16 @@
 """What must hold of one shard in every run, whatever fails (inv-I10).
 
 The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
-client. A violation is kept once per kind and subject; kinds that start with H lose or diverge
-committed data, S means that one more crash would, A that somebody was not served who had to be, L
-that the shard did not come to rest, X that something raised. What clients saw is judged by the
-checkers of chaos/check (group_history.py), under the names of their invariants, I1 to I17.
+client. A violation is kept once per kind and subject. The first letter of its kind says what it is:
+
+    H   committed data is lost or diverges
+    S   one more crash would do that
+    A   somebody who had to be served was not
+    L   the shard did not come to rest
+    X   something raised
+
+What clients saw is judged by the checkers of chaos/check (group_history.py), under the names of
+their invariants, I1 to I17.
 """
 
 from collections.abc import Callable, Iterable

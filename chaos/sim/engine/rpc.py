@@ -2,8 +2,8 @@
 
 Stands in for gRPC between the shipped SDK (`Nodes` of muster/net with channels of this file) and
 the shipped servicers (server.py). As on HTTP/2 the messages of a connection may overtake each
-other, and a connection that lost one of them breaks: at once, or seconds later, and until then its
-calls hang. A proxy in between may deliver a request twice, the second time late or at another node.
+other. A connection that lost one of them breaks, at once or seconds later; until then its calls
+hang. A proxy in between may deliver a request twice, the second time late or at another node.
 """
 
 import asyncio

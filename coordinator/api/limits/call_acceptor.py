@@ -1,14 +1,14 @@
 """The acceptor: it takes calls from gRPC's core, and refuses the surplus before it is read.
 
 grpc.aio by itself takes one call per method in four passes of the loop. In a flood calls then wait
-inside the library, unseen, until all that are taken have run out of time. The acceptor keeps many
+unseen inside the library, until all that are taken have run out of time. The acceptor keeps many
 requests for a call open at once, so whatever has arrived is taken in the next pass. A call that
-finds the node full is answered at once, for about three quarters of what it costs to handle a call
-that does nothing (docs/adr/0004).
+finds the node full is answered at once, which costs about three quarters of handling a call that
+does nothing (docs/adr/0004).
 
-All that needs private parts of one release of grpcio (grpc_internals.py). With another the server's
-own loop takes the calls, and the same bounds hold once a call is taken: a flood waits for longer,
-and is refused after it was read.
+All of this needs private parts of one release of grpcio (grpc_internals.py). With another release
+the server's own loop takes the calls. The same bounds hold once a call is taken, but a flood waits
+for longer and is refused only after it was read.
 """
 
 import asyncio

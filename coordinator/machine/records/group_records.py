@@ -26,11 +26,12 @@ Keys are relative to the shard:
     b"f", b"c"                                              generation floor, shard time; not 0
 
 The group id and the topic of a key carry their length, so the records of one group share a prefix
-with no others. What static members and pending ids added has records of its own: a group without
-them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says. A member that says when it joined has one field
-and one version more, and so has an offset that says where its partition starts, and a static member
-that took a fencing token of its own. An offset with a leader epoch has both, and a version above.
+with no others. Static members and pending ids have records of their own, so a group without them is
+stored and hashed as it was under rules 1. A value is RECORD_VERSION and the fields of the dataclass
+in declared order, without those that the key has. Three records may have one field more, under the
+next version: a member that says when it joined, an offset that says where its partition starts, and
+a static member that took a fencing token of its own. An offset with a leader epoch has the start,
+the epoch and a version above that.
 """
 
 from collections.abc import Callable, Iterator
