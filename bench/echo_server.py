@@ -22,7 +22,7 @@ class Echo(group_pb2_grpc.GroupCoordinatorServicer):
         request: group_pb2.OffsetCommitRequest,
         context: object,  # noqa: ARG002 - nothing of it is needed
     ) -> group_pb2.OffsetCommitResponse:
-        """Success for every partition."""
+        """Answer success for every partition."""
         response = group_pb2.OffsetCommitResponse()
         for part in request.partitions:
             response.partitions.add(topic=part.topic, partition=part.partition)

@@ -92,7 +92,7 @@ class Fleet:
 
     @property
     def pids(self) -> list[int]:
-        """Of the client processes."""
+        """The ids of the client processes."""
         return [process.pid for process in self.processes]
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ def _agreed(told: list[Message]) -> int:
 
 
 class _Measured:
-    """What one start showed."""
+    """What one start of a fleet showed."""
 
     def __init__(self, stable_s: float, generations: int, expired: int, changes: int) -> None:
         self.stable_s = stable_s

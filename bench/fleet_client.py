@@ -23,7 +23,6 @@ class FleetMember(RebalanceListener):
     """Joins when it is started, and takes every assignment until it leaves."""
 
     def __init__(self, client: Client, group_id: str, session_timeout_ms: int) -> None:
-        """Outside of its group."""
         self.group_id = group_id
         self.generation: int | None = None
         self.stable_s = 0.0

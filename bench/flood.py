@@ -43,7 +43,7 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
 
 @dataclass(slots=True)
 class Open:
-    """One call under way."""
+    """A call that was sent and is not answered yet."""
 
     due_s: float
     body: bytes = b""
@@ -138,7 +138,6 @@ class Connection(asyncio.Protocol):
             self._end(stream, f"connection lost ({exc})")
 
     def data_received(self, data: bytes) -> None:
-        """Take the frames apart."""
         self._input += data
         view, at = self._input, 0
         while len(view) - at >= _HEAD.size:
@@ -215,7 +214,6 @@ class Flood:
     """Several connections to one node."""
 
     def __init__(self, endpoint: str, connections: int, timeout_s: float) -> None:
-        """`timeout_s`: each call's deadline."""
         self.result = Result()
         self._endpoint = endpoint
         self._connections = [

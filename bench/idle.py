@@ -112,7 +112,6 @@ def _everybody(pids: dict[int, tuple[int, int]]) -> list[int]:
 
 
 def scrape(cluster: World, node_id: int) -> str:
-    """One node's metrics page."""
     url = f"http://{cluster.nodes[node_id].metrics_endpoint}/metrics"
     with urllib.request.urlopen(url, timeout=10) as page:
         text: str = page.read().decode()

@@ -35,7 +35,7 @@ class Build:
 
     @property
     def dated(self) -> str:
-        """The same, and when."""
+        """As `named`, and when it was built."""
         return f"{self.named}, {self.at}"
 
     def differs(self, other: "Build") -> bool:

@@ -159,7 +159,6 @@ def close_all(children: Iterable[Child]) -> None:
 
 
 def config() -> Message:
-    """The child's own configuration."""
     got: Message = json.loads(sys.argv[1])
     return got
 

@@ -60,7 +60,6 @@ class Corpus:
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
         return sum(one.bytes for one in self.files)
 
 

@@ -15,7 +15,7 @@ Offsets: TypeAlias = dict[int, int]
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event", tag=str.lower):
-    """What all events have."""
+    """When something happened; each event adds what it was."""
 
     at_ns: int
 
@@ -119,5 +119,5 @@ def encode_event(event: WorkerEvent) -> bytes:
 
 
 def decode_event(line: bytes) -> WorkerEvent:
-    """Raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
+    """The event on a line; raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
     return _DECODER.decode(line)

@@ -82,7 +82,6 @@ class Historian:
         return self._read(status, out, said.decode("utf-8", "replace"))
 
     async def end(self) -> None:
-        """End what still runs."""
         if self._follower is not None:
             await processes.end(self._follower, 1.0)
 

@@ -67,7 +67,6 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every check holds."""
         return all(check.passed for check in self.checks)
 
 

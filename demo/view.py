@@ -118,7 +118,6 @@ class LiveView:
         self._scene = scene
 
     def close(self) -> None:
-        """Leave the last picture."""
         self._live.stop()
 
     def draw(self) -> Group:
@@ -168,7 +167,7 @@ def _bar(share: float) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Such as "0-3 7"."""
+    """The numbers in short form, such as "0-3 7"."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:

@@ -77,7 +77,6 @@ class WorkerProcesses:
         return one
 
     def log_path(self, name: str) -> Path:
-        """What a worker logged."""
         return self.folder / f"{name}.log"
 
     def pace(self, allowed_ppm: int) -> None:
@@ -110,7 +109,7 @@ class WorkerProcesses:
             await asyncio.wait(late)
 
     async def end(self) -> None:
-        """Kill whoever still runs."""
+        """Kill every worker that still runs."""
         self.dismissed = True
         for one in self.started.values():
             if one.running:

@@ -48,7 +48,7 @@ class ShardFiles:
     bases: list[Manifest] = field(default_factory=list)
 
     def add(self, manifest: Manifest) -> None:
-        """A file was finished."""
+        """Take a finished file in."""
         (self.segments if manifest.kind == SEGMENT else self.bases).append(manifest)
 
 

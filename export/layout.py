@@ -202,7 +202,6 @@ def segment_name(first: int, last: int, node: int) -> str:
 
 
 def base_name(index: int, node: int) -> str:
-    """A base's file name."""
     return f"base-{index:016d}-{node}.parquet"
 
 

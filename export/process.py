@@ -24,7 +24,7 @@ DATABASE = "db"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one run did."""
+    """What one run of the exporter wrote and deleted."""
 
     identity: Identity
     shards: dict[int, ShardProgress]

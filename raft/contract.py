@@ -82,14 +82,10 @@ class ReplicatedLog(Protocol):
     """One replica of one shard's log."""
 
     @property
-    def shard(self) -> ShardId:
-        """Which shard it is."""
-        ...
+    def shard(self) -> ShardId: ...
 
     @property
-    def role(self) -> Role:
-        """This replica's part now."""
-        ...
+    def role(self) -> Role: ...
 
     @property
     def term(self) -> int: ...
@@ -236,9 +232,7 @@ class StateBatch(Protocol):
         """Set a state key: part of snapshots."""
         ...
 
-    def delete(self, key: bytes) -> None:
-        """Remove a state key."""
-        ...
+    def delete(self, key: bytes) -> None: ...
 
     def delete_prefix(self, prefix: bytes) -> None:
         """Remove all state keys that start with `prefix`, which is not empty."""

@@ -130,7 +130,6 @@ class Driver:
         self._told_to_wake = wake
 
     def wake(self) -> None:
-        """Ask for a turn."""
         self._told_to_wake()
 
     def start(self) -> None:

@@ -79,7 +79,7 @@ class Journal(PySyncObjJournal):
 
     @property
     def first_index(self) -> int:
-        """Index of the anchor."""
+        """The index of the anchor."""
         return self._first
 
     @property

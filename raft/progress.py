@@ -132,11 +132,9 @@ class Progress:
         return True
 
     def link_broke(self, now: float) -> None:
-        """The control connection broke."""
         self.broken_since = min(self.broken_since, now)
 
     def link_stands(self) -> None:
-        """The control connection stands."""
         self.broken_since = float("inf")
 
     def _take(self, size: int) -> None:

@@ -22,11 +22,9 @@ class ShardBatch:
         self._applied_key = keys.applied_key(shard)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set a state key."""
         self._store.batch.put(_STATE, self._prefix + key, value)
 
     def delete(self, key: bytes) -> None:
-        """Remove a state key."""
         self._store.batch.delete(Family.STATE, self._prefix + key)
 
     def delete_prefix(self, prefix: bytes) -> None:

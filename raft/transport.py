@@ -111,7 +111,6 @@ class _Connection(asyncio.Protocol):
             self._hub.fatal(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the hub, once."""
         if exc is not None:
             self._hub.counters["connection_error"] += 1
         if self._timeout is not None:
@@ -233,7 +232,6 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Hang up at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -291,7 +289,7 @@ class PeerHub:
 
     @property
     def address(self) -> Address:
-        """Where this hub listens."""
+        """The address on which this hub listens."""
         if self._server is None:
             raise RuntimeError("the hub does not listen")
         name = self._server.sockets[0].getsockname()
@@ -458,7 +456,6 @@ class PeerHub:
             self.driver.book.refuse(connection.name, detail)
 
     def lost(self, connection: _Connection) -> None:
-        """A connection is gone."""
         self._strangers.discard(connection)
         if connection.node is None:
             return

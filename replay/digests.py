@@ -32,7 +32,7 @@ def from_limbs(limbs: Iterable[int]) -> int:
 
 
 def add_up(deltas: Iterable[DigestDelta]) -> dict[tuple[int, int], int]:
-    """Sums per (shard, mark)."""
+    """The sum of the shares for each (shard, mark)."""
     sums: dict[tuple[int, int], int] = {}
     for shard, mark, *limbs in deltas:
         key = (shard, mark)

@@ -33,7 +33,6 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether every check held."""
         return not self.failed
 
 

@@ -83,7 +83,6 @@ class Summary:
     """All, in the order of the table."""
 
     def document(self) -> dict[str, object]:
-        """As JSON says it."""
         return {
             "rebalances_by_cause": [asdict(each) for each in self.by_cause],
             "longest_rebalances": [each._asdict() for each in self.longest],

@@ -254,9 +254,8 @@ class MemoryStore:
         return iter(self._tables[family].scan(start, end))
 
     def snapshot(self) -> MemorySnapshot:
-        """Copy everything, for tests."""
+        """A copy of everything, for tests."""
         return MemorySnapshot(self._tables)
 
     def close(self) -> None:
-        """Take no more writes."""
         self._dead = True

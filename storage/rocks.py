@@ -361,11 +361,9 @@ class RocksStore:
         self._wanted.set()
 
     def read_mark(self) -> bytes | None:
-        """The newest mark's payload."""
         return self._mark_payload
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """Read one written key."""
         try:
             return cast("bytes | None", self._families[family].get(key))
         except Exception as error:  # rocksdict raises plain Exception

@@ -93,12 +93,12 @@ class Findings:
 
 
 def named(key: Key) -> str:
-    """A key for people."""
+    """The key as reports name it: group/topic/partition."""
     return f"{key.group}/{key.topic}/{key.partition}"
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """The first of many."""
+    """The first few of many, and how many more there are."""
     everything = list(names)
     rest = len(everything) - most
     return ", ".join(everything[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -66,7 +66,7 @@ class Whom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """What an injection did."""
+    """What an injection did, as the run writes it down."""
 
     targets: tuple[str, ...]
     """What was hit: `node-1`, or `node-0>node-2` for one direction."""

@@ -151,7 +151,7 @@ async def _hold(endpoint: str, calls: int, *, waits: bool) -> None:
 
 
 def main() -> None:
-    """Ask, and read nothing."""
+    """Make calls that nobody reads the answers of, until stdin ends."""
     config = child.config()
     asyncio.run(_hold(config["endpoint"], config["calls"], waits=config.get("waits", False)))
 

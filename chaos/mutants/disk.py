@@ -1,7 +1,7 @@
 """Builds that are careless with the disk: with syncs that fail or hang, with its room, its marks.
 
-`no_fsync` on a real disk leaves the write-ahead log in the page cache. Nor does it renew the durable
-mark, which would reveal that at the next start.
+On a real disk `no_fsync` leaves the write-ahead log in the page cache, and it does not renew the
+durable mark, which would reveal that at the next start.
 """
 
 import asyncio

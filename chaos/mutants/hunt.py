@@ -59,7 +59,7 @@ class Try:
 
 
 class Layer(ABC):
-    """One way to hunt."""
+    """A way to hunt broken builds: in the simulator, on real servers or by unit tests."""
 
     name: ClassVar[str]
     done: ClassVar[str]

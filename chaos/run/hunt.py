@@ -37,7 +37,7 @@ BROKEN_PACE = replace(PACE, settle_s=15.0)
 
 
 class ProcessLayer(Layer):
-    """Builds as real servers."""
+    """Hunts builds as real servers."""
 
     name = "process"
     done = "as processes"

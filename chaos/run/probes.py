@@ -96,7 +96,7 @@ def probes_of(lines: Iterable[Mapping[str, Any]]) -> dict[str, Probe]:
 
 
 def leaders_of(lines: Iterable[Mapping[str, Any]]) -> Leaders:
-    """From the watcher's lines."""
+    """Who led which shard when, by what the watcher saw."""
     seen = sorted((one for one in lines if one["what"] == "led"), key=lambda o: o["at_ns"])
     looks = accumulate((dict(one["led"]) for one in seen), operator.or_)
     return Leaders([one["at_ns"] for one in seen], list(looks))

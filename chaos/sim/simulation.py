@@ -134,7 +134,7 @@ class Simulation:
 
     @property
     def chaotic(self) -> bool:
-        """Whether faults still happen."""
+        """Whether faults may still happen."""
         return self.now < self.scenario.chaos_s
 
     # -- events

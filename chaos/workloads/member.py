@@ -119,7 +119,6 @@ class Member(RebalanceListener):
         return not self._going and self.group is not None and self.group.state == "Stable"
 
     async def bounce(self) -> None:
-        """Leave, and come back."""
         if self.group is not None:
             self._going = True
             await self.group.close()
@@ -182,7 +181,6 @@ class Member(RebalanceListener):
                 )
 
     async def assigned(self, group: Group, assignment: Assignment) -> None:
-        """These are ours now."""
         for key in assignment.partitions:
             self._owned[key] = self._book.owns(
                 self._name,

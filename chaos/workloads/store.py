@@ -18,7 +18,7 @@ LINE_BYTES_MAX = 4096
 
 
 class StoreSettings(Settings):
-    """Where the stores listen."""
+    """Names the socket on which the stores listen."""
 
     path: str
 
@@ -61,7 +61,6 @@ class StoreClient:
     """A writer's connection to the stores; opened by the first write."""
 
     def __init__(self, path: str, client: str) -> None:
-        """`client`: the writer's name."""
         self._path = path
         self._client = client
         self._writer: asyncio.StreamWriter | None = None

@@ -16,7 +16,7 @@ GROUPS_MAX = 64
 
 
 class WatcherSettings(Settings):
-    """Whom to look at."""
+    """Names the groups that are looked at, and how often."""
 
     groups: tuple[str, ...] = ()
     """Whose whole generations are written down, `GROUPS_MAX` at most."""

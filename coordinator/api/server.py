@@ -122,7 +122,6 @@ class _Watched(health_aio.HealthServicer):
         self._changed = asyncio.Event()
 
     def tell(self) -> None:
-        """A status has changed."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -179,7 +179,6 @@ def take_rebalance(value: bytes) -> Rebalance:
 
 
 def put_round(kept: Rebalance | bytes) -> bytes:
-    """A kept round's record."""
     return kept if isinstance(kept, bytes) else put_rebalance(kept)
 
 

@@ -326,7 +326,6 @@ class Group:
 
 
 def recount(group: Group) -> Tally:
-    """The tally counted anew."""
     tally = Tally()
     for member in group.members.values():
         tally.add(group, member)

@@ -20,7 +20,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a metric is."""
+    """The kind, the labels and the help text of a metric."""
 
     kind: Kind
     labels: tuple[str, ...]

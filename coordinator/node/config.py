@@ -240,7 +240,7 @@ class Settings(BaseSettings):
 
     @property
     def endpoint(self) -> str:
-        """What clients are told."""
+        """The address that clients are told."""
         return self.advertise or self.listen
 
 

@@ -86,7 +86,6 @@ class Node:
 
     @property
     def endpoint(self) -> str:
-        """Where clients reach it."""
         return self.addresses.advertise
 
     @property

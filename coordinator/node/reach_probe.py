@@ -44,7 +44,6 @@ class ReachProbe:
         self._failures = 0
 
     async def run(self, interval_s: float) -> None:
-        """Until it is cancelled."""
         while True:
             why = await self.look()
             self.judge(why)

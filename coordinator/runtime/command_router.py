@@ -69,7 +69,7 @@ class Coordinator(Protocol):
         ...
 
     def elsewhere(self) -> NotHere:
-        """Who coordinates this shard."""
+        """The answer that names who coordinates the shard."""
         ...
 
     def park(self, call: Call) -> None:

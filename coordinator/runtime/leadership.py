@@ -97,7 +97,7 @@ class LedShard(Protocol):
         ...
 
     def elsewhere(self) -> NotHere:
-        """Who coordinates the shard."""
+        """The answer that names who coordinates the shard."""
         ...
 
     def depose(self, call: Call) -> None:
@@ -214,7 +214,6 @@ class Leadership:
         return self._shard.envelope()
 
     def elsewhere(self) -> NotHere:
-        """Who coordinates the shard."""
         return self._shard.elsewhere()
 
     def confirm(self, done: Callable[[bool], None]) -> None:

@@ -1,4 +1,4 @@
-"""Deleting groups and offsets."""
+"""Deletes groups and offsets."""
 
 import asyncio
 from collections.abc import Collection, Container

@@ -60,9 +60,7 @@ class Answer(Protocol):
     """A response with one outcome for the whole call."""
 
     @property
-    def status(self) -> Status:
-        """NONE, or why not."""
-        ...
+    def status(self) -> Status: ...
 
 
 A = TypeVar("A", bound=Answer)

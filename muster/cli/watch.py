@@ -113,7 +113,7 @@ def _round(once: Callable[[], None], *, terminal: bool) -> tuple[str, CommandErr
 
 
 class _Screen:
-    """Where the rounds go."""
+    """Writes one round after the other to the terminal."""
 
     def __init__(self, form: Format) -> None:
         self._form = form

@@ -47,7 +47,6 @@ class _Running:
         await self._stop.wait()
 
     def stop(self) -> None:
-        """Begin to end it."""
         with contextlib.suppress(RuntimeError):  # it has ended
             self.loop.call_soon_threadsafe(self._stop.set)
 

@@ -28,7 +28,7 @@ class CallbackDispatcher(Generic[C]):
 
     @property
     def is_in_callback(self) -> bool:
-        """Whether this thread is."""
+        """Whether this thread runs a callback."""
         return self._in_callback == threading.get_ident()
 
     def refuse_in_callback(self) -> None:

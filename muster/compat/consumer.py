@@ -331,7 +331,7 @@ class Consumer:
         self._call_now(lambda: group.pause(keys))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """The end of `pause`."""
+        """End what `pause` began."""
         group, keys = self._group(), [one.key for one in partitions]
         self._call_now(lambda: group.resume(keys))
 

@@ -63,7 +63,6 @@ class Mailbox:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more will come."""
         with self._changed:
             self.failure = self.failure or error
             self._changed.notify_all()

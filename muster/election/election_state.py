@@ -18,7 +18,7 @@ VALUE_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads an election."""
+    """The member that leads an election, and its fencing token."""
 
     member_id: str
     value: str
@@ -44,7 +44,6 @@ class Statement:
                 raise InconsistentGroupProtocol("a member does not say what a candidate says")
 
     def encode(self) -> bytes:
-        """As it is said."""
         fields = {"candidate": self.candidate, "token": self.token, "value": self.value}
         return to_json(fields).encode()
 
@@ -132,7 +131,6 @@ class ElectionState(GroupKind):
         return tuple((member_id, tell(one, news)) for member_id, one in assignments)
 
     def on_assigned(self, assignment: bytes, sent_at: float) -> None:
-        """Take in who leads."""
         match told(assignment):
             case {"leader": None, "pending": bool(pending)}:
                 self.leader, self._pending = None, pending

@@ -95,7 +95,7 @@ class JoinRefused:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """What Assign asked for."""
+    """The assignor's result, which `Assign` asked for."""
 
     call_id: int
     assignments: Assignments

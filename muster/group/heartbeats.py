@@ -186,7 +186,7 @@ class Heartbeats:
         )
 
     def next_seq(self) -> int:
-        """Rises over all endpoints."""
+        """The next number; it rises over the calls to all endpoints."""
         self._call_seq += 1
         return self._call_seq
 
@@ -196,8 +196,6 @@ class Heartbeats:
 
 
 class _Call:
-    """One heartbeat in flight."""
-
     def __init__(
         self, members: list[MemberHeartbeat], task: "asyncio.Task[_Answer]", now: float
     ) -> None:

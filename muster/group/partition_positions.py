@@ -75,7 +75,6 @@ class PartitionPositions:
         return self._places.setdefault(key, PartitionPosition(self._in_doubt))
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Those that are paused."""
         return frozenset(key for key, place in self._places.items() if place.is_paused)
 
     def look_again(self) -> None:

@@ -143,7 +143,7 @@ class Partition:
         self._wake = wake
 
     def revoke(self) -> None:
-        """Its task shall end."""
+        """Ask its task to end."""
         self.revoking.set()
         self._place.abandon()
 
@@ -255,7 +255,7 @@ class PartitionTasks:
                 self._tasks.pop(partition.key, None)
 
     async def stop(self, timeout_ms: int) -> None:
-        """Take everything, for good."""
+        """Take all partitions back, for good."""
         for starter in self._starters:
             starter.cancel()
         try:

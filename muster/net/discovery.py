@@ -266,7 +266,6 @@ class Want:
         return self._discovery.known_term(self.group_id) > self.known_term
 
     def close(self) -> None:
-        """No interest any more."""
         self._discovery.drop(self)
 
 

@@ -56,7 +56,6 @@ class Watch:
         return self._pinged.is_silent_for(self.group_id)
 
     def close(self) -> None:
-        """No interest any more."""
         self._pinged.drop(self)
 
 

@@ -83,7 +83,6 @@ class TopicRegistry:
                 answer.set_result(errors[name])
 
     def forget(self, name: str) -> None:
-        """The topic was deleted."""
         self._known.discard(name)
 
     def _learn(self, name: str) -> None:

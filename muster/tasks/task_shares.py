@@ -89,7 +89,6 @@ class TaskKind(GroupKind):
         return tuple((member_id, tell(one, news, only=only)) for member_id, one in assignments)
 
     def on_assigned(self, assignment: bytes, sent_at: float) -> None:  # noqa: ARG002
-        """Take in the version."""
         match told(assignment):
             case {"version": int(version)}:
                 self.round_version = version

@@ -74,7 +74,6 @@ class Definition:
     """Of the set, when this task was added."""
 
     def encode(self) -> OffsetAndMetadata:
-        """As it is committed."""
         fields = {"name": self.name, "config": self.config, "since": self.since}
         return OffsetAndMetadata(self.version, to_json(fields))
 
@@ -107,7 +106,6 @@ class TaskSet:
     slots: Mapping[int, Definition]
 
     def slot_of(self, name: str) -> int | None:
-        """Where a task is."""
         return next((i for i, one in self.slots.items() if one.name == name), None)
 
 
@@ -193,7 +191,6 @@ class TaskStore:
             )
 
     async def fetch(self, keys: Collection[TopicPartition], timeout_ms: float = 0) -> Committed:
-        """Read some of it."""
         return await fetch(self._caller, self._group_id, keys, timeout_ms or self._timeout_ms)
 
     async def read(self, timeout_ms: float = 0) -> TaskSet:

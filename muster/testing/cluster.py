@@ -62,7 +62,7 @@ Step = Refuse | Abort | Hang | LoseAnswer | Message
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that arrived."""
+    """A call that arrived at a node."""
 
     method: str
     node_id: int
@@ -215,7 +215,6 @@ class Cluster:
         return ",".join(self.endpoint(node_id) for node_id in self._nodes)
 
     def endpoint(self, node_id: int) -> str:
-        """host:port of one node."""
         return self._nodes[node_id].endpoint
 
     # ---- what a test does to it

@@ -51,7 +51,6 @@ class Member:
 
     @property
     def who(self) -> DescribeRebalancesResponse.Who:
-        """By all its names."""
         return DescribeRebalancesResponse.Who(
             member_id=self.member_id, client_id=self.client_id, group_instance_id=self.instance_id
         )
@@ -356,7 +355,7 @@ class Group:
         return Code.NONE
 
     def hear(self, member: Member) -> None:
-        """Its session starts anew."""
+        """Start the member's session anew."""
         member.heard_at = self._loop.time()
 
     def leave(

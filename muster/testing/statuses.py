@@ -4,7 +4,6 @@ from muster.v1 import errors_pb2
 
 
 def status(code: int, message: str = "", *, retriable: bool = False) -> errors_pb2.Status:
-    """One that says this."""
     return errors_pb2.Status(
         code=errors_pb2.ErrorCode.ValueType(code), message=message, retriable=retriable
     )

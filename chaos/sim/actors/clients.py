@@ -134,7 +134,7 @@ class Outsider(ABC):
             await self.step(client)
 
     async def prepare(self, client: Client) -> None:
-        """What it does first."""
+        """Make what `step` needs; called once, before the first step."""
         if self.is_wide:
             await create_topic(client, WIDE, PARTITIONS)
 

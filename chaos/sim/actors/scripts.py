@@ -50,7 +50,6 @@ class Script:
     # ---- what the schedules are made of
 
     def leader(self) -> "Node | None":
-        """Who leads shard 0."""
         return next((node for node in self.world.nodes if node.leads_shard(0)), None)
 
     def freeze(self, nodes: list[Node], seconds: float) -> None:

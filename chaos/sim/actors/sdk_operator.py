@@ -48,7 +48,7 @@ TO_BE_MADE = (UnknownTopicOrPartition,)
 
 
 class SdkOperator(Outsider):
-    """One order after another."""
+    """An operator that gives one order after another while the run is chaotic."""
 
     pause_s = PAUSE_S
     _topics = 0

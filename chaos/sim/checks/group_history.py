@@ -66,7 +66,7 @@ class Holding:
 
 @dataclass(slots=True)
 class GroupHistory:
-    """Of one shard's groups."""
+    """Records what clients saw and logs say of the groups of one shard."""
 
     shard: ShardChecker
     log: MemoryRecorder

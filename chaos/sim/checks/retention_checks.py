@@ -21,7 +21,7 @@ RETENTION = Retention(offsets_ms=600, interval_ms=250)
 
 @dataclass(slots=True)
 class Expiries:
-    """Of one shard's groups."""
+    """Checks every offset of one shard that expires."""
 
     shard: ShardChecker
     _stored_ms: dict[tuple[str, int], int] = field(default_factory=dict)

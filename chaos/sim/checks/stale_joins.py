@@ -54,7 +54,7 @@ class _Formed(NamedTuple):
 
 @dataclass(slots=True)
 class StaleJoins:
-    """Of one shard's groups."""
+    """Knows the stale Joins of one shard's groups."""
 
     told: Callable[[str, str], int] = lambda _group, _member: NOTHING
     """Group and member id -> the generation of the assignment that its process has now."""

@@ -588,7 +588,7 @@ class SimNode:
             self.running.replicas[shard].transfer_leadership(None if to is None else NodeId(to))
 
     def drain(self) -> None:
-        """SIGTERM: hand leadership over."""
+        """Hand leadership over, as a process does on SIGTERM."""
         self.run_later(self.incarnation, self.running.drain)
 
     def stall_writes(self, count: int) -> None:

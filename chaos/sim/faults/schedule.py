@@ -51,7 +51,7 @@ class Schedule:
     schema: Literal["muster.chaos.schedule/v1"] = "muster.chaos.schedule/v1"
 
     def until(self, chaos_s: float) -> "Schedule":
-        """The same, healed earlier."""
+        """The same schedule, healed earlier."""
         faults = tuple(one for one in self.faults if one.at_s < chaos_s)
         return replace(self, chaos_s=chaos_s, faults=faults)
 

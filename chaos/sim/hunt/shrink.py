@@ -37,7 +37,7 @@ class Shrunk:
 
 
 class _OverError(Exception):
-    """The time is over."""
+    """Raised when the time for shortening is over."""
 
 
 class _Search:

@@ -8,7 +8,7 @@ from musterd.chaos.sim.simulation import Simulation
 
 
 class SimLayer(Layer):
-    """Builds in simulated worlds."""
+    """Hunts builds in simulated worlds."""
 
     name = "sim"
     done = "simulated"

@@ -32,7 +32,7 @@ def _summed(data: bytes) -> bytes:
 
 
 class FakePeer:
-    """Has one node's hello."""
+    """Learns the hello of one node and says it to another."""
 
     def __init__(self) -> None:
         self._hello = pb.Hello()

@@ -112,7 +112,6 @@ class Netns(Network):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every place, nodes first."""
         return tuple(self._hosts)
 
     @property

@@ -57,12 +57,12 @@ class Network(Loopback):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every place, nodes first."""
+        """Every place, the nodes first."""
         return (*map(node_place, self._addresses), client_place())
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """The hosts of clients."""
+        """The places where clients run."""
         return tuple(one for one in self.places if one.startswith(CLIENT))
 
     def command(self, place: str, argv: Sequence[str]) -> list[str]:

@@ -340,7 +340,7 @@ class _Gate(asyncio.Semaphore):
         self._wide = False
 
     def widen(self) -> None:
-        """An answer was taken."""
+        """Let READS_AT_ONCE_MAX in from now on, since an answer was taken."""
         if not self._wide:
             self._wide = True
             for _ in range(READS_AT_ONCE_MAX - 1):
@@ -383,7 +383,7 @@ class ReadSlot:
             self._gate.release()
 
     def taken(self) -> None:
-        """The answer was taken."""
+        """Note that the client took the answer."""
         self._gate.widen()
 
 

@@ -137,8 +137,6 @@ class ParseQueue:
 
 
 class _Turn(NamedTuple):
-    """One request that waits."""
-
     size: int
     come: asyncio.Future[bool]
     since_s: float

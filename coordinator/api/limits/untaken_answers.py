@@ -68,7 +68,6 @@ class UntakenAnswers:
         """Calls that were ended because nobody took their answer."""
 
     def __len__(self) -> int:
-        """How many answers wait."""
         return len(self._open)
 
     def refuses(self, peer: str) -> bool:

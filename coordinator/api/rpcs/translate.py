@@ -184,7 +184,6 @@ def _has_no_seat(answer: Answer) -> bool:
 
 
 def sync_failed(_about: object, answer: Answer, status: Status) -> pb.SyncGroupResponse:
-    """A Sync without success."""
     return pb.SyncGroupResponse(
         status=status, generation=-1, park_again=isinstance(answer, ParkOver)
     )

@@ -22,7 +22,6 @@ class Decision(NamedTuple):
 
 
 def refuse(error: Error, message: str) -> Decision:
-    """No events, and why."""
     return Decision((), Refused(error, message))
 
 

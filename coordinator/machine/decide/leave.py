@@ -56,7 +56,7 @@ class _Batch:
     events: list[GroupEvent] = field(default_factory=list)
 
     def take(self, entry: LeavingMember, env: Envelope) -> Error:
-        """One more entry (gp-L4)."""
+        """Decide one entry of the request; NONE where the member goes (gp-L4)."""
         group, reason = self.group, entry.reason[: env.limits.reason_max_chars]
         member_id = entry.member_id
         if member_id in group.pending and member_id not in self.dropped:

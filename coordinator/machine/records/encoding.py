@@ -43,7 +43,7 @@ def put_texts(values: Sequence[str]) -> bytes:
 
 
 def put_count(count: int) -> bytes:
-    """How many items follow."""
+    """How many items follow, in 4 bytes, big-endian."""
     return _LENGTH.pack(count)
 
 
@@ -84,18 +84,15 @@ class Reader:
         return self.integer() if self.flag() else None
 
     def blob(self) -> bytes:
-        """Bytes with their length."""
         return self.take(self.count())
 
     def text(self) -> str:
-        """UTF-8 with its length."""
         try:
             return self.blob().decode()
         except UnicodeDecodeError as error:
             raise RecordError("text of a record is not UTF-8") from error
 
     def texts(self) -> tuple[str, ...]:
-        """A sequence of texts."""
         return tuple(self.text() for _ in range(self.count()))
 
     def rest(self) -> str:
@@ -113,6 +110,6 @@ class Reader:
         return version
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Raise RecordError where anything is left."""
         if self._at != len(self._data):
             raise RecordError(f"{len(self._data) - self._at} bytes too many in a record")

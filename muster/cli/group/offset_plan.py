@@ -87,7 +87,6 @@ def to_current(_key: Partition, known: Known | None) -> Place:
 
 
 def to_earliest(_key: Partition, known: Known | None) -> Place:
-    """To the reported start."""
     start = _stored(known).start_offset
     if start is None:
         raise NoPlaceError("no start offset was reported with the commit")
@@ -95,7 +94,6 @@ def to_earliest(_key: Partition, known: Known | None) -> Place:
 
 
 def to_latest(_key: Partition, known: Known | None) -> Place:
-    """To the reported end."""
     end = _stored(known).end_offset
     if end is None:
         raise NoPlaceError("no end offset was reported with the commit")

@@ -19,7 +19,6 @@ def waiting(groups: Sequence[Group]) -> bool:
 
 
 def wait_cells(group: Group) -> list[Value]:
-    """The cells of `WAIT_COLUMNS`."""
     if not group.HasField("wait"):
         return [None] * len(WAIT_COLUMNS)
     wait = group.wait
