@@ -78,6 +78,7 @@ class Assembly:
             self.state_size,
             retention,
             lambda: ordered[0].state,
+            lambda: ordered[0].quarantined,
             heartbeats.group_moved,
             heartbeats.shard_moved,
             lambda topic, version: all(shard.has_dropped(topic, version) for shard in ordered),

@@ -131,6 +131,8 @@ class Leadership:
         self._served = True
         self._checkpoint_due_ms = shard.clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._moved_since_checkpoint = True
+        self._looked_up_to = 0
+        """Of the commands offered, the last one of the last look around that found something."""
 
     def release(self, let_go: Callable[[Call], None]) -> None:
         """Let go of the callers whose command no entry holds; `let_go` is told of the parked ones.
@@ -225,7 +227,13 @@ class Leadership:
         self._shard.wake()
 
     def begin_drop(self) -> None:
-        """Tell the shard of topics that were deleted, before what was checked without them."""
+        """Tell the shard of topics that were deleted, before what was checked without them.
+
+        Not while this node's copy of the registry is in quarantine: what it says was deleted may be
+        there, and offsets that go do not come back.
+        """
+        if self._shard.node.registry_distrusted():
+            return
         for command in self._deletion.begin(self._shard.registry):
             if self.proposer.offer(command, command_bytes(command, FIRING_BYTES)) is not None:
                 self._deletion.failed()
@@ -287,9 +295,15 @@ class Leadership:
             if self.proposer.offer(Checkpoint(), FIRING_BYTES) is None:
                 self._moved_since_checkpoint = False
             self._checkpoint_due_ms = clock_ms + CHECKPOINT_INTERVAL_MS
-        # Sweeps are large: their pace is that of what is held.
-        if self.proposer.drains and self.proposer.large_work < LIMITS.entry_max_partitions:
+        # Sweeps are large: their pace is that of what is held. Callers that always have large
+        # commands under way slow them down to one look at a time, but do not stop them.
+        proposer = self.proposer
+        many = proposer.large_work >= LIMITS.entry_max_partitions
+        if proposer.drains and (not many or proposer.ended_up_to(self._looked_up_to)):
+            before = proposer.offered_total
             self._look_around(clock_ms)
+            if proposer.offered_total > before:
+                self._looked_up_to = proposer.offered_total
 
     def _look_around(self, clock_ms: int) -> None:
         """What nobody asked for: offsets that go, and topics that running groups do not know of."""
@@ -302,6 +316,8 @@ class Leadership:
             *self._deletion.forget(clock_ms, dropped),
         ):
             self.proposer.offer(command, command_bytes(command, FIRING_BYTES))
+        if self._shard.node.registry_distrusted():
+            return
         for notice in self._notices.turn(self._shard.registry, groups):
             if self.proposer.offer(notice, FIRING_BYTES) is not None:
                 self._notices.again(notice.group_id)

@@ -23,6 +23,8 @@ class NodeContext:
     retention: Retention = RETENTION
     registry: Callable[[], ShardState] = ShardState
     """Shard 0's applied state on this node; by default that of a node without topics."""
+    registry_distrusted: Callable[[], bool] = lambda: False
+    """Whether that replica is in quarantine: what it says may be wrong."""
     group_moved: Callable[[int, str], None] = lambda _shard, _group_id: None
     """The members of a group have something to do: heartbeats that are held are answered."""
     shard_moved: Callable[[int], None] = lambda _shard: None

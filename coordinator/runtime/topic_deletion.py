@@ -35,8 +35,11 @@ TOPICS_PER_COMMAND: Final = 50
 """So it is no large command, which others would pass (large_commits.py)."""
 
 GROUPS_PER_TURN: Final = 500
-OFFSETS_PER_TURN: Final = 5_000
-"""Looked at in one turn; the group that reaches it is the turn's last."""
+LOOKS_PER_TURN: Final = 5_000
+"""At offsets and at topics, in one turn; the group that reaches it is the turn's last."""
+
+FORGET_LOOKED_AT: Final = 100
+"""Deletions that are asked for at a time, the oldest; each takes a look at every shard."""
 
 _NUMBER_BYTES: Final = 5
 """Of a partition in a command."""
@@ -115,12 +118,12 @@ class TopicDeletion:
     def _look(self, groups: Mapping[str, Group]) -> Iterator[Command]:
         looked_at = told = 0
         for _ in range(min(len(self._left), GROUPS_PER_TURN)):
-            if looked_at >= OFFSETS_PER_TURN or told >= NOTICES_PER_TURN:
+            if looked_at >= LOOKS_PER_TURN or told >= NOTICES_PER_TURN:
                 return
             group = groups.get(self._left.popleft())
             if group is None:
                 continue
-            looked_at += len(group.offsets)
+            looked_at += len(group.offsets) + len(self._topics)
             for command in self._of(group):
                 self._found = True
                 told += isinstance(command, TopicsChanged)
@@ -149,7 +152,7 @@ class TopicDeletion:
         if not deleted or clock_ms < self._forget_ms:
             return
         self._forget_ms = clock_ms + DROP_PAUSE_MS
-        done = (one for one in deleted.items() if dropped(*one))
+        done = (one for one in islice(deleted.items(), FORGET_LOOKED_AT) if dropped(*one))
         some = tuple(DeletedTopic(*one) for one in islice(done, TOPICS_PER_COMMAND))
         if some:
             yield ForgetDeletion(some)

@@ -171,7 +171,8 @@ class Rig:
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
         self.registry = lambda: self.shard.state
-        """What the node says; a test may replace it, and the next three."""
+        """What the node says; a test may replace it, and the next four."""
+        self.registry_distrusted = lambda: False
         self.offsets_dropped = None
         self.group_moved = lambda _shard, _group_id: None
         self.shard_moved = lambda _shard: None
@@ -184,6 +185,7 @@ class Rig:
                 StateSize(limits),
                 retention,
                 self._registry,
+                lambda: self.registry_distrusted(),  # noqa: PLW0108  # a test may replace it
                 self._group_moved,
                 self._shard_moved,
                 self._offsets_dropped,

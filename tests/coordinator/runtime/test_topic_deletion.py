@@ -21,6 +21,7 @@ from musterd.coordinator.machine.replies import Committed, Done
 from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER
 from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime import topic_deletion
+from musterd.coordinator.runtime.turn import Joins, Turn
 from tests.coordinator.fakes import Rig, id_of, join, sync
 from tests.coordinator.runtime.test_shard import group_of, settle
 
@@ -187,7 +188,7 @@ def test_a_log_that_takes_nothing_is_told_again(pair):
 def test_many_deletions_and_many_offsets_go_a_few_at_a_time(pair, monkeypatch):
     """Neither an entry nor a turn grows with what was deleted."""
     monkeypatch.setattr(topic_deletion, "TOPICS_PER_COMMAND", 3)
-    monkeypatch.setattr(topic_deletion, "OFFSETS_PER_TURN", 2)
+    monkeypatch.setattr(topic_deletion, "LOOKS_PER_TURN", 2)
     names = [f"many-{number}" for number in range(10)]
     for name in names:
         pair.ask(pair.first, CreateTopic(name, 1))
@@ -280,3 +281,50 @@ def test_a_commit_that_is_to_be_asked_again_is_a_sign_of_life():
         assert rig.answers[number] == DELETIONS_DIFFER
         rig.run(4_000)
     assert group_of(rig).members
+
+
+def test_a_copy_of_the_registry_in_quarantine_deletes_nothing(pair):
+    """What it says was deleted may be there: the offsets of a topic that lives stay."""
+    wrong = deepcopy(pair.first.shard.state)
+    wrong.topics_deleted["t"] = wrong.deletions_version = wrong.topics_version = 1 << 40
+    pair.other.registry, pair.other.registry_distrusted = lambda: wrong, lambda: True
+    pair.run(500)
+    assert pair.stored() == [6, 6]
+    pair.other.registry = lambda: pair.first.shard.state
+    assert isinstance(pair.commit(pair.other, 0), Committed)
+    pair.ask(pair.first, DeleteTopic("t"))
+    pair.run(500)
+    assert pair.stored()[1] == 6
+    pair.other.registry_distrusted = lambda: False  # it took the right state
+    pair.run(500)
+    assert pair.stored() == [0, 0]
+
+
+def test_large_commits_without_a_pause_do_not_keep_a_deletion_from_ending():
+    """What looks for offsets that go waits for large commits, but one look at a time goes on."""
+    rig = Rig()
+    rig.log.lead()
+    rig.ask("t", CreateTopic("t", 1))
+    rig.ask("big", CreateTopic("big", 1_000))
+    rig.turn()
+
+    def commit_of(topic, count):
+        version = rig.shard.state.deletions_version
+        some = tuple(PartitionCommit(topic, number, 1, "", None) for number in range(count))
+        return OffsetCommit("g", "", -1, 0, some, deletions_version=version)
+
+    rig.ask("stored", commit_of("t", 1))
+    rig.turn()
+    rig.ask("delete", DeleteTopic("t"))
+    asked = 0
+    for _ in range(500):
+        while asked - sum(isinstance(name, int) for name in rig.answers) < 5:
+            asked += 1
+            rig.ask(asked, commit_of("big", 1_000))
+        before = len(rig.log.waiting)
+        rig.clock_ms += 10
+        rig.loop_round += 1
+        rig.shard.turn(Turn(rig.clock_ms, 0, rig.loop_round, Joins.FEW))
+        rig.log.run(before)  # an entry is committed in the turn after its own
+    assert not rig.shard.state.topics_deleted
+    assert ("t", 0) not in group_of(rig).offsets
