@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONHASHSEED := 0
+# Empty: bytecode is written, or each of the many processes would compile the same modules.
+export PYTHONDONTWRITEBYTECODE :=
 SEEDS ?= 200
 ifndef CHAOS
 CHAOS := muster-chaos-$(shell date -u +%Y%m%d-%H%M%S)

@@ -105,10 +105,10 @@ def _table(totals: "dict[str, Totals]") -> Result:
 
 
 class _Progress:
-    """A line now and then; failures are printed as they come."""
+    """A line after the first run, and now and then; failures are printed as they come."""
 
     def __init__(self) -> None:
-        self._said = time.monotonic()
+        self._said = -PROGRESS_S
         self._violating = 0
 
     def done(self, result: "simulation.Result", finished: int, planned: int) -> None:

@@ -1,8 +1,6 @@
 """The client wheel is what worker fleets install: muster/ and nothing else."""
 
 import email
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -11,17 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Built here, offline, by the backend that is installed."""
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT / "packaging" / "client",
-        check=True,
-        capture_output=True,
-    )
-    (path,) = folder.glob("muster_client-*.whl")
+@pytest.fixture
+def wheel(wheels):
+    """The client's, opened."""
+    (path,) = wheels.glob("muster_client-*.whl")
     with zipfile.ZipFile(path) as opened:
         yield opened
 

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import sysconfig
 import tomllib
 import venv
@@ -26,16 +25,6 @@ def project(folder):
 
 
 SERVER, CLIENT = project(ROOT), project(ROOT / "packaging" / "client")
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
-    """Both, built offline as `make wheels` does."""
-    folder = tmp_path_factory.mktemp("dist")
-    for source in (ROOT, ROOT / "packaging" / "client"):
-        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-        subprocess.run(build, cwd=source, check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from muster.v1 import admin_pb2, admin_pb2_grpc
 from musterd.coordinator.api.server import READY
 
 NODE = """
-    import asyncio, functools, os, sys, threading
+    import asyncio, os, sys, threading
+    from dataclasses import replace
     from pathlib import Path
 
-    import musterd.raft.driver
     from musterd.chaos.mutants.unit import install_named
     from musterd.coordinator.node import node, process_end
     from muster.cli import main
@@ -49,9 +49,13 @@ NODE = """
 
     install_named()
     RocksStore._open = open_hung
-    musterd.raft.driver.RaftSettings = functools.partial(
-        musterd.raft.driver.RaftSettings, sync_stall_ms=int(stall_ms), sync_end_ms=int(end_ms)
-    )
+    open_node = node.open_node
+
+    def open_impatient(*given, settings):
+        times = {"sync_stall_ms": int(stall_ms), "sync_end_ms": int(end_ms)}
+        return open_node(*given, settings=replace(settings, **times))
+
+    node.open_node = open_impatient
 
     def kept_by_the_kernel(code):
         print("ended with", code, flush=True)
