@@ -7,7 +7,8 @@ from bench.report import Report
 
 pytestmark = pytest.mark.processes
 
-LIMIT_MIB = 8
+LIMIT_MIB = {"groups": 4, "members": 8, "metadata": 8, "offsets": 8}
+"""Each group is a call of its own: 4 MiB of them take longer than 8 MiB of anything else."""
 MEMORY_MIB = 320
 GROW_S_MAX = 120.0
 ENOUGH = 200
@@ -18,8 +19,8 @@ ENOUGH = 200
 def test_growth_ends_at_the_limit_and_no_node_does(path):
     """In control groups of 320 MiB where there are any; a restart included."""
     report = Report("growth")
-    grow(report, path, GROW_S_MAX, MEMORY_MIB, LIMIT_MIB, ENOUGH)
+    grow(report, path, GROW_S_MAX, MEMORY_MIB, LIMIT_MIB[path], ENOUGH)
     assert not report.failed
     figures = report.figures
-    assert figures[f"{path}_state_mib"]["max"] <= LIMIT_MIB * 1.1 + 1
+    assert figures[f"{path}_state_mib"]["max"] <= LIMIT_MIB[path] * 1.1 + 1
     assert figures[f"{path}_refused"]["max"] >= ENOUGH
