@@ -6,6 +6,7 @@ asked for is imported, however many the server's packages add. `muster.cli.error
 codes, `muster.cli.output` and `muster.cli.options` the conventions that all families share.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -30,6 +31,11 @@ class Register(Protocol):
         ...
 
 
+def families(args: Sequence[str]) -> list[EntryPoint]:
+    """Those installed here that `args` needs."""
+    return wanted(entry_points(group=GROUP), args)
+
+
 def wanted(found: EntryPoints, args: Sequence[str]) -> list[EntryPoint]:
     """The entry points to import: the family that is named, or all (help, completion)."""
     command = next((arg for arg in args if not arg.startswith("-")), None)
@@ -37,8 +43,13 @@ def wanted(found: EntryPoints, args: Sequence[str]) -> list[EntryPoint]:
     return named[:1] or sorted(found, key=lambda point: point.name)
 
 
-def build(args: Sequence[str]) -> "typer.Typer":
-    """The app with the families that `args` needs."""
+def of_client(points: Sequence[EntryPoint]) -> bool:
+    """Whether these families start no server, whose log shall have the lines of gRPC's core."""
+    return all(point.value.startswith("muster.cli.") for point in points)
+
+
+def build(points: Sequence[EntryPoint]) -> "typer.Typer":
+    """The app with these families."""
     import typer  # noqa: PLC0415  # importing muster.cli for its conventions must not load the parser
 
     from muster.cli.more_options import add_wide  # noqa: PLC0415  # as above
@@ -70,7 +81,7 @@ def build(args: Sequence[str]) -> "typer.Typer":
 
     root.__doc__ = HELP
     loaded: set[object] = set()
-    for point in wanted(entry_points(group=GROUP), args):
+    for point in points:
         register = cast("Register", point.load())
         if register not in loaded:  # one function may stand behind several commands
             loaded.add(register)
@@ -87,8 +98,11 @@ def main(args: Sequence[str] | None = None) -> None:
     if given in (["version"], ["--version"]):  # without the parser, whose imports take 0.15 s
         _print_versions()
         return
+    points = families(given)
+    if args is None and of_client(points):
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC's core writes to stderr, too
     try:
-        build(given)(args=given, prog_name="muster")
+        build(points)(args=given, prog_name="muster")
     except CommandError as error:
         report(error)
         sys.exit(int(error.exit_code))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from muster.cli import build
+from muster.cli import build, families
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 WITHOUT_RESULT = {"serve", "chaos sim"}
@@ -23,7 +23,7 @@ def commands():
         else:
             yield " ".join(path), command
 
-    return dict(walk(typer.main.get_command(build([]))))
+    return dict(walk(typer.main.get_command(build(families([])))))
 
 
 def option(command, flag):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from muster.cli import build
+from muster.cli import build, families
 from tests.docs.walkthrough import ROOT, blocks
 
 PAGES = sorted(
@@ -169,7 +169,7 @@ def refuse(words, app, targets):
 
 def test_what_is_not_run_could_be():
     """Targets of make, commands of muster and their options are there."""
-    app = build([])
+    app = build(families([]))
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     looked = 0
     for page in PAGES:
