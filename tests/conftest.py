@@ -44,12 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that start processes go first: a long one at the end would keep a worker waiting."""
+    """Files that start processes go first, then long ones: nobody waits for one at the end."""
     if (turn := config.getoption("--turn")) is not None:
         items[:], others = turns.select(items, turn)
         config.hook.pytest_deselected(items=others)
-    long = {item.path for item in items if item.get_closest_marker("processes")}
-    items.sort(key=lambda item: item.path not in long)
+    files = {
+        mark: {item.path for item in items if item.get_closest_marker(mark)}
+        for mark in ("processes", "long")
+    }
+    items.sort(key=lambda item: [item.path not in marked for marked in files.values()])
 
 
 @pytest.fixture

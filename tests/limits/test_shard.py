@@ -39,6 +39,8 @@ from tests.coordinator.fakes import Rig, commit, id_of, join
 from tests.coordinator.runtime.test_heartbeats import Held
 from tests.limits.rows import ENTRY, limit
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def rig():

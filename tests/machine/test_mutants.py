@@ -11,6 +11,8 @@ import pytest
 
 from tests.machine import mutants
 
+pytestmark = pytest.mark.long
+
 MUTANTS = mutants.load()
 A_DAY = 4
 

@@ -77,6 +77,8 @@ from musterd.coordinator.machine.shard_state import (
 from musterd.coordinator.machine.state import Phase
 from tests.machine.world import World
 
+pytestmark = pytest.mark.long
+
 SETTINGS = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

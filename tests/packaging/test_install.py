@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 WAIT_S = 240
 OWN = re.compile(r"^(_?muster|_editable|__editable__|.*muster)", re.IGNORECASE)

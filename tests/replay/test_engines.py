@@ -16,6 +16,8 @@ from tests.export.node import FakeNode, Script
 from tests.replay.results import flip, replayed, segments, tables
 from tests.replay.test_summary import cooperative, queries
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def spark():

@@ -25,6 +25,8 @@ from musterd.chaos.sim.scenarios import named
 from musterd.chaos.sim.simulation import Simulation
 from musterd.chaos.verdict import Verdict
 
+pytestmark = pytest.mark.long
+
 QUICK = (
     "majority",
     "no_fsync",

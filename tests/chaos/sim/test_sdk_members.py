@@ -33,6 +33,8 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.shard_state import CommandResult
 from musterd.storage.store import Family
 
+pytestmark = pytest.mark.long
+
 SEEDS = 3
 
 

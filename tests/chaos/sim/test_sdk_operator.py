@@ -22,6 +22,8 @@ from musterd.chaos.sim.scenarios import REMOVALS, named
 from musterd.chaos.sim.sdk_scenarios import SDK_OPERATED
 from musterd.chaos.sim.simulation import Result, Simulation
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("scenario", [REMOVALS, SDK_OPERATED], ids=lambda s: s.name)
 def test_operators_and_strangers_are_kept_every_promise(scenario: Scenario) -> None:

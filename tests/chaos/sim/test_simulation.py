@@ -52,6 +52,8 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.state import Phase
 from musterd.raft import codec
 
+pytestmark = pytest.mark.long
+
 SEEDS = 25
 
 
