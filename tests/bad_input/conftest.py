@@ -7,7 +7,7 @@ from tests.bad_input.crowds import GROUP_BYTES_MAX
 from tests.bad_input.world import SHARDS, World
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """Three `muster serve` processes and a topic."""
     folder = tmp_path_factory.mktemp("bad-input")
