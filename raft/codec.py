@@ -150,7 +150,7 @@ def message_bytes(message: Message) -> int:
     """About how long a message is on the wire: what it carries."""
     kind = message["type"]
     if kind == "append_entries":
-        return sum(len(entry[0]) + 16 for entry in message["entries"]) + 32
+        return sum(len(entry.command) + 16 for entry in message["entries"]) + 32
     if kind == "snapshot_chunk":
         return len(message["pairs"]) + 64
     return 32
@@ -210,15 +210,15 @@ def _get_append(one: pb.PeerMessage) -> Message:
     term, prev_term = one.term, body.prev_term
     entries: list[Entry] = []
     newest, index = prev_term, prev_index
-    for entry in body.entries:
-        got = command, at, of_term = entry.command, entry.index, entry.term
+    for sent in body.entries:
+        entry = Entry(sent.command, sent.index, sent.term)
         index += 1
-        if at != index or of_term < newest:
-            raise CodecError("garbage", f"an append whose entry {at} is out of order")
-        newest = of_term
-        if not command or command[0] not in _PLAIN:
-            _check_entry(one.shard, got)
-        entries.append(got)
+        if entry.log_index != index or entry.term < newest:
+            raise CodecError("garbage", f"an append whose entry {entry.log_index} is out of order")
+        newest = entry.term
+        if not entry.command or entry.command[0] not in _PLAIN:
+            _check_entry(one.shard, entry)
+        entries.append(entry)
     if newest > term:
         raise CodecError("garbage", f"an append of term {term} with an entry of term {newest}")
     return {
@@ -415,7 +415,7 @@ def _get_chunk(one: pb.PeerMessage) -> Message:
             )
         for admission in body.header.admissions:
             _check_admission(admission, one.term)
-        message["entry"] = entry.command, entry.index, entry.term
+        message["entry"] = Entry(entry.command, entry.index, entry.term)
         _check_entry(one.shard, message["entry"])
         message["admissions"] = [each.SerializeToString() for each in body.header.admissions]
         message["copy_of"] = body.header.copy_of if body.header.HasField("copy_of") else None

@@ -393,7 +393,11 @@ class Driver:
         if not self._is_heard(node, sender):
             # Who forgot something may know of a loss of this store all the same, and nobody else.
             forgetful = node in self._forgetful and self._is_known(node, sender)
-            messages = [one for one in messages if forgetful and one[1]["type"] == "store_lost"]
+            messages = [
+                (shard, message)
+                for shard, message in messages
+                if forgetful and message["type"] == "store_lost"
+            ]
             if not messages:
                 self.stats.strangers += 1
                 return

@@ -1,6 +1,12 @@
 """When the rounds of one leadership were begun: an answer is no younger than what it answers."""
 
 from collections import deque
+from typing import NamedTuple
+
+
+class _Round(NamedTuple):
+    first_seq: int
+    begun_at: float
 
 
 class RoundTimes:
@@ -16,7 +22,7 @@ class RoundTimes:
 
     def __init__(self, keep_s: float, step_s: float) -> None:
         self._keep_s, self._step_s = keep_s, step_s
-        self._begun: deque[tuple[int, float]] = deque()
+        self._begun: deque[_Round] = deque()
 
     def restart(self) -> None:
         """A leadership begins: answers to what was sent before count for nothing."""
@@ -25,15 +31,15 @@ class RoundTimes:
     def begin(self, seq: int, now: float) -> None:
         """A round begins, whose first message has the number `seq`; `now` in seconds."""
         begun = self._begun
-        if begun and now - begun[-1][1] < self._step_s:
+        if begun and now - begun[-1].begun_at < self._step_s:
             return
-        while begun and now - begun[0][1] > self._keep_s:
+        while begun and now - begun[0].begun_at > self._keep_s:
             begun.popleft()
-        begun.append((seq, now))
+        begun.append(_Round(seq, now))
 
     def begun_at(self, seq: int) -> float | None:
         """When the round of message `seq` was begun; None: too long ago, or not by this leader."""
-        for first, at in reversed(self._begun):
-            if first <= seq:
-                return at
+        for one in reversed(self._begun):
+            if one.first_seq <= seq:
+                return one.begun_at
         return None

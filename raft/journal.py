@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pysyncobj.journal import Journal as PySyncObjJournal
 
@@ -32,6 +32,20 @@ _KEPT_ENTRIES = 16
 """So many stay in memory however old they are: each tick asks for the last ones."""
 _POINT_DELETES = 256
 """A longer suffix is cut with one range tombstone; key by key reads cheaper afterwards."""
+
+
+class _Unsynced(NamedTuple):
+    """From which index on the log changed in an epoch that may not be synced."""
+
+    epoch: int
+    first_index: int
+
+
+class _Step(NamedTuple):
+    """A piece of the log, which `trim` drops whole."""
+
+    last_index: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +77,9 @@ class Journal(PySyncObjJournal):
         self._aged = 0
         """The newest entry at the last call of `age`."""
         self._bytes = 0
-        self._steps: deque[tuple[int, int]] = deque()
+        self._steps: deque[_Step] = deque()
         self._step_bytes = 0
-        self._unsynced: deque[tuple[int, int]] = deque()
+        self._unsynced: deque[_Unsynced] = deque()
         self._term = 0
         self._voted_for: int | None = None
         self._cuts = 0
@@ -117,11 +131,11 @@ class Journal(PySyncObjJournal):
         """The newest index such that it and all before it survive a power cut."""
         synced = self._store.synced_epoch
         unsynced = self._unsynced
-        while unsynced and unsynced[0][0] <= synced:
+        while unsynced and unsynced[0].epoch <= synced:
             unsynced.popleft()
         if not unsynced:
             return self._last
-        return min(low for _, low in unsynced) - 1
+        return min(change.first_index for change in unsynced) - 1
 
     def term_durable(self) -> bool:
         """Whether the present term and vote survive a power cut."""
@@ -147,7 +161,7 @@ class Journal(PySyncObjJournal):
         found: list[Entry] = []
         size = 0
         for entry in self._from(start):
-            size += len(entry[0])
+            size += len(entry.command)
             if found and size > bytes_max:
                 break
             found.append(entry)
@@ -170,7 +184,8 @@ class Journal(PySyncObjJournal):
         for key, value in self._store.scan(Family.LOG, low, high):
             entry = decode_entry(key, value)
             invariant(
-                entry[1] == expected, f"entry {expected} of shard {self._shard} is not on disk"
+                entry.log_index == expected,
+                f"entry {expected} of shard {self._shard} is not on disk",
             )
             expected += 1
             yield entry
@@ -197,7 +212,7 @@ class Journal(PySyncObjJournal):
         invariant(index > self._first, f"cannot cut the anchor {self._first} of the log")
         if index > self._last:
             return
-        cut_bytes = sum(_entry_bytes(entry[0]) for entry in self._from(index))
+        cut_bytes = sum(_entry_bytes(entry.command) for entry in self._from(index))
         batch = self._store.batch
         if self._last - index < _POINT_DELETES:
             for at in range(index, self._last + 1):
@@ -231,10 +246,10 @@ class Journal(PySyncObjJournal):
         if self._export_floor is not None and self._bytes < limit + self._settings.export_lag_bytes:
             floor = min(floor, self._export_floor)
         first = self._first
-        while self._steps and self._bytes > limit and self._steps[0][0] < floor:
-            end, size = self._steps.popleft()
-            self._bytes -= size
-            first = end + 1
+        while self._steps and self._bytes > limit and self._steps[0].last_index < floor:
+            step = self._steps.popleft()
+            self._bytes -= step.size
+            first = step.last_index + 1
         if first == self._first:
             return
         start, end_key = keys.log_key(self._shard, self._first), keys.log_key(self._shard, first)
@@ -274,11 +289,11 @@ class Journal(PySyncObjJournal):
     def _touch(self, index: int) -> None:
         epoch = self._store.pending_epoch
         unsynced = self._unsynced
-        if unsynced and unsynced[-1][0] == epoch:
-            if index < unsynced[-1][1]:
-                unsynced[-1] = (epoch, index)
+        if unsynced and unsynced[-1].epoch == epoch:
+            if index < unsynced[-1].first_index:
+                unsynced[-1] = _Unsynced(epoch, index)
         else:
-            unsynced.append((epoch, index))
+            unsynced.append(_Unsynced(epoch, index))
         self._store.mark_hard()
 
     def _cut(self, index: int) -> None:
@@ -293,25 +308,25 @@ class Journal(PySyncObjJournal):
             self._run_starts.append(index)
             self._run_terms.append(term)
         size = _entry_bytes(command)
-        self._tail.append((command, index, term))
+        self._tail.append(Entry(command, index, term))
         self._tail_bytes += size
         self._bytes += size
         self._step_bytes += size
         if self._step_bytes >= self._settings.log_trim_bytes:
-            self._steps.append((index, self._step_bytes))
+            self._steps.append(_Step(index, self._step_bytes))
             self._step_bytes = 0
 
     def _forget_from(self, index: int, cut_bytes: int) -> None:
         kept = max(0, index - self._tail_first)
-        self._tail_bytes -= sum(_entry_bytes(entry[0]) for entry in self._tail[kept:])
+        self._tail_bytes -= sum(_entry_bytes(entry.command) for entry in self._tail[kept:])
         del self._tail[kept:]
         self._last = index - 1
         run = bisect_right(self._run_starts, index - 1)
         del self._run_starts[run:], self._run_terms[run:]
         self._bytes -= cut_bytes
-        while self._steps and self._steps[-1][0] >= index:
+        while self._steps and self._steps[-1].last_index >= index:
             self._steps.pop()
-        self._step_bytes = self._bytes - sum(size for _, size in self._steps)
+        self._step_bytes = self._bytes - sum(step.size for step in self._steps)
 
     def _clear_memory(self, index: int) -> None:
         self._first, self._last = index, index - 1
@@ -335,8 +350,8 @@ class Journal(PySyncObjJournal):
         self._drop_tail_front(count)
 
     def _first_unwritten(self) -> int:
-        if self._unsynced and self._unsynced[-1][0] > self._store.written_epoch:
-            return self._unsynced[-1][1]
+        if self._unsynced and self._unsynced[-1].epoch > self._store.written_epoch:
+            return self._unsynced[-1].first_index
         return self._last + 1
 
     def age(self) -> None:
@@ -351,7 +366,7 @@ class Journal(PySyncObjJournal):
             self._drop_tail_front(end - self._tail_first)
 
     def _drop_tail_front(self, count: int) -> None:
-        self._tail_bytes -= sum(_entry_bytes(entry[0]) for entry in self._tail[:count])
+        self._tail_bytes -= sum(_entry_bytes(entry.command) for entry in self._tail[:count])
         del self._tail[:count]
 
     # Opening.

@@ -5,12 +5,24 @@ Keys are in storage/keys.py.
 """
 
 from struct import Struct
+from typing import NamedTuple
 
 from musterd.storage import keys
 from musterd.storage.store import Family, Reader, Store
 
-Entry = tuple[bytes, int, int]
-"""Command, index, term; byte 0 of the command is its kind."""
+
+class Entry(NamedTuple):
+    """One entry of a log. PySyncObj reads it as the tuple that it is, by these positions."""
+
+    command: bytes
+    """Byte 0 is its kind."""
+    log_index: int
+    term: int
+
+    def __repr__(self) -> str:
+        """Short, as traces show it."""
+        return tuple.__repr__(self)
+
 
 KIND_COMMAND, KIND_NOOP, KIND_MEMBERSHIP, KIND_ADMITTED = range(4)
 """An entry of the state machine; the empty entry of a new leader; reserved; ReplicaAdmitted."""
@@ -30,7 +42,7 @@ def encode_value(command: bytes, term: int) -> bytes:
 
 def decode_entry(key: bytes, value: bytes) -> Entry:
     """The entry that a LOG key and its value hold."""
-    return value[8:], keys.log_index(key), _U64.unpack_from(value)[0]
+    return Entry(value[8:], keys.log_index(key), _U64.unpack_from(value)[0])
 
 
 def encode_hard_state(term: int, voted_for: int | None, cuts: int) -> bytes:

@@ -7,7 +7,7 @@ appends alone need not wait, but for the write.
 from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from musterd.raft import codec
 from musterd.raft.codec import Message
@@ -52,6 +52,12 @@ class DriverStats:
     """Control connections that broke."""
 
 
+class _Held(NamedTuple):
+    epoch: int
+    """It leaves when this is synced."""
+    outgoing: Outgoing
+
+
 class Outbox:
     """The queues between a node's replicas and its link."""
 
@@ -69,7 +75,7 @@ class Outbox:
         self._stats = stats
         self._free: list[Outgoing] = []
         self._bound: list[Outgoing] = []
-        self._held: deque[tuple[int, Outgoing]] = deque()
+        self._held: deque[_Held] = deque()
 
     def post(self, outgoing: Outgoing, hold: bool) -> None:
         """Queue a message; `hold`: until all that is pending now is synced."""
@@ -95,7 +101,7 @@ class Outbox:
         if hard_epoch <= synced_epoch and not self._held:
             free.extend(bound)
         else:
-            self._held.extend((hard_epoch, one) for one in bound)
+            self._held.extend(_Held(hard_epoch, one) for one in bound)
             while len(self._held) > self._settings.held_messages:
                 self._held.popleft()
                 self._stats.held_dropped += 1
@@ -109,8 +115,8 @@ class Outbox:
         self._transmit(released, connected)
 
     def _release(self, synced_epoch: int, into: list[Outgoing]) -> None:
-        while self._held and self._held[0][0] <= synced_epoch:
-            into.append(self._held.popleft()[1])
+        while self._held and self._held[0].epoch <= synced_epoch:
+            into.append(self._held.popleft().outgoing)
 
     def _transmit(self, outgoing: list[Outgoing], connected: Container[int]) -> None:
         """All messages of one peer and lane in one frame, or a few if they are long."""
@@ -130,8 +136,9 @@ class Outbox:
             self._transmit_one(lane, messages)
 
     def _transmit_one(self, lane: tuple[int, bool], messages: list[tuple[int, Message]]) -> None:
+        node, bulk = lane
         frame = codec.encode_frame(self._sender(), messages)
-        if not self._link.send(lane[0], frame, lane[1]):
+        if not self._link.send(node, frame, bulk):
             self._stats.frames_dropped += 1
             return
         self._stats.frames_out += 1

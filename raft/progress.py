@@ -1,6 +1,7 @@
 """What a replica knows of one peer beyond PySyncObj's next and match index."""
 
 from collections import deque
+from typing import NamedTuple
 
 from musterd.raft.settings import SECOND_MS, RaftSettings
 
@@ -18,6 +19,14 @@ class PeerBudget:
     def exhausted(self) -> bool:
         """Whether nothing more with entries may be sent now."""
         return self.used >= self.limit
+
+
+class _Append(NamedTuple):
+    """An append with entries that is on its way."""
+
+    last_index: int
+    size: int
+    sent_at: float
 
 
 class Progress:
@@ -44,7 +53,7 @@ class Progress:
         self._settings = settings
         self._budget = budget
         self._quorum_s = settings.quorum_ms / SECOND_MS
-        self._inflight: deque[tuple[int, int, float]] = deque()
+        self._inflight: deque[_Append] = deque()
         self.inflight_bytes = 0
         self.ack_seq = 0
         """The greatest message number that the follower echoed in this leadership."""
@@ -74,20 +83,20 @@ class Progress:
 
     def sent(self, last_index: int, size: int, now: float) -> None:
         """An append up to `last_index` left."""
-        self._inflight.append((last_index, size, now))
+        self._inflight.append(_Append(last_index, size, now))
         self._take(size)
 
     def acked(self, match_index: int) -> None:
         """The follower holds everything up to `match_index`."""
         inflight = self._inflight
-        while inflight and inflight[0][0] <= match_index:
-            self._take(-inflight.popleft()[1])
+        while inflight and inflight[0].last_index <= match_index:
+            self._take(-inflight.popleft().size)
 
     def stale(self, now: float) -> bool:
         """Whether the oldest unacknowledged append must count as lost."""
         if not self._inflight:
             return False
-        return now - self._inflight[0][2] > self._settings.resend_ms / SECOND_MS
+        return now - self._inflight[0].sent_at > self._settings.resend_ms / SECOND_MS
 
     def clear(self) -> None:
         """Nothing is in flight any more: it was lost, refused, or belongs to an old leadership."""

@@ -1,10 +1,17 @@
 """The proposals of one leader that wait for their commit, and how many of them may."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from musterd.invariant import invariant
 from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, Outcome, Unknown
 from musterd.raft.settings import RaftSettings
+
+
+class _Proposal(NamedTuple):
+    term: int
+    size: int
+    done: Callable[[Outcome], None]
 
 
 class Proposals:
@@ -14,7 +21,7 @@ class Proposals:
 
     def __init__(self, settings: RaftSettings) -> None:
         self._settings = settings
-        self._waiting: dict[int, tuple[int, int, Callable[[Outcome], None]]] = {}
+        self._waiting: dict[int, _Proposal] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -33,21 +40,20 @@ class Proposals:
 
     def add(self, index: int, term: int, size: int, done: Callable[[Outcome], None]) -> None:
         """An entry of `size` bytes was appended; `done` is told what becomes of it."""
-        self._waiting[index] = (term, size, done)
+        self._waiting[index] = _Proposal(term, size, done)
         self._bytes += size
 
     def applied(self, index: int, term: int, result: object) -> None:
         """The entry at `index` is applied; who proposed it here is told `result`."""
-        waiting = self._waiting.pop(index, None)
-        if waiting is None:
+        proposal = self._waiting.pop(index, None)
+        if proposal is None:
             return
-        proposed_term, size, done = waiting
-        self._bytes -= size
-        invariant(proposed_term == term, f"entry {index} is not the one that was proposed")
-        done(Applied(index, term, result))
+        self._bytes -= proposal.size
+        invariant(proposal.term == term, f"entry {index} is not the one that was proposed")
+        proposal.done(Applied(index, term, result))
 
     def fail(self) -> None:
         """Leadership is lost: whoever waits is told that the outcome is unknown (pso-F17)."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
-        for _, _, done in waiting.values():
-            done(Unknown())
+        for proposal in waiting.values():
+            proposal.done(Unknown())

@@ -268,7 +268,7 @@ class Snapshots:
         if sending is None or sending.snapshot_id != snapshot_id:
             return None
         if next_number == DONE:
-            index = sending.entry[1]
+            index = sending.entry.log_index
             self.cancel(node)
             self.sent += 1
             self._host.tell(SnapshotSent(self._shard, NodeId(node), index))
@@ -296,7 +296,7 @@ class Snapshots:
         self._refused_at.clear()
 
     def _keep_log(self) -> None:
-        indexes = [sending.entry[1] for sending in self._sending.values()]
+        indexes = [sending.entry.log_index for sending in self._sending.values()]
         self._journal.keep_for_snapshots(min(indexes) if indexes else None)
 
     # The follower's end.
@@ -310,7 +310,7 @@ class Snapshots:
         if key == self._refused_key:
             return False
         if chunk["number"] == 0 and (self._arriving is None or self._arriving.key != key):
-            index = chunk["entry"][1]
+            index = chunk["entry"].log_index
             if index < self.applied_index or (index == self.applied_index and not self.trusted):
                 self._done_key = key
                 return False
@@ -371,7 +371,7 @@ class Snapshots:
         The one before is set aside where it differed and no majority had agreed on either.
         """
         batch = self._store.batch
-        index = arrived.entry[1]
+        index = arrived.entry.log_index
         self._note_taken(arrived)
         batch.put(Family.META, keys.snapshot_id_key(self._shard), encode_number(arrived.local_id))
         batch.put(Family.META, keys.applied_key(self._shard), encode_number(index))

@@ -7,11 +7,19 @@ after `sync_end_ms` it ends. Nobody's safety rests on this: what is not synced p
 """
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 STEP_S_MAX: Final = 0.1
 """One look moves the watch's time by so much at most: a process that stood still, and its sync with
 it, was not kept waiting by the disk."""
+
+
+class _Write(NamedTuple):
+    """A hard write that is not synced."""
+
+    epoch: int
+    seen_s: float
+    """When it was seen, in the watch's own time."""
 
 
 class SyncWatch:
@@ -22,7 +30,7 @@ class SyncWatch:
     def __init__(self, now: float) -> None:
         """`now`, here and later, is monotonic seconds."""
         self._looked_at, self._ran_s = now, 0.0
-        self._unsynced: deque[tuple[int, float]] = deque()
+        self._unsynced: deque[_Write] = deque()
 
     def look(self, now: float, hard_epoch: int, synced_epoch: int) -> None:
         """Time has passed; call it some ten times a second at least.
@@ -32,17 +40,17 @@ class SyncWatch:
         """
         self._ran_s += min(max(now - self._looked_at, 0.0), STEP_S_MAX)
         self._looked_at = now
-        newest = self._unsynced[-1][0] if self._unsynced else synced_epoch
+        newest = self._unsynced[-1].epoch if self._unsynced else synced_epoch
         if hard_epoch > newest:
-            self._unsynced.append((hard_epoch, self._ran_s))
+            self._unsynced.append(_Write(hard_epoch, self._ran_s))
         self.synced(synced_epoch)
 
     def synced(self, epoch: int) -> None:
         """The disk has everything up to `epoch`."""
-        while self._unsynced and self._unsynced[0][0] <= epoch:
+        while self._unsynced and self._unsynced[0].epoch <= epoch:
             self._unsynced.popleft()
 
     @property
     def age_s(self) -> float:
         """Seconds, as of the last look; 0 where everything is synced."""
-        return self._ran_s - self._unsynced[0][1] if self._unsynced else 0.0
+        return self._ran_s - self._unsynced[0].seen_s if self._unsynced else 0.0

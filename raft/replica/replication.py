@@ -167,7 +167,7 @@ class Replication(Voting):
             count = min(_ANNOUNCE_READ, last - at + 1)
             entries = self._log.read(at, count, self._settings.message_bytes)
             self._announce(entries)
-            at = entries[-1][1] + 1
+            at = entries[-1].log_index + 1
 
     def _announce(self, entries: list[Entry]) -> None:
         """A ReplicaAdmitted entry counts from the moment it is in the log (raft/peers.py).
@@ -350,8 +350,8 @@ class Replication(Voting):
             start = self._next[peer]
             entries = log.read(start, settings.message_entries, settings.message_bytes)
             message = self._append_message(start - 1, entries)
-            progress.sent(entries[-1][1], message_bytes(message), now)
-            self._next[peer] = entries[-1][1] + 1
+            progress.sent(entries[-1].log_index, message_bytes(message), now)
+            self._next[peer] = entries[-1].log_index + 1
             self._send_node(peer, message)
 
     def _forget_flight(self, peer: PeerNode) -> None:
