@@ -40,17 +40,20 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["too many", "too large"])
+@pytest.mark.parametrize("wrong", ["too many", "too large", "no group"])
 @pytest.mark.parametrize("name", REQUESTS)
-def test_too_much_is_refused_untranslated(monkeypatch, name, large):
-    """INVALID_REQUEST by count, and by size, without the translation being called."""
+def test_too_much_and_no_group_are_refused_untranslated(monkeypatch, name, wrong):
+    """By count, by size and by group id, without the translation being called."""
 
     def unwanted(*_):
         raise AssertionError(f"{name} was translated")
 
     method, request = REQUESTS[name]
-    if large:
-        request = type(request)(group_id="g" * 800_000)
+    code, says = ErrorCode.INVALID_REQUEST, "at most"
+    if wrong == "too large":
+        request, says = type(request)(group_id="g" * 800_000), "takes"
+    elif wrong == "no group":
+        request, code, says = type(request)(), ErrorCode.INVALID_GROUP_ID, "has 0"
 
     async def ask():
         async with local_node() as node:
@@ -58,5 +61,4 @@ def test_too_much_is_refused_untranslated(monkeypatch, name, large):
             return await getattr(node.groups, method)(request)
 
     answer = asyncio.run(asyncio.wait_for(ask(), 60))
-    assert answer.status.code == ErrorCode.INVALID_REQUEST
-    assert ("takes" in answer.status.message) == large, answer.status.message
+    assert (answer.status.code, says in answer.status.message) == (code, True), answer.status

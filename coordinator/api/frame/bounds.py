@@ -1,15 +1,19 @@
-"""What a request may hold: bytes, and elements of its lists, counted before any of them is read.
+"""What a request may hold: bytes, its group id, and elements of its lists, counted unread.
 
 A request of 1.5 MiB holds 700,000 empty elements; a Python object of each would hold up the loop
-for a second. Counts that are rules of the machine are its own (machine/decide/requests.py), and
-what one element may be is checked once, of the command that is made of the request.
+for a second. So group id and counts are checked here, of the request, and what its other fields may
+be is checked of the command that is made of it (`ActiveCall.decoded`). Rules of the machine are its
+own functions (machine/decide/requests.py); the others are of the wire alone, and no replica knows
+them.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.machine.commands import JoinGroup
 from musterd.coordinator.machine.decide import requests
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, Limits
@@ -33,6 +37,8 @@ GROUPS_MAX: Final = 1_000
 
 FILTERS_MAX: Final = 100
 """Names that one ListGroups may filter by."""
+
+_NONCE: Final = re.compile(r"[0-9a-f]{32}")
 
 Rule = Callable[[Any], Refused | None]
 """What is wrong with a request, or None."""
@@ -88,6 +94,11 @@ def refuse_group(group_id: str) -> Refused | None:
     return requests.refuse_group_id(group_id, LIMITS)
 
 
+def refuse_configured_group(group_id: str) -> Refused | None:
+    """What is wrong with the id of a group whose settings are asked for, or None."""
+    return requests.refuse_configured_group(group_id, LIMITS)
+
+
 def _group(request: Any) -> Refused | None:
     return refuse_group(request.group_id)
 
@@ -127,13 +138,31 @@ FIND: Final = _names(_at_most("keys", FIND_KEYS_MAX, "A FindCoordinator has at m
 JOIN: Final = _command(
     _counted("protocols", requests.refuse_protocols),
     _many("subscribed_topics", LIMITS.max_topics, "The topics that a member names"),
+    _group,
 )
 SYNC: Final = _command(
     _many("assignments", LIMITS.group_max_members, "The assignments of one Sync"),
+    _group,
     bytes_max=LIMITS.sync_max_bytes,
 )
-LEAVE: Final = _command(_counted("members", requests.refuse_leaving))
-COMMIT: Final = _command(_counted("partitions", requests.refuse_commits))
+LEAVE: Final = _command(_counted("members", requests.refuse_leaving), _group)
+COMMIT: Final = _command(_counted("partitions", requests.refuse_commits), _group)
+
+
+def refuse_join_form(command: JoinGroup) -> Refused | None:
+    """What is wrong with a Join for the wire alone, or None.
+
+    Asked of the command, in the call's turn: a Join may name many topics.
+    """
+    if not command.member_id and not _NONCE.fullmatch(command.join_nonce or command.drawn_nonce):
+        return _invalid("A join_nonce is 32 lower-case hex digits, new for each membership.")
+    names = [protocol.name for protocol in command.protocols]
+    if len(set(names)) != len(names):
+        return _invalid("A protocol is listed twice: list each name once.")
+    most = LIMITS.id_max_bytes
+    if not all(0 < len(topic.encode()) <= most for topic in command.subscribed_topics):
+        return _invalid(f"A topic's name has 1 to {most} bytes.")
+    return None
 
 
 def _nonce(request: pb.HeartbeatRequest) -> Refused | None:
@@ -164,13 +193,9 @@ def _named_once(request: Any) -> Refused | None:
 
 
 def _fetched(request: pb.OffsetFetchRequest) -> Refused | None:
-    return refuse_fetched(sum(len(query.partitions) for query in request.groups))
-
-
-def refuse_fetched(partitions: int) -> Refused | None:
-    """What is wrong with the number of partitions that are fetched, or None."""
     most = LIMITS.commit_max_partitions
-    if partitions <= most:
+    queries = request.groups or (request,)
+    if sum(len(query.partitions) for query in queries) <= most:
         return None
     return _invalid(f"At most {most} partitions are fetched in one call.")
 
@@ -217,7 +242,7 @@ DELETE_GROUPS: Final = _names(
     _at_most("group_ids", GROUPS_MAX, "At most {most} groups are deleted in one call.")
 )
 OFFSET_DELETE: Final = _command(_counted("partitions", requests.refuse_deletions), _group)
-KICK: Final = Bounds((_group,))
+KICK: Final = Bounds((_group, _counted("members", requests.refuse_leaving)))
 _ONE_CALL: Final = "At most {most} groups go into one call."
 DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))
 ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_once)

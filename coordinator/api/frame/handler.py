@@ -20,7 +20,7 @@ from musterd.coordinator.api.frame.operator_access import LOOPBACK, OperatorAcce
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.machine.commands import Command, GroupCommand
-from musterd.coordinator.machine.decide.requests import refuse_request
+from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused, Reply
@@ -139,11 +139,14 @@ class ActiveCall:
     async def decoded(
         self, entries: int, make: Callable[P, CommandOfGroup], *of: P.args, **named: P.kwargs
     ) -> CommandOfGroup:
-        """The command that is made of a request of so many entries, in the call's turn, checked."""
+        """The command that is made of a request of so many entries, in the call's turn, checked.
+
+        Its group id and the lengths of its lists were: they are among the bounds of the request.
+        """
         async with self.slices() as slices:
             await slices.turn(entries)
             command = make(*of, **named)
-            self.refuse(refuse_request(command, LIMITS), command)
+            self.refuse(refuse_fields(command, LIMITS), command)
         return command
 
     async def ask(self, command: Command, size: int, success: type[Success]) -> Success:

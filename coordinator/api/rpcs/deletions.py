@@ -85,7 +85,6 @@ class Deletions(CoordinatorService):
             await call.confirmed(core.shard_for(request.group_id))
             raise Failure(request, BEHIND)
         command = OffsetDelete(request.group_id, tuple(key for key in keys if key not in unknown))
-        call.refuse(refuse_request(command, LIMITS), command)
         told = iter((await call.ask(command, call.size, OffsetsDeleted)).partitions)
         response = pb.OffsetDeleteResponse()
         for key in keys:
@@ -116,9 +115,8 @@ class Deletions(CoordinatorService):
 def _kicking(request: pb.KickMembersRequest) -> LeaveGroup:
     reason = f"{KICKED}: {request.reason}" if request.reason else KICKED
     reason = reason[: LIMITS.reason_max_chars]
-    members = request.members[: LIMITS.group_max_members + 1]  # more is refused, and not built
     return LeaveGroup(
         request.group_id,
-        tuple(LeavingMember(m.member_id, reason, m.group_instance_id) for m in members),
+        tuple(LeavingMember(m.member_id, reason, m.group_instance_id) for m in request.members),
         kicked=True,
     )

@@ -134,7 +134,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         with self.core.heartbeats.arrivals.waiting():
             entries = len(request.subscribed_topics)
             command = await call.decoded(entries, translate.join, request, host, uuid4().hex)
-            call.refuse(translate.refuse_join_form(command), command)
+            call.refuse(bounds.refuse_join_form(command), command)
         with_assignment = request.with_assignment
         del request  # it is not kept while the call is parked
         self.core.admission.note_group(command.group_id)

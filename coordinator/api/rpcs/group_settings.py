@@ -63,7 +63,7 @@ class GroupSettings(CoordinatorService):
     def _describe_config(self, described: pb.DescribeGroupConfigsResponse.Group) -> None:
         core = self.core
         shard = core.shard_for(described.group_id)
-        wrong = refuse_request(AlterGroupConfig(described.group_id, (), ()), LIMITS)
+        wrong = bounds.refuse_configured_group(described.group_id)
         failed = wrong or core.unserved(shard)
         if failed is not None:
             described.status.CopyFrom(core.statuses.of(failed))

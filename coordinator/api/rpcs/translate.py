@@ -3,9 +3,7 @@
 Pure; no checks of the group's state.
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import Status
@@ -26,8 +24,6 @@ from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import IdGiven, Joined, PartitionResult, Refused, Synced
 from musterd.coordinator.runtime.answers import Answer, ParkOver
 from musterd.coordinator.runtime.waiters import FENCED, REMOVED
-
-_NONCE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def client_host(peer: str) -> str:
@@ -63,22 +59,6 @@ def join(request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str) -> Jo
         with_assignment=request.with_assignment,
         released_partitions=request.released_partitions,
     )
-
-
-def refuse_join_form(command: JoinGroup) -> Refused | None:
-    """What the wire demands of a Join beyond the machine's own bounds."""
-    if not command.member_id and not _NONCE.fullmatch(command.join_nonce or command.drawn_nonce):
-        return Refused(
-            Error.INVALID_REQUEST,
-            "A join_nonce is 32 lower-case hex digits, new for each membership.",
-        )
-    names = [protocol.name for protocol in command.protocols]
-    if len(set(names)) != len(names):
-        return Refused(Error.INVALID_REQUEST, "A protocol is listed twice: list each name once.")
-    most = LIMITS.id_max_bytes
-    if not all(0 < len(topic.encode()) <= most for topic in command.subscribed_topics):
-        return Refused(Error.INVALID_REQUEST, f"A topic's name has 1 to {most} bytes.")
-    return None
 
 
 def sync(request: pb.SyncGroupRequest) -> SyncGroup:

@@ -1,8 +1,8 @@
 """What is wrong with a request whatever the group's state: bounds that need the limits alone.
 
-`decide` refuses by these first, so no replica stores what is out of bounds; a frontend may ask
-before it proposes. Counts and ids have a function each, which a frontend may ask of the wire's
-request before it makes a command of it.
+`decide` refuses by `refuse_request` first, so no replica stores what is out of bounds. A frontend
+asks the same in two steps: group id and counts of the wire's request, by a function each, before it
+makes a command of it; then `refuse_fields` of the command.
 """
 
 from collections.abc import Iterable
@@ -43,23 +43,45 @@ def refuse_request(
     command: GroupCommand, limits: Limits, rules_version: int = RULES_VERSION
 ) -> Refused | None:
     """Why this request can never be accepted, or None."""
-    refused = refuse_group_id(command.group_id, limits)
+    configured = isinstance(command, AlterGroupConfig)
+    refuse_group = refuse_configured_group if configured else refuse_group_id
+    refused = refuse_group(command.group_id, limits)
     if refused is not None:
-        altering = isinstance(command, AlterGroupConfig)  # Kafka's answer there (gp-2.14)
-        return replace(refused, error=Error.INVALID_REQUEST) if altering else refused
+        return refused
     match command:
         case JoinGroup():
-            return _refuse_join(command, limits, rules_version)
+            refused = _refuse_joining(command, limits)
+            if refused is None and rules_version >= 2:  # noqa: PLR2004 - the version of this count
+                refused = refuse_protocols(len(command.protocols), limits)
+            return refused or _refuse_protocols(command, limits)
+        case OffsetCommit():
+            refused = refuse_commits(len(command.partitions), limits)
+        case LeaveGroup():
+            refused = refuse_leaving(len(command.members), limits)
+        case OffsetDelete():
+            refused = refuse_deletions(len(command.partitions), limits)
+        case AlterGroupConfig():
+            refused = refuse_settings(len(command.settings) + len(command.removed), limits)
+        case _:
+            pass
+    return refused or refuse_fields(command, limits, rules_version)
+
+
+def refuse_fields(
+    command: GroupCommand, limits: Limits, rules_version: int = RULES_VERSION
+) -> Refused | None:
+    """What is wrong with a request beside its group id and the lengths of its lists, or None."""
+    match command:
+        case JoinGroup():
+            return _refuse_joining(command, limits) or _refuse_protocols(command, limits)
         case SyncGroup():
             return _refuse_sync(command, limits)
         case OffsetCommit():
             return _refuse_commit(command, limits, rules_version)
-        case LeaveGroup():
-            return refuse_leaving(len(command.members), limits)
         case OffsetDelete():
-            return _refuse_offset_delete(command, limits)
+            return _refuse_ids([topic for topic, _ in command.partitions], limits)
         case AlterGroupConfig():
-            return _refuse_alter_config(command, limits)
+            return _refuse_settings(command)
         case _:
             return None
 
@@ -71,6 +93,12 @@ def refuse_group_id(group_id: str, limits: Limits) -> Refused | None:
         return None
     message = f"A group id has 1 to {limits.id_max_bytes} bytes; this one has {size}."
     return Refused(Error.INVALID_GROUP_ID, message)
+
+
+def refuse_configured_group(group_id: str, limits: Limits) -> Refused | None:
+    """Why no group with this id can have settings, or None; with Kafka's error there (gp-2.14)."""
+    refused = refuse_group_id(group_id, limits)
+    return None if refused is None else replace(refused, error=Error.INVALID_REQUEST)
 
 
 def refuse_topic_name(name: str, limits: Limits) -> Refused | None:
@@ -118,7 +146,7 @@ def _invalid(message: str) -> Refused:
     return Refused(Error.INVALID_REQUEST, message)
 
 
-def _refuse_join(command: JoinGroup, limits: Limits, rules_version: int) -> Refused | None:
+def _refuse_joining(command: JoinGroup, limits: Limits) -> Refused | None:
     low, high = limits.session_timeout_min_ms, limits.session_timeout_max_ms
     if not low <= command.session_timeout_ms <= high:
         return Refused(
@@ -139,9 +167,10 @@ def _refuse_join(command: JoinGroup, limits: Limits, rules_version: int) -> Refu
         return _invalid(f"A client id has at most {limits.id_max_bytes} bytes.")
     if len(command.protocol_type.encode()) > limits.id_max_bytes:
         return _invalid(f"A protocol type has at most {limits.id_max_bytes} bytes.")
-    refused = refuse_protocols(len(command.protocols), limits)
-    if rules_version >= 2 and refused is not None:  # noqa: PLR2004 - the version in which this came
-        return refused
+    return None
+
+
+def _refuse_protocols(command: JoinGroup, limits: Limits) -> Refused | None:
     if any(not protocol.name for protocol in command.protocols):
         return _invalid("A protocol needs a name.")
     weight = metadata_bytes(command.protocols, command.subscribed_topics)
@@ -163,9 +192,6 @@ def _refuse_sync(command: SyncGroup, limits: Limits) -> Refused | None:
 
 
 def _refuse_commit(command: OffsetCommit, limits: Limits, rules_version: int) -> Refused | None:
-    refused = refuse_commits(len(command.partitions), limits)
-    if refused is not None:
-        return refused
     if command.commit_seq < 0:
         return _invalid("A commit_seq is at least 0.")
     if command.blob is not None:
@@ -200,16 +226,8 @@ def _refuse_blob(command: OffsetCommit, blob: bytes, limits: Limits) -> Refused 
     return None
 
 
-def _refuse_offset_delete(command: OffsetDelete, limits: Limits) -> Refused | None:
-    refused = refuse_deletions(len(command.partitions), limits)
-    return refused or _refuse_ids([topic for topic, _ in command.partitions], limits)
-
-
-def _refuse_alter_config(command: AlterGroupConfig, limits: Limits) -> Refused | None:
+def _refuse_settings(command: AlterGroupConfig) -> Refused | None:
     names = [*(setting.name for setting in command.settings), *command.removed]
-    refused = refuse_settings(len(names), limits)
-    if refused is not None:
-        return refused
     if len(dict.fromkeys(names)) != len(names):
         return _invalid("A setting is named twice: set it or remove it, once.")
     return None
