@@ -11,9 +11,9 @@ class Violation:
     """A promise that was broken, and what was seen."""
 
     invariant: str
-    """`I1` ... `I17`."""
+    """`I1` ... `I17`, or the kind of one that only the simulator sees (`H-stale-read`)."""
     what: str
-    """One line for people: who, where, when, what was promised and what was seen."""
+    """For people: who, where, when, what was promised and what was seen."""
     at_ns: int | None = None
     about: str = ""
     """The key, the group or the place whose promise it is; "" where it is none of these."""

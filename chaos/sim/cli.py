@@ -175,7 +175,7 @@ def replay_seed(
     if shrink and result.violations:
         _shrink(result, broken, seconds)
     elif as_json:
-        show(Result("muster.chaos.replay/v1", document(result), []), output)
+        show(Result("muster.chaos.replay/v2", document(result), []), output)
     if result.violations:
         raise typer.Exit(int(ExitCode.ERROR))
     if not as_json:
@@ -184,11 +184,13 @@ def replay_seed(
 
 def document(result: "simulation.Result") -> dict[str, object]:
     """A run as JSON: what was broken, what went wrong and what it did."""
+    from musterd.chaos.sim.checks.shard_checks import at_s  # noqa: PLC0415
+
     return {
         "scenario": result.scenario,
         "seed": result.seed,
         "violations": [
-            {"kind": v.kind, "at_s": v.at_s, "facts": {k: str(x) for k, x in v.facts.items()}}
+            {"invariant": v.invariant, "at_s": at_s(v), "about": v.about, "what": v.what}
             for v in result.violations
         ],
         "faults": dict(sorted(result.faults.items())),

@@ -12,6 +12,7 @@ from itertools import count
 
 from musterd.chaos.build import Build
 from musterd.chaos.child import end_with_pool
+from musterd.chaos.sim.checks.shard_checks import at_s
 from musterd.chaos.sim.scenario import BY_SEED, Minima
 from musterd.chaos.sim.scenarios import FIVE_NODES, SCENARIOS, named
 from musterd.chaos.sim.simulation import Result, Simulation
@@ -83,11 +84,8 @@ def run_one(job: Job) -> Result:
 def describe(result: Result, mutant: str = "") -> Iterator[str]:
     """What a failed run broke, and how to see it again."""
     for violation in result.violations:
-        facts = {k: v for k, v in violation.facts.items() if k != "trace"}
-        where = f"{result.scenario} seed {result.seed} at {violation.at_s} s"
-        yield f"{where}: {violation.kind} {facts}"
-        trace = violation.facts.get("trace", [])
-        yield from (f"    {line}" for line in (trace if isinstance(trace, list) else []))
+        where = f"{result.scenario} seed {result.seed} at {at_s(violation)} s"
+        yield from f"{where}: {violation.invariant} {violation.what}".splitlines()
     again = f" --mutant {mutant}" if mutant else ""
     yield f"  replay: muster chaos replay-seed {result.scenario}:{result.seed}{again}"
 

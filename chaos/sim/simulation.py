@@ -23,7 +23,7 @@ from musterd.chaos.sim.actors.plain_commands import Commands
 from musterd.chaos.sim.actors.scripts import Script
 from musterd.chaos.sim.actors.sdk_members import drawn_by
 from musterd.chaos.sim.checks.admission_checks import Admissions
-from musterd.chaos.sim.checks.shard_checks import Counts, ShardChecker, Violation
+from musterd.chaos.sim.checks.shard_checks import NS, Counts, ShardChecker
 from musterd.chaos.sim.engine.coordinator_app import digest
 from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import PowerCutError, SimNode
@@ -33,6 +33,7 @@ from musterd.chaos.sim.engine.world import ClientProcess
 from musterd.chaos.sim.faults.faults import Faults
 from musterd.chaos.sim.faults.schedule import Schedule, Struck, plan
 from musterd.chaos.sim.scenario import Scenario
+from musterd.chaos.verdict import Violation
 from musterd.raft.contract import Role, Room
 from musterd.storage.store import StoreError
 
@@ -129,8 +130,8 @@ class Simulation:
     def defect(self, error: BaseException) -> None:
         """Shipped code has failed in a way that it calls a defect itself: a finding."""
         where = [line.rstrip() for line in traceback.format_exception(error)][-7:]
-        facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
-        self.violations.append(Violation(f"X-{type(error).__name__}", round(self.now, 4), facts))
+        what = "\n    ".join([str(error)[:200], *where])
+        self.violations.append(Violation(f"X-{type(error).__name__}", what, round(self.now * NS)))
 
     @property
     def chaotic(self) -> bool:
@@ -354,8 +355,8 @@ class Simulation:
         """However the run ended. The first violation of each kind and subject is kept."""
         known: set[object] = set()
         for one in self.members.judged():
-            if (one.kind, one.about) not in known:
-                known.add((one.kind, one.about))
+            if (one.invariant, one.about) not in known:
+                known.add((one.invariant, one.about))
                 self.violations.append(one)
 
     def _result(self) -> Result:
@@ -365,7 +366,7 @@ class Simulation:
             for name in Counts.__dataclass_fields__:
                 total = getattr(counts, name) + getattr(checker.counts, name)
                 setattr(counts, name, total)
-        self.violations.sort(key=lambda one: one.at_s)
+        self.violations.sort(key=lambda one: one.at_ns or 0)
         counts.crashes = self.crashes
         return Result(
             self.scenario.name,

@@ -18,7 +18,7 @@ from musterd.chaos.sim.checks.group_history import GroupHistory, recorder
 from musterd.chaos.sim.checks.heartbeat_checks import Rounds, Served, nobody_removed
 from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTION
 from musterd.chaos.sim.checks.retention_checks import Expiries
-from musterd.chaos.sim.checks.shard_checks import Violation
+from musterd.chaos.sim.checks.shard_checks import NS
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.coordinator_app import (
     GroupsApp,
@@ -29,6 +29,7 @@ from musterd.chaos.sim.engine.coordinator_app import (
 )
 from musterd.chaos.sim.engine.rpc import ClientNet
 from musterd.chaos.sim.engine.world import Node, World
+from musterd.chaos.verdict import Violation
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime.retention import RETENTION
 from musterd.coordinator.runtime.routing import shard_of
@@ -182,7 +183,7 @@ class Members:
 
     def _note_setup(self) -> None:
         scenario = self.world.scenario
-        self.log.fact("quiet_from_ns", round(scenario.chaos_s * group_history.NS))
+        self.log.fact("quiet_from_ns", round(scenario.chaos_s * NS))
         self.log.fact("ended_ns", self.log.now_ns())
         for _, group in self.group_ids():
             topics = ((self.topic, self.partitions),)

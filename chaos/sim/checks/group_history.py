@@ -8,14 +8,15 @@ commits without a number the log has more often than anybody sent them: late cop
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from musterd.chaos.check import check_all
 from musterd.chaos.history import Generation, Key, Outcome, Ownership, Removal, StaleJoin
 from musterd.chaos.merging import MemoryRecorder
 from musterd.chaos.sim.checks.applied import Applied
-from musterd.chaos.sim.checks.shard_checks import ShardChecker, Violation
+from musterd.chaos.sim.checks.shard_checks import NS, ShardChecker
 from musterd.chaos.sim.checks.stale_joins import StaleJoins
+from musterd.chaos.verdict import Violation
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.events import (
     Ending,
@@ -27,8 +28,6 @@ from musterd.coordinator.machine.events import (
     OffsetRemoved,
 )
 from musterd.coordinator.machine.replies import Committed
-
-NS = 1e9
 
 
 def recorder(now_s: Callable[[], float]) -> MemoryRecorder:
@@ -47,10 +46,7 @@ def judge(log: MemoryRecorder, *, is_read: bool = True) -> Iterator[Violation]:
         for one in verdict.violations:
             if one.invariant == "I1" and one.at_ns is None and not is_read:
                 continue
-            at_ns = ended_ns if one.at_ns is None else one.at_ns
-            subject = {"subject": one.about} if one.about else {}
-            facts: dict[str, object] = {**subject, "what": one.what}
-            yield Violation(one.invariant, round(at_ns / NS, 4), facts)
+            yield replace(one, at_ns=ended_ns if one.at_ns is None else one.at_ns)
 
 
 @dataclass(frozen=True, slots=True)

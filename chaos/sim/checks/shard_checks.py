@@ -16,11 +16,14 @@ their invariants, I1 to I17.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from musterd.chaos.verdict import Violation
 from musterd.raft.contract import Role
 from musterd.raft.replica.replica import Replica
 
-SUBJECT = ("shard", "group", "topic", "partition", "subject")
+SUBJECT = ("shard", "group", "topic", "partition")
 """Facts that say what a violation is about; the others say how it came."""
+
+NS = 1e9
 
 VIOLATIONS_MAX = 50
 """Kept of one shard."""
@@ -33,18 +36,9 @@ Holders = Callable[[int, int], int]
 """How many nodes would have the entry of this index and term after a power cut now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One broken promise: its kind, when (virtual seconds) and the facts."""
-
-    kind: str
-    at_s: float
-    facts: dict[str, object]
-
-    @property
-    def about(self) -> tuple[tuple[str, object], ...]:
-        """What it is about: the shard, group, topic and partition, as far as it has them."""
-        return tuple((name, self.facts[name]) for name in SUBJECT if name in self.facts)
+def at_s(one: Violation) -> float:
+    """When it was, in virtual seconds."""
+    return round((one.at_ns or 0) / NS, 4)
 
 
 @dataclass(slots=True)
@@ -133,11 +127,13 @@ class ShardChecker:
 
     def violated(self, kind: str, **facts: object) -> None:
         """Keep the first violation of each kind and subject."""
-        self.keep(Violation(kind, round(self.now, 4), {**facts, "shard": self.shard}))
+        facts["shard"] = self.shard
+        about = ", ".join(f"{name} {facts[name]}" for name in SUBJECT if name in facts)
+        self.keep(Violation(kind, str(facts), round(self.now * NS), about))
 
     def keep(self, one: Violation) -> None:
         """The same, of one that was found later."""
-        known = any((v.kind, v.about) == (one.kind, one.about) for v in self.violations)
+        known = any((v.invariant, v.about) == (one.invariant, one.about) for v in self.violations)
         if not known and len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(one)
 

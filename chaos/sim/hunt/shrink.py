@@ -11,10 +11,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from musterd.chaos.mutants.build import Build
-from musterd.chaos.sim.checks.shard_checks import Violation
+from musterd.chaos.sim.checks.shard_checks import at_s
 from musterd.chaos.sim.faults.schedule import Planned, Schedule
 from musterd.chaos.sim.scenarios import named
 from musterd.chaos.sim.simulation import Result, Simulation
+from musterd.chaos.verdict import Violation
 
 Fails = Callable[[Schedule], float | None]
 """Runs a schedule: virtual seconds at which it broke the same promise; None: it kept it."""
@@ -126,10 +127,10 @@ def run_schedule(schedule: Schedule, build: Build | None) -> Result:
 
 def named_by(violation: Violation) -> str:
     """By what a shorter run counts as failing the same way; plainly where that is little."""
-    about = ", ".join(f"{name} {value}" for name, value in violation.about)
-    if violation.kind.startswith("X-"):
-        return f"{violation.kind}, in any place: what raised tells of none"
-    return f"{violation.kind} of {about or 'anything: it names no shard, group or partition'}"
+    kind = violation.invariant
+    if kind.startswith("X-"):
+        return f"{kind}, in any place: what raised tells of none"
+    return f"{kind} of {violation.about or 'anything: it names no shard, group or partition'}"
 
 
 def shrink_result(result: Result, build: Build | None, seconds: float) -> Shrunk:
@@ -140,10 +141,10 @@ def shrink_result(result: Result, build: Build | None, seconds: float) -> Shrunk
     if not result.violations:
         raise ValueError(f"{result.scenario}:{result.seed} broke nothing")
     first = result.violations[0]
-    wanted = (first.kind, first.about)
+    wanted = (first.invariant, first.about)
 
     def fails(schedule: Schedule) -> float | None:
         broken = run_schedule(schedule, build).violations
-        return next((one.at_s for one in broken if (one.kind, one.about) == wanted), None)
+        return next((at_s(one) for one in broken if (one.invariant, one.about) == wanted), None)
 
     return shrink(fails, result.schedule, len(result.triggered), seconds)

@@ -23,7 +23,7 @@ class SimLayer(Layer):
 
 
 def _kinds(simulation: Simulation) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(violation.kind for violation in simulation.run().violations))
+    return tuple(dict.fromkeys(violation.invariant for violation in simulation.run().violations))
 
 
 LAYER = SimLayer(SOUGHT, BUILDS)

@@ -1,5 +1,6 @@
 """Calls without an answer: what may be waited for is no violation, what gets lost is one."""
 
+from ast import literal_eval
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -51,7 +52,7 @@ class Watched:
         self.rig.turn()
 
     def kinds(self) -> list[tuple[str, str]]:
-        return [(v.kind, v.facts["place"]) for v in self.checker.violations]
+        return [(v.invariant, literal_eval(v.what)["place"]) for v in self.checker.violations]
 
     def look(self) -> list[tuple[str, str]]:
         """Three looks; what was found then."""

@@ -17,13 +17,12 @@ from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.builds import BUILDS, PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import Caught, Sought, by_promise
 from musterd.chaos.sim.checks import group_history
-from musterd.chaos.sim.checks.shard_checks import Violation
 from musterd.chaos.sim.hunt import sim_layer, sought_builds
 from musterd.chaos.sim.hunt.sim_layer import LAYER
 from musterd.chaos.sim.hunt.sought_builds import SOUGHT
 from musterd.chaos.sim.scenarios import named
 from musterd.chaos.sim.simulation import Simulation
-from musterd.chaos.verdict import Verdict
+from musterd.chaos.verdict import Verdict, Violation
 
 pytestmark = pytest.mark.long
 
@@ -74,14 +73,14 @@ def test_the_shipped_build_is_no_mutant(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_else_a_build_breaks_does_not_catch_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another check says nothing of the one that is made for the rule; the hunt names both."""
-    broken = [Violation("S-shard-time-went-back", 1.0, {}), Violation("X-KeyError", 2.0, {})]
+    broken = [Violation("S-shard-time-went-back", "", 1), Violation("X-KeyError", "", 2)]
     runs = cycle((SimpleNamespace(violations=[]), SimpleNamespace(violations=broken)))
     monkeypatch.setattr(sim_layer, "Simulation", lambda *_: SimpleNamespace(run=lambda: next(runs)))
     caught = LAYER.hunt("silent_setting", 3)
     assert (caught.seed, caught.tried, caught.promises) == (None, 3, ())
     assert "H-setting-not-taken or I17 was not broken" in caught.what
     assert "S-shard-time-went-back; X-KeyError" in caught.what
-    broken.append(Violation("H-setting-not-taken", 3.0, {}))
+    broken.append(Violation("H-setting-not-taken", "", 3))
     caught = LAYER.hunt("silent_setting", 3)
     assert (caught.seed, caught.what, caught.promises) == (
         0,

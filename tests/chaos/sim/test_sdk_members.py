@@ -152,7 +152,7 @@ def test_an_offset_that_expired_may_be_read_as_gone() -> None:
         history.log.end(history.began("p", "commit", key, 7), Outcome.OK)
         _apply(history, 2, *removed)
         history.log.end(history.reads("p", [key])[key], Outcome.OK, value=-1)
-        assert {one.kind for one in judge(history.log)} == kinds
+        assert {one.invariant for one in judge(history.log)} == kinds
 
 
 ALL = {"I1", "I2", "I13"}
@@ -236,7 +236,7 @@ def test_a_node_that_ignores_a_failed_sync_is_caught(monkeypatch: pytest.MonkeyP
     scenario = replace(SDK_EAGER, weights={"eio": 10, "crash": 3}, pause_s=0.2)
     kinds: set[str] = set()
     for seed in range(4):
-        kinds |= {one.kind for one in Simulation(scenario, seed).run().violations}
+        kinds |= {one.invariant for one in Simulation(scenario, seed).run().violations}
         if kinds:
             break
     assert any(kind.startswith(("H-", "S-", "X-")) for kind in kinds)

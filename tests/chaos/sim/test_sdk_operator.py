@@ -51,7 +51,7 @@ def test_a_topic_that_was_acknowledged_and_is_nowhere_is_noticed(
         return await create(self, name, partitions, exist_ok=exist_ok)
 
     monkeypatch.setattr(Client, "create_topic", lie)
-    kinds = {one.kind for one in Simulation(SDK_OPERATED, 0).run().violations}
+    kinds = {one.invariant for one in Simulation(SDK_OPERATED, 0).run().violations}
     assert kinds == {"I17"}
 
 
@@ -86,7 +86,7 @@ def test_a_kick_that_was_acknowledged_and_not_done_is_noticed(
         return dict.fromkeys(member_ids)
 
     monkeypatch.setattr(Client, "kick_members", lie)
-    kinds = {one.kind for one in Simulation(SDK_OPERATED, 1).run().violations}
+    kinds = {one.invariant for one in Simulation(SDK_OPERATED, 1).run().violations}
     assert kinds == {"I17"}
 
 
@@ -97,7 +97,7 @@ def test_replicas_that_see_other_events_are_noticed() -> None:
     checker.happened(1, 5, ("a", "b"))
     assert checker.violations == []
     checker.happened(2, 5, ("b", "a"))
-    assert [one.kind for one in checker.violations] == ["H-events-diverged"]
+    assert [one.invariant for one in checker.violations] == ["H-events-diverged"]
 
 
 # ---- workers, few seeds, shrinking
@@ -115,7 +115,7 @@ def test_a_worker_that_ends_for_no_stated_reason_breaks_a_promise(
     assert not result.violations
     assert not [kind for kind in result.faults if kind[7:8].isupper()]
     strict = replace(SDK_OPERATED, name="sdk-cooperative", operated=False, may_end=())
-    kinds = {one.kind for one in Simulation(strict, seed).run().violations}
+    kinds = {one.invariant for one in Simulation(strict, seed).run().violations}
     assert kinds == {"A-worker-ended"}
 
 
@@ -137,9 +137,9 @@ def test_violations_are_kept_by_what_they_are_about() -> None:
     checker = ShardChecker(0, 3)
     for group, read in (("a", 1), ("b", 2), ("a", 3)):
         checker.violated("H-setting-lost", group=group, partition=0, read=read)
-    first, second = checker.violations
-    assert (first.facts["group"], second.facts["group"]) == ("a", "b")
-    assert named_by(first) == "H-setting-lost of shard 0, group a, partition 0"
+    about = [f"shard 0, group {group}, partition 0" for group in ("a", "b")]
+    assert [one.about for one in checker.violations] == about
+    assert named_by(checker.violations[0]) == f"H-setting-lost of {about[0]}"
 
 
 def test_a_shorter_run_breaks_the_same_promise_about_the_same(
@@ -153,7 +153,7 @@ def test_a_shorter_run_breaks_the_same_promise_about_the_same(
     result.violations[:] = [wanted]
 
     def elsewhere(schedule: object, _mutant: object) -> Result:
-        other = replace(wanted, facts={**wanted.facts, "group": "another"})
+        other = replace(wanted, about="group another")
         return replace(result, violations=[other], schedule=schedule)  # type: ignore[arg-type]
 
     monkeypatch.setattr("musterd.chaos.sim.hunt.shrink.run_schedule", elsewhere)

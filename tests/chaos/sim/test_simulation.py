@@ -132,7 +132,7 @@ def test_a_run_that_does_not_come_to_rest_is_judged_up_to_its_end(
             world.schedule(9.0, fail)
         else:
             monkeypatch.setattr(world, "_restart", lambda *_: None)
-        return list(dict.fromkeys(one.kind for one in world.run().violations))
+        return list(dict.fromkeys(one.invariant for one in world.run().violations))
 
     assert kinds() == [kind]
     with BUILDS["eager_keeps"].installed():
@@ -178,7 +178,7 @@ def test_a_round_that_does_not_go_on_is_noticed() -> None:
         phases = Phases(Simulation(KILLS, 0), checker)
         phases.open.append(opened)
         phases.check(8, event)
-        assert [v.kind for v in checker.violations] == ["H-round-lost"] * lost
+        assert [v.invariant for v in checker.violations] == ["H-round-lost"] * lost
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_peer_that_takes_garbage_is_noticed(monkeypatch: pytest.MonkeyPatch) -
             return codec.Sender(0, 0, 0), []
 
     monkeypatch.setattr(codec, "decode_frame", lenient)
-    kinds = [one.kind for one in run_one((LANES.name, 0)).violations]
+    kinds = [one.invariant for one in run_one((LANES.name, 0)).violations]
     assert kinds == ["S-garbage-taken"]
 
 
@@ -225,7 +225,7 @@ def test_a_checksum_that_nobody_looks_at_lets_replicas_diverge(
     flips = replace(LANES, weights={"flipped_bit": 1}, pause_s=0.02)
     with BUILDS["frame_checksum"].installed():
         found = Simulation(flips, 0).run()
-    assert "H-commit-divergence" in {one.kind for one in found.violations}
+    assert "H-commit-divergence" in {one.invariant for one in found.violations}
     assert Simulation(flips, 0).run().violations == []
 
 
@@ -245,7 +245,7 @@ def test_a_peer_that_is_not_let_in_again_after_garbage_is_noticed(
 
     monkeypatch.setattr(Simulation, "hang_up", remember)
     monkeypatch.setattr(SimNode, "greets", unforgiving)
-    assert "A-peer-shut-out" in {one.kind for one in run_one((LANES.name, 0)).violations}
+    assert "A-peer-shut-out" in {one.invariant for one in run_one((LANES.name, 0)).violations}
 
 
 def test_a_dead_bulk_connection_carries_nothing_and_control_does() -> None:

@@ -96,7 +96,7 @@ class World:
     def kinds(self) -> list[str]:
         """What the checkers say of all of it; called once, at the end."""
         self.owners.finished()
-        return sorted({one.kind for one in judge(self.owners.log, is_read=False)})
+        return sorted({one.invariant for one in judge(self.owners.log, is_read=False)})
 
 
 def overlapped() -> World:
@@ -308,7 +308,7 @@ def test_who_was_overlapped_may_not_commit_until_it_knows_a_later_generation(
     number = owners.began(f"p{member}", "commit", keys[partition], 7, member_id=member, token=token)
     owners.log.end(number, Outcome.OK, generation=generation)
     owners.finished()
-    assert [one.kind for one in judge(owners.log, is_read=False)] == kinds
+    assert [one.invariant for one in judge(owners.log, is_read=False)] == kinds
 
 
 SEED = 4
@@ -367,4 +367,4 @@ def test_a_coordinator_that_takes_commits_of_any_generation_is_caught_there(
         monkeypatch.setattr(tokens, "_look", lambda *_: None)
     with BUILDS["generation_fence"].installed():
         result = Proxied().simulation.run()
-    assert "I6" in {one.kind for one in result.violations}
+    assert "I6" in {one.invariant for one in result.violations}
