@@ -140,6 +140,7 @@ QUARANTINE = Scenario(
         "pause": 3,
         "slow_sync": 3,
         "transfer": 8,
+        "replace": 4,
     },
     chaos_s=20.0,
     compare_s=0.8,
@@ -147,11 +148,12 @@ QUARANTINE = Scenario(
     every=5,
     minima=Minima(
         {"elections": 2, "crashes": 2, "acked": 100, "snapshots": 1},
-        ("states_differ", "killed_in_quarantine", "crash"),
+        ("states_differ", "killed_in_quarantine", "crash", "replace"),
     ),
 )
-"""The states of one of three nodes, or two of five, come to differ; all logs are long, so that no
-state is sent but in place of a wrong one."""
+"""The states of one of three nodes, or two of five, come to differ, and disks are lost, as long as
+a majority is right. All logs are long: a state is sent in place of a wrong one, and to who lags
+behind a leader that was sent one."""
 
 SDK_QUARANTINE = replace(
     SDK_COOPERATIVE,

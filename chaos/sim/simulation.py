@@ -30,6 +30,7 @@ from musterd.chaos.sim.engine.node import PowerCutError, SimNode
 from musterd.chaos.sim.engine.rpc import ClientNet
 from musterd.chaos.sim.engine.server import SimServer
 from musterd.chaos.sim.engine.world import ClientProcess
+from musterd.chaos.sim.faults import differing_states
 from musterd.chaos.sim.faults.faults import Faults
 from musterd.chaos.sim.faults.schedule import Schedule, Struck, plan
 from musterd.chaos.sim.scenario import Scenario
@@ -340,9 +341,13 @@ class Simulation:
             return
         for shard, checker in enumerate(self.checkers):
             replicas = [node.replica(shard) for node in self.nodes]
+            undecided = differing_states.is_undecided(self, shard)
+            if undecided:
+                self.count("undecided")
             states = [
                 (node.replica(shard).applied_index, digest(node.shard(shard)))
                 for node in self.nodes
+                if not undecided or node.number not in checker.differing
             ]
             leaders = sum(r.leads for r in replicas)
             checker.finished(states, [r.last_index for r in replicas], leaders)

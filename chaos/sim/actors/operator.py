@@ -3,6 +3,7 @@
 from functools import partial
 
 from musterd.chaos.sim.engine.world import Node, World
+from musterd.chaos.sim.faults import differing_states
 from musterd.coordinator.api.rpcs.node_replacement import COMMAND_BYTES
 from musterd.coordinator.machine.commands import ReplaceNode
 from musterd.coordinator.runtime.shard import Shard
@@ -26,6 +27,8 @@ class Operator:
         As an operator does it: only one node at a time, the next one when the last is admitted.
         """
         if len(self._world.nodes) == 1 or not self._is_admitted():
+            return False
+        if not differing_states.may_be_lost(self._world, number):
             return False
         self._lose(number)
         return True

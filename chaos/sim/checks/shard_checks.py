@@ -101,6 +101,8 @@ class _Replica:
     term: int = 0
     incarnation: int = 0
     applied: dict[int, int] = field(default_factory=dict)
+    distrusted: bool = False
+    """In quarantine, and no other state has been loaded since."""
 
 
 class ShardChecker:
@@ -118,6 +120,8 @@ class ShardChecker:
         self._leaders: dict[int, tuple[int, int]] = {}
         self._votes: dict[tuple[int, int], int] = {}
         self._digests: dict[int, bytes] = {}
+        self._wrong: set[tuple[int, bytes]] = set()
+        """Index and digest of states that differ, by a fault or as a copy of such a one."""
         self._happened: dict[int, tuple[object, ...]] = {}
         self._replicas = [_Replica() for _ in range(nodes)]
         self.differing: dict[int, int] = {}
@@ -187,7 +191,9 @@ class ShardChecker:
     def applied(self, node: int, incarnation: int, index: int, entry: bytes, digest: bytes) -> None:
         """State-machine safety and no double apply; `digest` covers the history through `index`."""
         differs = node in self.differing
-        if not differs and self._digests.setdefault(index, digest) != digest:
+        if differs:
+            self._wrong.add((index, digest))
+        elif self._digests.setdefault(index, digest) != digest:
             self.violated("H-state-machine-divergence", node=node, index=index)
         committed = self._committed.get(index)
         if committed is not None and committed.command[1:] != entry:
@@ -211,12 +217,20 @@ class ShardChecker:
             self.violated("H-events-diverged", node=node, index=index, first=first)
 
     def reloaded(self, node: int, applied_index: int, digest: bytes, *, snapshot: bool) -> None:
-        """State from disk or from a snapshot equals what was applied at the same index."""
+        """State from disk or from a snapshot equals what was applied at the same index.
+
+        Who is not in quarantine may take a state that differs, and differs then, too.
+        """
         self.counts.snapshots += snapshot
-        if applied_index >= self.differing.get(node, applied_index + 1) and not snapshot:
+        mine, known = self._replicas[node], self._digests.get(applied_index)
+        still = applied_index >= self.differing.get(node, applied_index + 1)
+        if still and known != digest and not snapshot:
             return
+        if known != digest and (applied_index, digest) in self._wrong and not mine.distrusted:
+            self.differing[node] = applied_index
+            return
+        mine.distrusted = False
         self.differing.pop(node, None)
-        known = self._digests.get(applied_index)
         if known is not None and known != digest:
             self.violated("H-reloaded-state-diverged", node=node, index=applied_index)
 
@@ -232,6 +246,7 @@ class ShardChecker:
             self._check_leader(node, seen, mine)
         if seen.distrusted and node not in self.differing:
             self.violated("H-right-state-in-quarantine", node=node)
+        mine.distrusted |= seen.distrusted
         mine.role, mine.term = seen.role, seen.term
         commit = seen.commit_index
         if commit < mine.commit_index:

@@ -290,6 +290,12 @@ class SimNode:
             return False
         return admission.effective and admission.store_uuid == self.store_uuid
 
+    def is_witness(self, shard: int) -> bool:
+        """Whether this node's disk says that its state is its own: a voter's, and no mere copy."""
+        meta = self.store._durable[Family.META].values
+        marks = (keys.copy_key(shard), keys.distrusted_key(shard))
+        return self.is_admitted(shard) and not any(mark in meta for mark in marks)
+
     def journal_term(self, shard: int) -> int:
         """The term that this node is in, or was in when it went down."""
         if self.driver is not None:
@@ -431,6 +437,10 @@ class SimNode:
         return pb_admin.CheckpointsResponse(
             checkpoints=self._integrity.verifier.own_checkpoints(()), store_uuid=self.store_uuid
         )
+
+    def sees_conflict(self, shard: int) -> bool:
+        """Whether its alert is on: replicas differ, and no majority agrees."""
+        return shard in self._integrity.quarantine.conflicts
 
     # -- disk: one sync at a time, covering what was written when it began
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from musterd.chaos.sim.actors.leader_kills import Open, Phases, goes_on
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import SimNode
+from musterd.chaos.sim.faults.differing_states import is_undecided, may_be_lost
 from musterd.chaos.sim.run import (
     ALL_SEEDS,
     FAULT_SEEDS,
@@ -51,6 +53,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.state import Phase
 from musterd.raft import codec
+from musterd.raft.contract import Role
 
 pytestmark = pytest.mark.long
 
@@ -179,6 +182,62 @@ def test_a_round_that_does_not_go_on_is_noticed() -> None:
         phases.open.append(opened)
         phases.check(8, event)
         assert [v.invariant for v in checker.violations] == ["H-round-lost"] * lost
+
+
+def test_only_who_is_not_in_quarantine_may_take_a_state_that_differs() -> None:
+    """Whoever else lags behind takes its leader's state, and differs then, too: no violation."""
+    checker = ShardChecker(0, 5)
+    checker.differing[3] = 7
+    checker.applied(0, 1, 7, b"", b"right")
+    checker.applied(3, 1, 7, b"", b"wrong")
+    checker.reloaded(1, 7, b"wrong", snapshot=True)
+    assert checker.differing == {3: 7, 1: 7}
+    assert checker.violations == []
+    checker.turned(3, 1, _replica(distrusted=True), lambda *_: 5)
+    checker.reloaded(3, 7, b"wrong", snapshot=True)
+    assert [one.invariant for one in checker.violations] == ["H-reloaded-state-diverged"]
+    checker.reloaded(1, 7, b"right", snapshot=True)
+    assert checker.differing == {}
+
+
+def test_no_disk_is_lost_but_of_a_minority_with_the_states_that_differ() -> None:
+    """Unconfirmed copies count as well, but only while some state differs."""
+    world = _differing(five=[None] * 5, wrong={3: 7})
+    world.nodes[4].wrong_after = {0: 7}
+    assert [number for number in range(5) if may_be_lost(world, number)] == [3, 4]
+    world = _differing(five=[None, None, 0, 0, 0], wrong={})
+    assert all(may_be_lost(world, number) for number in range(5))
+    world = _differing(five=[None, None, None, None, 0], wrong={3: 7})
+    assert [number for number in range(5) if may_be_lost(world, number)] == [3, 4]
+
+
+def test_states_may_differ_for_good_only_where_the_right_ones_are_copies_and_all_say_so() -> None:
+    """Not where one node's alert is off, or three of five are right of their own."""
+    world = _differing(five=[None, 0, None, 0, None], wrong={4: 7})
+    assert is_undecided(world, 0)
+    world.nodes[1].sees_conflict = lambda _: False
+    assert not is_undecided(world, 0)
+    assert not is_undecided(_differing(five=[None, None, None, 0, None], wrong={4: 7}), 0)
+    assert not is_undecided(_differing(five=[0] * 5, wrong={}), 0)
+
+
+def _differing(five: list[int | None], wrong: dict[int, int]) -> Any:
+    """Five nodes, of whose state each has a copy, and since when some differ."""
+    nodes = [
+        SimpleNamespace(
+            number=number,
+            wrong_after={},
+            is_witness=lambda _, origin=origin: origin is None,
+            sees_conflict=lambda _: True,
+            replica=lambda _, origin=origin: SimpleNamespace(copy_of=origin),
+        )
+        for number, origin in enumerate(five)
+    ]
+    return SimpleNamespace(nodes=nodes, checkers=[SimpleNamespace(differing=wrong)])
+
+
+def _replica(*, distrusted: bool) -> Any:
+    return SimpleNamespace(role=Role.FOLLOWER, term=1, commit_index=0, distrusted=distrusted)
 
 
 @pytest.mark.parametrize(
