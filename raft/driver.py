@@ -49,7 +49,7 @@ class Participant(Protocol):
 
 
 class Driver:
-    """One node: its store, replicas, timers and queues. A `Host` (pysyncobj_adapter.py)."""
+    """One node: its store, replicas, timers and queues. A `Host` (host.py)."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Driver:
             replica.set_first_deadline(delay + int(self.rng.random() * spread))
         self.mark_all()
 
-    # Host (raft/replica/pysyncobj_adapter.py).
+    # Host (raft/host.py).
 
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
         """Queue a message of `shard` for `node`."""

@@ -1,4 +1,4 @@
-"""One shard's log over the node's store: PySyncObj's Journal, durable by epochs.
+"""One shard's log over the node's store, durable by epochs; PySyncObj takes it for its own journal.
 
 The newest part of the log stays in memory, the rest is read from the store when a slow follower
 needs it; raft/log_format.py says how entries lie there. The first entry is an anchor: it has been
@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-from pysyncobj.journal import Journal as PySyncObjJournal
 
 from musterd.invariant import invariant
 from musterd.raft.log_format import (
@@ -58,7 +56,7 @@ class JournalMark:
     """How often a suffix had been cut: a log with more cuts may rightly end earlier."""
 
 
-class Journal(PySyncObjJournal):
+class Journal:
     """The log, term and vote of one replica.
 
     Everything that changes goes to the store's pending batch in order, and marks it hard.
@@ -443,24 +441,15 @@ class Journal(PySyncObjJournal):
     def __len__(self) -> int:
         return self._last + 1 - self._first
 
-    def clear(self) -> None:
-        """Never: a log without an anchor cannot answer (pso-F19)."""
-        invariant(False, "a log is never emptied")
-
     def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - PySyncObj's names
         """Cut from position `entryFrom` on."""
         self.truncate_from(self._first + entryFrom)
 
-    def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803 - PySyncObj's names
-        """Never: `trim` drops the front."""
-        invariant(False, f"trimming to {entryTo} is not PySyncObj's business")
-
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
         """Not stored: the applied index is, with the state."""
 
-    def getRaftCommitIndex(self) -> int:  # noqa: N802
-        """The least it can be."""
-        return 1
+    def onOneSecondTimer(self) -> None:  # noqa: N802
+        """Nothing waits for it."""
 
     def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:  # noqa: N802, N803
         """Term and vote, in one record."""
@@ -472,9 +461,6 @@ class Journal(PySyncObjJournal):
     def getVotedForNodeId(self) -> int | None:  # noqa: N802
         """The stored vote of that term."""
         return self._voted_for
-
-    def _destroy(self) -> None:
-        """Nothing to release: the store is the node's."""
 
 
 def _entry_bytes(command: bytes) -> int:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from musterd.invariant import InvariantError, invariant
 from musterd.raft.codec import Message, decode_pairs, encode_pairs
 from musterd.raft.contract import Examination, NodeId, ShardId
+from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import Entry, encode_number, read_number
 from musterd.raft.notices import SnapshotInstalled, SnapshotSent
-from musterd.raft.replica.pysyncobj_adapter import Host
 from musterd.raft.settings import SECOND_MS
 from musterd.storage import keys
 from musterd.storage.store import Family, Store

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from musterd.invariant import InvariantError, invariant
 from musterd.raft.contract import NodeId, Role, SetAsideState, ShardId, StateMachine
+from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry
 from musterd.raft.peers import Admission, decode_admission
 from musterd.raft.proposals import Proposals
-from musterd.raft.replica.pysyncobj_adapter import LEADER, Host, PeerNode
+from musterd.raft.replica.pysyncobj_adapter import LEADER, PeerNode
 from musterd.raft.replica.replication import Replication
 from musterd.raft.state import ShardBatch, ShardView
 

@@ -12,8 +12,7 @@ commands and changes of the cluster.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from operator import attrgetter
-from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from pysyncobj.config import SyncObjConf
 from pysyncobj.node import Node
@@ -24,18 +23,12 @@ from musterd.invariant import invariant
 from musterd.raft import pysyncobj_pin
 from musterd.raft.codec import Message
 from musterd.raft.contract import ENTRY_BYTES_MAX, ShardId
-from musterd.raft.disk_room import DiskRoom
-from musterd.raft.identity import Identity
+from musterd.raft.host import Host
 from musterd.raft.journal import Journal
-from musterd.raft.notices import Notice
-from musterd.raft.peers import PeerBook
-from musterd.raft.progress import PeerBudget
 from musterd.raft.settings import SECOND_MS, RaftSettings
-from musterd.storage.store import Store
 
 RUNNING = frozenset(
     {
-        "Journal.onOneSecondTimer",
         "Node.__ne__",
         "Node.id",
         "SyncObj.__connectedToAnyone",
@@ -91,51 +84,6 @@ class PeerNode(Node):
 
     def __str__(self) -> str:
         return str(self._id)
-
-
-class Host(Protocol):
-    """What a replica needs of the node it lives on: the driver."""
-
-    identity: Identity
-    store: Store
-    book: PeerBook
-    settings: RaftSettings
-    clock: Callable[[], float]
-    rng: Random
-    apply_until: float
-    """When this turn's shards have applied enough, on the node's clock."""
-    apply_over: bool
-    """That they have, and this shard's turn comes first in the next one."""
-    rooms: DiskRoom
-
-    def tell(self, notice: Notice) -> None:
-        """Something happened that people want to read of (raft/notices.py)."""
-        ...
-
-    @property
-    def disk_hangs(self) -> bool:
-        """Whether a sync takes so long that this node leads nothing until it returns."""
-        ...
-
-    def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
-        """Queue a message; `hold`: it leaves only when all that is pending now is synced."""
-        ...
-
-    def mark(self, shard: ShardId) -> None:
-        """The shard has work: tick it in the next turn."""
-        ...
-
-    def budget(self, node: int) -> PeerBudget:
-        """Bytes in flight to a peer, over all shards."""
-        ...
-
-    def take_snapshot_slot(self) -> bool:
-        """Whether one more snapshot may be sent now; give it back with `free_snapshot_slot`."""
-        ...
-
-    def free_snapshot_slot(self) -> None:
-        """A snapshot is sent, or given up."""
-        ...
 
 
 class _HostTransport(Transport):

@@ -16,13 +16,13 @@ from musterd.raft.contract import (
     ShardId,
     StateMachine,
 )
+from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_COMMAND
 from musterd.raft.replica.pysyncobj_adapter import (
     CANDIDATE,
     FOLLOWER,
     LEADER,
-    Host,
     PeerNode,
 )
 from musterd.raft.replica.ticking import Ticking

@@ -11,12 +11,13 @@ from musterd.invariant import invariant
 from musterd.raft.codec import Message, message_bytes
 from musterd.raft.contract import Examination, Room, ShardId
 from musterd.raft.heartbeat_rounds import RoundTimes
+from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED, Entry
 from musterd.raft.peers import Admission, decode_admission
 from musterd.raft.progress import Progress
 from musterd.raft.reads import Reads
-from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, Host, PeerNode
+from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, PeerNode
 from musterd.raft.replica.voting import Voting
 from musterd.raft.snapshots import Snapshots
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from musterd.raft.admission import Admitting
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, ShardId, StateMachine
+from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED
 from musterd.raft.notices import ElectionCause, LeadershipLost
@@ -18,7 +19,6 @@ from musterd.raft.replica.pysyncobj_adapter import (
     FOLLOWER,
     LEADER,
     NEVER,
-    Host,
     PeerNode,
 )
 from musterd.raft.transfer import Transfer

@@ -7,6 +7,7 @@ ignore candidates), 3.10 (transfer); the flaws pso-F2, pso-F7, pso-F8, pso-F8b, 
 from musterd.raft.candidacy import Candidacy
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, Role, Room, ShardId
+from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.notices import ElectionCause
 from musterd.raft.pre_vote import PreVote, Refused
@@ -16,7 +17,6 @@ from musterd.raft.replica.pysyncobj_adapter import (
     LEADER,
     NEVER,
     Core,
-    Host,
     PeerNode,
 )
 
