@@ -52,8 +52,8 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check --durations 30 --durations-min 2
-	.venv-sdk-floor/bin/python -m pytest -n 3 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check --durations 30 --durations-min 2
+	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which third of what takes long is run: the next commit has the next one.
 TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
