@@ -69,6 +69,9 @@ class Operation:
     (arch-3.6)."""
     token: int = 0
     """The fencing token under which a commit was sent; 0: not recorded."""
+    quiet_ns: int | None = None
+    """For how long, when it answered this, the node had exchanged nothing with a majority, by its
+    own clock; None: not known. Only simulated runs know it, and these of heartbeats alone."""
 
 
 @dataclass(frozen=True, slots=True)

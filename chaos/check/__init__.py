@@ -1,4 +1,8 @@
-"""The invariants of a history, one checker each (`musterd.chaos.verdict.Checker`)."""
+"""The invariants of a history, one checker each (`musterd.chaos.verdict.Checker`).
+
+They judge real runs and simulated ones. What no history can hold (logs, votes, queues, whatever is
+true between two entries) the simulator's own checks judge as it happens (`chaos/sim/README.md`).
+"""
 
 from musterd.chaos.check import (
     cooperative,

@@ -26,7 +26,7 @@ def check_nodes(history: History) -> Verdict:
                 f"{digest} on {', '.join(f'node-{node}' for node in sorted(who))}"
                 for digest, who in sorted(digests.items())
             )
-            found.broken(f"shard {shard}, index {index}", some(told))
+            found.broken(f"shard {shard}", f"index {index}: {some(told)}")
     return found.verdict()
 
 
@@ -93,15 +93,16 @@ def _replays(found: Findings, history: History) -> None:
         before = known.setdefault(replay.source, replay.digest)
         if before != replay.digest:
             found.broken(
-                f"shard {replay.shard}, index {replay.index}",
-                f"{replay.source} has two digests: {before} and {replay.digest}",
+                f"shard {replay.shard}",
+                f"index {replay.index}: {replay.source} has two digests: {before} and "
+                f"{replay.digest}",
             )
     for shard, index in sorted(replayed):
         known = places[shard, index]
         found.looked_at += len(known) > 1
         if len(set(known.values())) > 1:
             told = (f"{digest} of {source}" for source, digest in sorted(known.items()))
-            found.broken(f"shard {shard}, index {index}", some(told))
+            found.broken(f"shard {shard}", f"index {index}: {some(told)}")
 
 
 def _undiverged(history: History) -> Iterator[Checkpoint]:

@@ -24,7 +24,6 @@ from musterd.chaos.sim.actors.scripts import Script
 from musterd.chaos.sim.actors.sdk_members import drawn_by
 from musterd.chaos.sim.checks.admission_checks import Admissions
 from musterd.chaos.sim.checks.shard_checks import NS, Counts, ShardChecker
-from musterd.chaos.sim.engine.coordinator_app import digest
 from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import PowerCutError, SimNode
 from musterd.chaos.sim.engine.rpc import ClientNet
@@ -341,16 +340,17 @@ class Simulation:
             return
         for shard, checker in enumerate(self.checkers):
             replicas = [node.replica(shard) for node in self.nodes]
-            undecided = differing_states.is_undecided(self, shard)
-            if undecided:
+            if differing_states.is_undecided(self, shard):
                 self.count("undecided")
-            states = [
-                (node.replica(shard).applied_index, digest(node.shard(shard)))
+            else:
+                checker.differing.clear()  # by now all have to be made whole
+            applied = [
+                node.replica(shard).applied_index
                 for node in self.nodes
-                if not undecided or node.number not in checker.differing
+                if node.number not in checker.differing
             ]
             leaders = sum(r.leads for r in replicas)
-            checker.finished(states, [r.last_index for r in replicas], leaders)
+            checker.finished(applied, [r.last_index for r in replicas], leaders)
             if any(r.role is Role.LEARNER for r in replicas):
                 checker.violated("L-never-admitted", roles=[r.role.value for r in replicas])
         self.members.read_all()

@@ -60,11 +60,13 @@ class Assembly:
         limits: StateLimits | None = None,
         admission: Admission | None = None,
         joins: Callable[[], Joins] | None = None,
+        make_shard: Callable[[ShardId, NodeContext], Shard] = Shard,
     ) -> None:
         """`wall_ms`: milliseconds since 1970. `wake` asks the driver for a turn soon.
 
         `peers` gives the client endpoints of the other nodes. `limits`: of the node's state; None:
         those that ship. `joins` says how Joins come to the node; None: as `admission` counts them.
+        `make_shard`: whoever looks on makes shards that tell.
         """
         self._wake = wake
         self.call_limits = NodeCallLimits()
@@ -83,7 +85,7 @@ class Assembly:
             heartbeats.shard_moved,
             lambda topic, version: all(shard.has_dropped(topic, version) for shard in ordered),
         )
-        ordered.extend(Shard(ShardId(number), context) for number in range(shards))
+        ordered.extend(make_shard(ShardId(number), context) for number in range(shards))
         self.shards = tuple(ordered)
         directory = Directory(node_id, endpoint, peers)
         admission = admission or Admission()
@@ -136,12 +138,13 @@ def open_node(
     wall_ms: Callable[[], int] | None = None,
     settings: RaftSettings | None = None,
     joins: Callable[[], Joins] | None = None,
+    make_shard: Callable[[ShardId, NodeContext], Shard] = Shard,
 ) -> tuple[Driver, Assembly]:
     """A node on `store`: its driver, which does not run yet, and what is attached to it.
 
-    `wrap` may look on at the state machines. `clock` is the driver's, None: `CLOCK`; `wall_ms` and
-    `joins` are as in `Assembly`, None: those of this process. Raises what `Driver` raises:
-    CorruptStoreError, IdentityError.
+    `wrap` may look on at the state machines. `clock` is the driver's, None: `CLOCK`; `wall_ms`,
+    `joins` and `make_shard` are as in `Assembly`, None: those of this process. Raises what `Driver`
+    raises: CorruptStoreError, IdentityError.
     """
     identity = load_identity(store)
     assembly = Assembly(
@@ -154,6 +157,7 @@ def open_node(
         retention=retention,
         limits=limits,
         joins=joins,
+        make_shard=make_shard,
     )
     driver = Driver(
         store,

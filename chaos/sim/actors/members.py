@@ -15,15 +15,14 @@ from musterd.chaos.sim.checks import group_history
 from musterd.chaos.sim.checks.call_ledger import CallLedger
 from musterd.chaos.sim.checks.deletion_checks import Deletions
 from musterd.chaos.sim.checks.group_history import GroupHistory, recorder
-from musterd.chaos.sim.checks.heartbeat_checks import Rounds, Served, nobody_removed
 from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTION
 from musterd.chaos.sim.checks.retention_checks import Expiries
+from musterd.chaos.sim.checks.round_checks import Rounds, nobody_removed
 from musterd.chaos.sim.checks.shard_checks import NS
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.coordinator_app import (
     GroupsApp,
     GroupsChecker,
-    digest,
     joins_at,
     stored_digest,
 )
@@ -82,7 +81,6 @@ class Members:
         kept = SHORT_RETENTION if self.world.scenario.removals else RETENTION
         app = GroupsApp(node, self.checkers, starting, kept)
         for shard, checker in zip(app.assembly.shards, self.checkers, strict=True):
-            Served(shard, node, checker.shard)
             CallLedger(shard, node, checker.shard, partial(self._rounds_held, node.number))
         return app
 
@@ -168,8 +166,8 @@ class Members:
                 began = checker.history.reads(name, list(checker.history.attempted))
                 for key, number in began.items():
                     self.log.end(number, Outcome.OK, value=stored_offset(state, key))
-                if stored_digest(node, shard) != digest(node.shard(shard)):
-                    checker.shard.violated("H-stored-state-diverged", node=node.number)
+                index = node.replica(shard).applied_index
+                checker.history.has(node.number, index, stored_digest(node, shard))
         for node in self.world.nodes if self.world.scenario.operated else ():
             self._note_operated(node.number)
         self._is_read = True

@@ -95,7 +95,7 @@ class Script:
 
 
 def _ask_all(shard: Shard) -> None:
-    """A heartbeat of every member; heartbeat_checks.py looks at what is answered."""
+    """A heartbeat of every member; round_checks.py looks at what is answered."""
     for group in shard.state.groups.values():
         for member in group.members.values():
             shard.heartbeat(MemberKey(group.group_id, member.member_id), group.generation)

@@ -11,13 +11,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from musterd.chaos.check import check_all
-from musterd.chaos.history import Generation, Key, Outcome, Ownership, Removal, StaleJoin
+from musterd.chaos.history import (
+    Checkpoint,
+    Generation,
+    Key,
+    Outcome,
+    Ownership,
+    Removal,
+    StaleJoin,
+)
 from musterd.chaos.merging import MemoryRecorder
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import NS, ShardChecker
 from musterd.chaos.sim.checks.stale_joins import StaleJoins
+from musterd.chaos.sim.engine.world import Node
 from musterd.chaos.verdict import Violation
 from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     Ending,
     GenerationFormed,
@@ -139,6 +149,36 @@ class GroupHistory:
     def unowned(self, keys: list[Key]) -> list[Key]:
         """Partitions that nobody owns, or more than one does."""
         return [key for key in keys if len(self._held.get(key, {})) != 1]
+
+    # ---- what nodes say
+
+    def has(self, node: int, index: int, digest: bytes) -> None:
+        """A node's state at an index, unless a fault has changed it (differing_states.py)."""
+        if node not in self.shard.differing:
+            self.log.record(Checkpoint(node, self.shard.shard, index, digest.hex()))
+
+    def answered(self, node: Node, group: str, member_id: str, status: Error) -> None:
+        """A node answers a heartbeat: its quorum is whom it heard, and who heard it, and when.
+
+        An answer that lay in the socket of a stopped process is heard when that goes on; whoever
+        gave it has heard nothing since.
+        """
+        now_s = node.steady_s()
+        ages = sorted(
+            now_s - min(heard_s, node.told_s.get(peer, 0.0))
+            for peer, heard_s in node.heard_s.items()
+        )
+        needed = len(node.world.nodes) // 2
+        quiet_s = 0.0 if not needed else ages[needed - 1] if len(ages) >= needed else now_s
+        number = self.log.invoke(
+            member_id,
+            "heartbeat",
+            Key(group, "", -1),
+            node=node.number,
+            quiet_ns=round(quiet_s * NS),
+        )
+        outcome = Outcome.OK if status is Error.NONE else Outcome.FAIL
+        self.log.end(number, outcome, error=status.name)
 
     # ---- what the group says
 

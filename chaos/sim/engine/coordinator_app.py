@@ -10,14 +10,18 @@ from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.rpc import endpoint
 from musterd.chaos.sim.engine.world import Node
 from musterd.chaos.sim.faults.differing_states import wrong_entry
+from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import MemberReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.assembly import open_node
+from musterd.coordinator.runtime.answers import Loading, NotHere
+from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.persist import scrub
 from musterd.coordinator.runtime.retention import Retention
+from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.turn import Joins
-from musterd.raft.contract import Examination, Role, ShardId, StateBatch, StateView
+from musterd.raft.contract import ShardId, StateBatch, StateView
 from musterd.raft.state import ShardView
 
 DIGEST_BYTES = 16
@@ -46,64 +50,67 @@ class GroupsChecker:
             watch(one)
 
 
-class WatchedShard:
-    """A `Shard` with the checker looking on."""
+class WatchedShard(Shard):
+    """A node's shard with the checkers looking on."""
 
     def __init__(
         self,
-        inner: Shard,
+        number: ShardId,
+        context: NodeContext,
         checker: GroupsChecker,
         node: Node,
         starting: Callable[[], bool],
     ) -> None:
-        self.inner, self._checker, self._node, self._starting = inner, checker, node, starting
+        super().__init__(number, context)
+        self._checker, self._node, self._starting = checker, node, starting
         self._who = (node.number, node.incarnation)
         self._waiting: set[str] = set()
-        inner.observers.append(self._observe)
+        self.observers.append(self._tell)
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
-        wrong_after = self._node.wrong_after.get(self.inner.number)
+        wrong_after = self._node.wrong_after.get(self.number)
         goes_wrong = wrong_after is not None and index > wrong_after
         applied = self._wrong(index, entry) if goes_wrong else entry
-        result = self.inner.apply(index, term, applied, batch)
-        self._checker.shard.applied(*self._who, index, entry, digest(self.inner))
+        result = super().apply(index, term, applied, batch)
+        self._checker.shard.applied(*self._who, index, entry, digest(self))
+        self._checker.history.has(self._who[0], index, digest(self))
         return result
 
     def _wrong(self, index: int, entry: bytes) -> bytes:
         """As a follower: what a leader has under way it does not read again."""
         wrong = wrong_entry(entry)
         if wrong != entry:
-            del self._node.wrong_after[self.inner.number]
-            if self.inner.leadership is None:
+            del self._node.wrong_after[self.number]
+            if self.leadership is None:
                 self._node.world.count("states_differ")
                 self._checker.shard.differing[self._node.number] = index
                 return wrong
         return entry
 
     def reload(self, view: StateView) -> Iterator[None]:
-        yield from self.inner.reload(view)
-        snapshot = not self._starting()
-        self._checker.shard.reloaded(
-            self._who[0], view.applied_index, digest(self.inner), snapshot=snapshot
-        )
+        yield from super().reload(view)
+        mine = self._who[0], view.applied_index, digest(self)
+        self._checker.shard.reloaded(*mine, snapshot=not self._starting())
+        self._checker.history.has(*mine)
+
+    def heartbeat(
+        self, key: MemberKey, generation: int, instance_id: str = ""
+    ) -> Error | NotHere | Loading:
+        status = super().heartbeat(key, generation, instance_id)
+        if isinstance(status, Error) and self._who[1] == self._node.incarnation:
+            self._checker.history.answered(self._node, key.group_id, key.member_id, status)
+        return status
 
     def count_waiting(self) -> None:
         """Count the first rounds that have begun to wait for more Joins."""
-        sessions = self.inner.sessions
-        waiting = set() if sessions is None else set(sessions._held)
+        waiting = set() if self.sessions is None else set(self.sessions._held)
         self._checker.shard.counts.waited_for += len(waiting - self._waiting)
         self._waiting = waiting
 
-    def examine(self) -> Examination:
-        return self.inner.examine()
-
-    def role_changed(self, role: Role, term: int) -> None:
-        self.inner.role_changed(role, term)
-
-    def _observe(
+    def _tell(
         self, _shard: ShardId, index: int, entry: Entry, results: tuple[CommandResult, ...]
     ) -> None:
-        one = Applied(self._who[0], self.inner, index, entry, results)
+        one = Applied(self._who[0], self, index, entry, results)
         events = one.events
         self._checker.shard.happened(one.node, index, tuple(events))
         self._checker.applied(one)
@@ -135,22 +142,23 @@ class GroupsApp:
         world = node.world
         self._watched: list[WatchedShard] = []
 
-        def watch(shard: Shard) -> WatchedShard:
-            self._watched.append(WatchedShard(shard, checkers[shard.number], node, starting))
-            return self._watched[-1]
+        def watched(number: ShardId, context: NodeContext) -> WatchedShard:
+            shard = WatchedShard(number, context, checkers[number], node, starting)
+            self._watched.append(shard)
+            return shard
 
         self.driver, self.assembly = open_node(
             node.store,
             node,
             endpoint(node.number),
             Random(world.rng.getrandbits(64)),
-            watch,
-            retention,
-            world.scenario.state_limits,
+            retention=retention,
+            limits=world.scenario.state_limits,
             clock=node.clock,
             wall_ms=lambda: EPOCH_MS + int(world.now * 1_000),
             settings=world.settings,
             joins=lambda: joins_at(world.now, node.number) if world.scenario.herds else Joins.FEW,
+            make_shard=watched,
         )
 
     def timer(self, late_s: float) -> None:

@@ -14,7 +14,7 @@ _LOST = (
     "H-acknowledged-command-lost",
     "H-leader-completeness",
     "H-commit-divergence",
-    "H-state-machine-divergence",
+    "I10",
 )
 """Committed entries are gone, or others are in their place: what clients would see."""
 
@@ -25,10 +25,10 @@ _OFFSET_LOST = ("I1", "I2")
 _FENCED = ("I6",)
 _EXPIRED = ("H-member-removed",)
 _DISRUPTED = ("A-leader-disrupted",)
-_STATE_DIFFERS = ("H-reloaded-state-diverged", "H-state-machine-divergence")
+_STATE_DIFFERS = ("I10",)
 _WRONGLY_JUDGED = ("H-right-state-in-quarantine",)
 _FORGOTTEN = ("A-call-forgotten", "A-parked-call-forgotten", "A-call-left-waiting")
-_NO_QUORUM = ("H-answered-without-quorum",)
+_NO_QUORUM = ("I15",)
 _STOPPED = ("L-not-converged", "L-never-admitted")
 """Nothing need be lost: the cluster does not come to rest."""
 

@@ -145,7 +145,7 @@ def test_two_digests_at_one_place_are_told_with_their_nodes():
         ]
     )
     assert only(digests.check_nodes(made)) == (
-        "shard 1, index 10: a on node-0, node-2, b on node-1"
+        "shard 1: index 10: a on node-0, node-2, b on node-1"
     )
     twice = history(checkpoints=[Checkpoint(0, 1, 10, "a"), Checkpoint(0, 1, 10, "b")])
     assert "a on node-0, b on node-0" in only(digests.check_nodes(twice))
@@ -192,15 +192,15 @@ def test_one_cause_for_each_generation_passes():
             history(
                 checkpoints=[Checkpoint(0, 1, 10, "a")], replays=[Replayed("python", 1, 10, "b")]
             ),
-            "shard 1, index 10: a of node-0, b of python",
+            "shard 1: index 10: a of node-0, b of python",
         ),
         (
             history(replays=[Replayed("python", 1, 10, "a"), Replayed("spark", 1, 10, "b")]),
-            "shard 1, index 10: a of python, b of spark",
+            "shard 1: index 10: a of python, b of spark",
         ),
         (
             history(replays=[Replayed("python", 1, 10, "a"), Replayed("python", 1, 10, "b")]),
-            "shard 1, index 10: python has two digests: a and b",
+            "shard 1: index 10: python has two digests: a and b",
         ),
     ],
 )

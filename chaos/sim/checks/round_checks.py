@@ -1,8 +1,5 @@
-"""What must hold of a shard's heartbeats and of its rounds, checked at every apply and answer.
+"""What must hold of a shard's rounds and sessions, checked at every apply.
 
-* A heartbeat is answered only by a leader that a majority heard, and that heard it, within 0.4 s
-  (inv-I15), measured by the frames that the nodes took in. An answer that lay in the socket of a
-  stopped process is heard when that goes on; whoever gave it has heard nothing since.
 * No timer acts before the deadline that the group's own events announced.
 * A Join that is repeated makes no second member (arch-3.6: every command is harmless on repeat).
 * Shard time never goes back, and every group satisfies the machine's own invariants.
@@ -12,9 +9,8 @@ from dataclasses import dataclass, field
 
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
-from musterd.chaos.sim.engine.world import Node, World
+from musterd.chaos.sim.engine.world import World
 from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
-from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     Event,
     GenerationFormed,
@@ -25,11 +21,7 @@ from musterd.coordinator.machine.events import (
     RoundExtended,
 )
 from musterd.coordinator.machine.invariants import check as check_group
-from musterd.coordinator.runtime.shard import Shard
 from musterd.invariant import InvariantError
-
-TOLERANCE_S = 0.003
-"""What looking at the clock costs in between."""
 
 BY_ROUND = (RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED)
 
@@ -104,33 +96,3 @@ def nobody_removed(world: World, checker: ShardChecker, one: Applied) -> None:
                 cause=RemovalCause(event.cause).name,
                 reason=event.reason,
             )
-
-
-class Served:
-    """One process's shard: what it answers to heartbeats."""
-
-    def __init__(self, shard: Shard, node: Node, checker: ShardChecker) -> None:
-        self._node, self._checker = node, checker
-        self._life = node.incarnation
-        self._heartbeat = shard.heartbeat
-        shard.heartbeat = self._answered  # type: ignore[method-assign,assignment]
-
-    def _answered(self, *question: object) -> object:
-        """inv-I15: the quorum behind this answer was heard within the last 0.4 s."""
-        status = self._heartbeat(*question)  # type: ignore[arg-type]
-        if isinstance(status, Error) and self._life == self._node.incarnation:
-            node = self._node
-            now_s = node.steady_s()
-            ages = sorted(
-                now_s - min(heard_s, node.told_s.get(peer, 0.0))
-                for peer, heard_s in node.heard_s.items()
-            )
-            needed = len(node.world.nodes) // 2
-            quiet_s = node.world.settings.quorum_ms / 1_000 + TOLERANCE_S
-            if needed and (len(ages) < needed or ages[needed - 1] > quiet_s):
-                self._checker.violated(
-                    "H-answered-without-quorum",
-                    node=node.number,
-                    ages=[round(age_s, 3) for age_s in ages],
-                )
-        return status
