@@ -77,7 +77,7 @@ class Committer:
                 terms,
             )
             try:
-                result = await self._send(request, timeout_ms)
+                result = await self._send(request, timeout_ms, terms)
             except MusterError:
                 counters.commits_failed += 1
                 raise
@@ -85,7 +85,7 @@ class Committer:
         return result
 
     async def _send(
-        self, request: group_pb2.OffsetCommitRequest, timeout_ms: float
+        self, request: group_pb2.OffsetCommitRequest, timeout_ms: float, terms: Terms
     ) -> CommitResult:
         """Send, and where a refusal asks for patience send the same bytes again."""
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Committer:
             code = int(status.code)
             spent_ms = (loop.time() - started_at) * 1000
             patience_ms = (
-                timeouts.TOPIC_WAIT_MS
+                timeouts.TOPIC_WAIT_MS * terms.awaits_topics
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else timeout_ms * (code in _TRY_AGAIN)
             )

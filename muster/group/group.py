@@ -56,7 +56,7 @@ from muster.group.handover import Handover, Listener
 from muster.group.heartbeats import Heartbeats, MemberHeartbeat
 from muster.group.membership import Membership, State, one_line
 from muster.group.membership_calls import JoinOptions, MembershipCalls
-from muster.group.offsets import PLAIN, Offsets, Terms, fetch
+from muster.group.offsets import BUFFERED, PLAIN, Offsets, Terms, fetch
 from muster.group.ownership import committable, owned, was_kept
 from muster.group.partition_positions import PartitionPosition
 from muster.group.partition_tasks import (
@@ -468,6 +468,11 @@ class Group:
                 raise RebalanceInProgress(message) from error
             raise
 
+    async def _commit_buffered(
+        self, offsets: Offsets, assignment: Assignment | None
+    ) -> CommitResult:
+        return await self._commit(offsets, assignment, BUFFERED)
+
     def _refuse_if_over(self) -> None:
         if self._is_over():
             raise GroupClosed(f"group {self._group_id!r} is closed")
@@ -653,7 +658,7 @@ class Group:
             handover.runner = PartitionTasks(
                 handler,
                 read=self.committed,
-                commit=self._commit,
+                commit=self._commit_buffered,
                 crash=self._crash,
                 places=handover.places,
                 grace_ms=self._grace_ms,

@@ -152,6 +152,7 @@ class Membership:
         self._wait_ms = 0  # before the Join that follows the release
         self._failures = 0  # joins in a row that led nowhere
         self._topic_lookups = 0
+        self._settled_topics: set[str] = set()  # seen, or looked for in vain: not looked for again
         self._lost = False  # the assignment being released may not be committed under any more
         self._last: Assignment | None = None  # given up or not
         self._since: dict[TopicPartition, int] = {}  # held without a break since this generation
@@ -284,12 +285,15 @@ class Membership:
         except NotOurMetadataError as error:
             self._fail(InconsistentGroupProtocol(str(error)))
             return
-        missing = {t for s in subscribers for t in s.topics} - answer.partition_counts.keys()
+        subscribed = {t for s in subscribers for t in s.topics}
+        self._settled_topics = subscribed & (self._settled_topics | answer.partition_counts.keys())
+        missing = subscribed - answer.partition_counts.keys() - self._settled_topics
         if missing and self._topic_lookups < TOPIC_LOOKUPS_MAX:
             self._topic_lookups += 1
             self._reason = "a subscribed topic is not known to the coordinator yet"
             self._wait(backoff.JOIN.delay_ms(self._topic_lookups, self._jitter))
             return
+        self._settled_topics |= missing
         self._assign(assignor, subscribers, answer.partition_counts)
 
     def _assign(

@@ -9,6 +9,7 @@ from muster.errors import (
     InvalidRequest,
     MusterError,
     OperationNotAttempted,
+    UnknownTopicOrPartition,
     error_from_status,
 )
 from muster.net.calls import FETCH, Caller, raise_status
@@ -40,9 +41,13 @@ class Terms:
     expected: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     forward_only: bool = False
     blob: bytes | None = None
+    awaits_topics: bool = True
+    """Whether one that the coordinator does not know is looked for; else it is refused at once."""
 
 
 PLAIN = Terms()
+BUFFERED = Terms(awaits_topics=False)
+"""Who waited for a topic that was deleted would hold up all other partitions."""
 
 
 def commit_request(
@@ -112,6 +117,10 @@ def first_refusal(response: group_pb2.OffsetCommitResponse) -> errors_pb2.Status
     )
 
 
+_LEAST_TELLING = {UnknownTopicOrPartition: 1, OperationNotAttempted: 2}
+"""Refusals that are raised where there is no other: a deleted topic hides none."""
+
+
 def partition_results(
     request: group_pb2.OffsetCommitRequest,
     response: group_pb2.OffsetCommitResponse,
@@ -140,7 +149,7 @@ def partition_results(
         else:
             acknowledged[key] = asked.offset
     if refused:
-        _, first = min(refused, key=lambda one: isinstance(one[1], OperationNotAttempted))
+        _, first = min(refused, key=lambda one: _LEAST_TELLING.get(type(one[1]), 0))
         names = ", ".join(str(key) for key, _ in refused[:10])
         raise type(first)(
             f"{first.message} (refused: {names}; committed: {len(acknowledged)} of "

@@ -18,6 +18,7 @@ from muster.errors import (
     RebalanceInProgress,
     RequestTimedOut,
     UnknownMemberId,
+    UnknownTopicOrPartition,
 )
 from muster.group.offsets import PARTITIONS_MAX, Offsets
 from muster.group.partition_positions import PartitionPosition, PartitionPositions
@@ -361,6 +362,9 @@ class PartitionTasks:
                     return
                 _buffer_again(some)
                 self._buffered.set()
+            except UnknownTopicOrPartition as error:
+                # Deleted, or made again with fewer partitions: a round takes away what is gone.
+                log.warning("buffered commits of what is gone are dropped: %s", error)
             except MusterError as error:
                 self._crash(error)
                 return

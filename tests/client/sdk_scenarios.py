@@ -4,6 +4,7 @@ Each scenario is a coroutine that takes an open client and a name of its own, fo
 topic. tests/client/test_scenarios.py runs them on the kit, tests/e2e/test_scenarios.py on servers.
 """
 
+import asyncio
 import contextlib
 
 import pytest
@@ -190,6 +191,45 @@ async def topics_that_are_deleted(client, name):
     assert (await client.committed(name)).offset(key) is None
 
 
+async def workers_whose_topic_is_deleted(client, name):
+    """They go on with the other one, take up one of the same name with fewer partitions, and end.
+
+    Each always has a commit in its buffer; so has whoever stops while a topic is not there.
+    """
+    for assignor in ("range", "cooperative-sticky"):
+        await _worker_whose_topic_is_deleted(client, f"{name}.{assignor}", assignor)
+
+
+async def _worker_whose_topic_is_deleted(client, name, assignor):
+    left = f"{name}.left"
+    await client.create_topic(name, 4)
+    await client.create_topic(left, 2)
+    group = client.group(name, [name, left], assignor=assignor)
+
+    @group.on_partition
+    async def work(p):
+        while True:
+            p.commit((p.position or 0) + 1)
+            await asyncio.sleep(0.001)
+
+    async def beyond(topic, offset):
+        """Once this much of partition 0 is committed."""
+        while ((await client.committed(name)).offset((topic, 0)) or 0) <= offset:
+            assert not running.done(), running.result()
+
+    running = asyncio.create_task(group.run(handle_sigterm=False))
+    await beyond(name, 0)
+    for partitions in (1, 0):
+        await client.delete_topic(name)
+        reached = (await client.committed(name)).offset((left, 0)) or 0
+        await beyond(left, reached + 100)
+        if partitions:
+            await client.create_topic(name, partitions)
+            await beyond(name, 0)
+    group.stop()
+    await running
+
+
 async def groups_are_listed_described_and_deleted(client, name):
     """With a member, without, and not at all."""
     with pytest.raises(GroupIdNotFound):
@@ -243,6 +283,7 @@ SCENARIOS = {
         members_of_topics_that_grow_and_go,
         why_cooperative_members_rebalance,
         topics_that_are_deleted,
+        workers_whose_topic_is_deleted,
         groups_are_listed_described_and_deleted,
     )
 }

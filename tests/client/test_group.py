@@ -296,6 +296,18 @@ async def test_a_topic_that_comes_late_is_waited_for(open_cluster):
         assert (await joining).partitions == (TopicPartition("late", 0),)
 
 
+async def test_a_topic_that_was_there_is_not_looked_for_again(open_cluster):
+    """It was deleted: the group's other partitions do not wait for it, in no later round either."""
+    async with open_cluster(1, topics={"t": 1, "gone": 1}) as (cluster, client):
+        async with client.group("g", ["t", "gone"]) as group:
+            assert len((await group.next_assignment()).partitions) == 2
+            await client.delete_topic("gone")
+            assert (await group.next_assignment()).partitions == (T[0],)
+            await client.add_partitions("t", 2)
+            assert (await group.next_assignment()).partitions == (T[0], T[1])
+        assert len(cluster.seen("JoinGroup")) == 3
+
+
 async def test_a_cluster_that_cannot_say_whether_a_topic_exists_is_waited_for(open_cluster):
     """A fleet that starts while nodes are away joins when they are back, as its Joins would."""
     options = {"request_timeout_ms": 200}
