@@ -43,7 +43,7 @@ SOUGHT = {
     "two_suffice": Sought("quarantine", _WRONGLY_JUDGED),
     "stale_votes": Sought("quarantine", _WRONGLY_JUDGED),
     "any_state_taken": Sought("quarantine@5", _WRONGLY_JUDGED),
-    "quarantine_forgotten": Sought("quarantine@3", ("H-quarantine-forgotten",)),
+    "quarantine_forgotten": Sought("quarantine", ("H-quarantine-forgotten",)),
     "losses": Sought("forgetful3", (*_LOST, "H-voted-twice")),
     "last_start_only": Sought("forgetful3", (*_LOST, "H-voted-twice")),
     "loss_noted_by_all": Sought("forgetful5", ("H-admitted-too-early",)),
