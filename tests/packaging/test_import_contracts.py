@@ -37,7 +37,7 @@ BREAKS = {
     "pysyncobj lives in raft only": ("musterd.demo.pace", "pysyncobj"),
     "raft's contract and formats need no pysyncobj": (
         "musterd.raft.log_format",
-        "musterd.raft.journal",
+        "musterd.raft.replica.pysyncobj_adapter",
     ),
     "rocksdict lives in storage's two RocksDB files only": ("musterd.export.source", "rocksdict"),
     "pyspark lives in replay.job and replay.session only": ("musterd.replay.fold", "pyspark"),
