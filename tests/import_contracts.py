@@ -36,31 +36,73 @@ class AcyclicContract(Contract):
 
 
 class OnlyContract(Contract):
-    """`source` and its descendants import themselves and `allowed_modules`, nothing else.
+    """`source` imports itself and `allowed_modules`, nothing else; but for `exceptions`.
 
-    The forbidden contract names what may not be imported; this one needs no list of the whole
-    standard library. External modules are seen by their top name (`collections`).
+    Descendants are meant, too. The forbidden contract names what may not be imported; this one
+    needs no list of the whole standard library. External modules are seen by their top name
+    (`collections`).
     """
 
     source = fields.StringField()
     allowed_modules = fields.ListField(subfield=fields.StringField())
+    exceptions = fields.ListField(subfield=fields.StringField(), required=False, default=[])
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Every direct import of every module of the package is looked at."""
-        inside = {self.source, *graph.find_descendants(self.source)}
-        allowed = inside | {*self.allowed_modules}
-        strays = sorted(
-            f"{module} -> {imported}"
-            for module in inside
+        """Every direct import is looked at; what is on a list for nothing is a mistake."""
+        imports = [
+            (module, imported)
+            for module in (self.source, *graph.find_descendants(self.source))
             for imported in graph.find_modules_directly_imported_by(module)
-            if imported not in allowed
-        )
-        return ContractCheck(
-            kept=not strays and len(inside) > 1, metadata={"strays": strays or ["no such package"]}
-        )
+            if not _is_within(imported, [self.source])
+        ]
+        beyond = [(a, b) for a, b in imports if not _is_within(b, self.allowed_modules)]
+        strays = [f"{a} -> {b}" for a, b in beyond if not _is_within(a, self.exceptions)]
+        strays += [
+            f"{self.source} imports no {allowed}"
+            for allowed in self.allowed_modules
+            if not any(_is_within(imported, [allowed]) for _, imported in imports)
+        ]
+        strays += [
+            f"{exception} is no exception"
+            for exception in self.exceptions
+            if not any(_is_within(module, [exception]) for module, _ in beyond)
+        ]
+        return ContractCheck(kept=not strays, metadata={"strays": sorted(strays)})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """One line per import that is not on the list."""
+        """One line per import that is not on the list, and per name on it that is not imported."""
+        for stray in check.metadata["strays"]:
+            output.print_error(stray)
+
+
+class WithoutContract(Contract):
+    """Nothing of `package` but `exceptions` and their descendants needs `module` by any way."""
+
+    package = fields.StringField()
+    module = fields.StringField()
+    exceptions = fields.ListField(subfield=fields.StringField())
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        """Every module is looked at; an exception that does not need it is a mistake."""
+        needing = {
+            module: chain
+            for module in graph.find_descendants(self.package)
+            if (chain := graph.find_shortest_chain(importer=module, imported=self.module))
+        }
+        strays = [
+            " -> ".join(chain)
+            for module, chain in needing.items()
+            if not _is_within(module, self.exceptions)
+        ]
+        strays += [
+            f"{exception} needs no {self.module}"
+            for exception in self.exceptions
+            if not any(_is_within(module, [exception]) for module in needing)
+        ]
+        return ContractCheck(kept=not strays, metadata={"strays": sorted(strays)})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        """One line per module that is no exception, with its way."""
         for stray in check.metadata["strays"]:
             output.print_error(stray)
 
