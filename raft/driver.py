@@ -60,11 +60,13 @@ class Driver:
         rng: Random,
         settings: RaftSettings | None = None,
         client_endpoint: str = "",
+        make_journal: Callable[[Store, ShardId, RaftSettings], Journal] = Journal,
     ) -> None:
         """Open `store` and check it; raises CorruptStoreError or IdentityError.
 
         `machines(shard)` gives each shard's state machine; it is loaded by `start`. `clock` is
-        monotonic seconds greater than 0. `client_endpoint` is told to the peers.
+        monotonic seconds greater than 0. `client_endpoint` is told to the peers. `make_journal`:
+        whoever looks on makes journals that tell.
         """
         self.store = store
         self.clock = clock
@@ -114,7 +116,7 @@ class Driver:
         self.replicas: dict[ShardId, Replica] = {}
         for number in range(self.identity.shards):
             shard = ShardId(number)
-            journal = Journal(store, shard, self.settings)
+            journal = make_journal(store, shard, self.settings)
             self.replicas[shard] = Replica(self, shard, journal, machines(shard))
         self._marks = DurableMark(
             store, self.identity, {s: r.journal for s, r in self.replicas.items()}

@@ -31,6 +31,7 @@ from musterd.coordinator.runtime.turns import Turns
 from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.driver import Driver, Link
 from musterd.raft.identity import load_identity
+from musterd.raft.journal import Journal
 from musterd.raft.peers import Replacement
 from musterd.raft.settings import RaftSettings
 from musterd.storage.clock import steady_s
@@ -139,12 +140,13 @@ def open_node(
     settings: RaftSettings | None = None,
     joins: Callable[[], Joins] | None = None,
     make_shard: Callable[[ShardId, NodeContext], Shard] = Shard,
+    make_journal: Callable[[Store, ShardId, RaftSettings], Journal] = Journal,
 ) -> tuple[Driver, Assembly]:
     """A node on `store`: its driver, which does not run yet, and what is attached to it.
 
     `wrap` may look on at the state machines. `clock` is the driver's, None: `CLOCK`; `wall_ms`,
-    `joins` and `make_shard` are as in `Assembly`, None: those of this process. Raises what `Driver`
-    raises: CorruptStoreError, IdentityError.
+    `joins` and `make_shard` are as in `Assembly`, None: those of this process; `make_journal` is as
+    in `Driver`. Raises what `Driver` raises: CorruptStoreError, IdentityError.
     """
     identity = load_identity(store)
     assembly = Assembly(
@@ -167,6 +169,7 @@ def open_node(
         rng,
         settings,
         endpoint,
+        make_journal,
     )
     assembly.attach(driver)
     for shard in assembly.shards:

@@ -167,6 +167,16 @@ class _Core:
         await self.nodes.close()
 
 
+class SimClient(Client):
+    """A client whose channels are simulated."""
+
+    def __init__(self, process: "Process") -> None:
+        addresses = [endpoint(number) for number in range(len(process.world.nodes))]
+        super().__init__(addresses, client_id=process.name, request_timeout_ms=REQUEST_MS)
+        core: Any = _Core(process, self)
+        self._core = core
+
+
 class Fleet(Protocol):
     """All members of a run, as each of them sees the others."""
 
@@ -225,14 +235,7 @@ class Process:
         self.loop.post(lambda: self.loop.create_task(work()).add_done_callback(ended))
 
     def client(self) -> Client:
-        client = Client(
-            [endpoint(number) for number in range(len(self.world.nodes))],
-            client_id=self.name,
-            request_timeout_ms=REQUEST_MS,
-        )
-        core: Any = _Core(self, client)
-        client._core = core
-        return client
+        return SimClient(self)
 
     def die(self) -> None:
         """Die of kill -9: its connections are reset, nothing else is said."""

@@ -159,6 +159,7 @@ class GroupsApp:
             settings=world.settings,
             joins=lambda: joins_at(world.now, node.number) if world.scenario.herds else Joins.FEW,
             make_shard=watched,
+            make_journal=node.make_journal,
         )
 
     def timer(self, late_s: float) -> None:

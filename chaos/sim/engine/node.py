@@ -1,6 +1,5 @@
 """One simulated node: the shipped driver and all below it, over a store that can lose power."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -8,6 +7,7 @@ from muster.v1 import admin_pb2 as pb_admin
 from muster.v1 import peer_pb2 as pb
 from musterd.chaos.sim.actors.members import Members
 from musterd.chaos.sim.checks.admission_checks import Admissions
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.server import SimServer
 from musterd.chaos.sim.engine.wal import cut, encode, has_entry, recover
 from musterd.chaos.sim.engine.world import Node, World
@@ -31,10 +31,11 @@ from musterd.raft.lives import PeerLife
 from musterd.raft.log_format import Entry
 from musterd.raft.peers import decode_admission
 from musterd.raft.replica.replica import Replica
+from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
 from musterd.storage.clock import steady_s
 from musterd.storage.memory import MemoryStore
-from musterd.storage.store import Family
+from musterd.storage.store import Family, Store
 
 UNHEARD_STARTS = 4
 """An older copy was started fewer times than this before anybody hears of it."""
@@ -68,6 +69,42 @@ class Host(World, Protocol):
     def make_server(self, node: "SimNode") -> SimServer | None: ...
 
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None: ...
+
+
+class WatchedJournal(Journal):
+    """A log that shows the checkers every change, as it happens."""
+
+    def __init__(
+        self,
+        store: Store,
+        shard: ShardId,
+        settings: RaftSettings,
+        node: int,
+        checker: ShardChecker,
+        admissions: Admissions,
+    ) -> None:
+        super().__init__(store, shard, settings)
+        self._node, self._checker, self._admissions = node, checker, admissions
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        before = (self.last_index, self.last_term)
+        self._checker.appended(self._node, (idx, term), command, before)
+        self._admissions.appended(self._node, idx, term, command)
+        super().add(command, idx, term)
+
+    def truncate_from(self, index: int) -> None:
+        self._checker.cut(self._node, self._from_index(index), "truncated")
+        super().truncate_from(index)
+
+    def reset(self, entry: Entry) -> None:
+        command, index, term = entry
+        self._checker.cut(self._node, self._from_index(index + 1), "snapshot")
+        self._checker.appended(self._node, (index, term), command, None)
+        super().reset(entry)
+
+    def _from_index(self, start: int) -> list[tuple[int, int]]:
+        first = max(start, self.first_index)
+        return [(i, self.term_at(i)) for i in range(first, self.last_index + 1)]
 
 
 class SimNode:
@@ -164,7 +201,6 @@ class SimNode:
         self.driver, self.assembly = self._app.driver, self._app.assembly
         self.driver.on_wake(lambda: self._want_turn(life))
         for shard, replica in self.driver.replicas.items():
-            self._watch(shard, replica.journal)
             if len(self._members) == 1:
                 journal = replica.journal
                 self.world.checkers[shard].restarted_alone(journal.last_index, replica.term)
@@ -199,40 +235,16 @@ class SimNode:
         written = [*store._unsynced]
         found = recover(cut(encode(written), self.world.rng))
         assert list(found.epochs) == written[: len(found.epochs)]
-        store._unsynced = deque(found.epochs)
         if found.torn:
             self.world.count("torn_tail")
         if len(found.epochs) < len(written):
             self.world.count("lost_unsynced")
         return len(found.epochs)
 
-    def _watch(self, shard: int, journal: Journal) -> None:
-        """Show the checker every change of the log, as it happens."""
-        checker = self.world.checkers[shard]
-        add, cut, reset = journal.add, journal.truncate_from, journal.reset
-
-        def watched_add(command: bytes, idx: int, term: int) -> None:
-            before = (journal.last_index, journal.last_term)
-            checker.appended(self.number, (idx, term), command, before)
-            self.world.admissions[shard].appended(self.number, idx, term, command)
-            add(command, idx, term)
-
-        def removed(start: int) -> list[tuple[int, int]]:
-            first = max(start, journal.first_index)
-            return [(i, journal.term_at(i)) for i in range(first, journal.last_index + 1)]
-
-        def watched_cut(index: int) -> None:
-            checker.cut(self.number, removed(index), "truncated")
-            cut(index)
-
-        def watched_reset(entry: Entry) -> None:
-            checker.cut(self.number, removed(entry[1] + 1), "snapshot")
-            checker.appended(self.number, (entry[1], entry[2]), entry[0], None)
-            reset(entry)
-
-        journal.add = watched_add  # type: ignore[method-assign]
-        journal.truncate_from = watched_cut  # type: ignore[method-assign]
-        journal.reset = watched_reset  # type: ignore[method-assign]
+    def make_journal(self, store: Store, shard: ShardId, settings: RaftSettings) -> Journal:
+        """The log of one of its shards, with the checkers looking on."""
+        checkers = self.world.checkers[shard], self.world.admissions[shard]
+        return WatchedJournal(store, shard, settings, self.number, *checkers)
 
     # -- what others ask
 
