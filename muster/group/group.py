@@ -236,7 +236,7 @@ class Group:
                 cancelled. Keep it well below the rebalance timeout.
 
         Raises:
-            InvalidRequest: it is a plain function.
+            InvalidRequest: it is synchronous.
         """
 
         def decorate(given: Handler) -> Handler:

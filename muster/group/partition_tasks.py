@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import logging
 import signal
@@ -161,11 +162,16 @@ def refuse_synchronous(handler: Callable[..., object], decorator: str) -> None:
     """A plain function would hold up the loop, heartbeats included, and then fail.
 
     Raises:
-        InvalidRequest: it is a function, and not one that was made by `async def`.
+        InvalidRequest: neither it, nor its `__call__`, nor what it is a partial of was made by
+            `async def`.
     """
-    if inspect.isroutine(handler) and not inspect.iscoroutinefunction(handler):
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    called = handler if inspect.isroutine(handler) else type(handler).__call__
+    if not inspect.iscoroutinefunction(called):
+        name = getattr(handler, "__name__", type(handler).__name__)
         raise InvalidRequest(
-            f"{decorator}: {handler.__name__!r} is no coroutine function",
+            f"{decorator}: {name!r} is no coroutine function",
             hint="write `async def`, and run what blocks by `await asyncio.to_thread(...)`",
         )
 

@@ -93,7 +93,7 @@ class Tasks:
             grace_ms: the time between `task.revoking` being set and the cancellation.
 
         Raises:
-            InvalidRequest: it is a plain function, or the member has joined already.
+            InvalidRequest: it is synchronous, or the member has joined already.
         """
 
         def decorate(given: Handler) -> Handler:

@@ -1,6 +1,7 @@
 """A group as its user sees it: assignments, revoked apart from lost, commits, closing."""
 
 import asyncio
+import functools
 
 import pytest
 
@@ -343,16 +344,46 @@ async def test_a_fatal_refusal_is_raised_and_closing_still_works(open_cluster):
         assert group.state == "Left"
 
 
-async def test_a_synchronous_handler_is_refused_when_it_is_given(open_cluster):
+class Works:
+    """A handler in each of the forms that one may have."""
+
+    def __call__(self, p): ...
+
+    def method(self, p): ...
+
+    async def coroutine(self, more, p): ...
+
+
+class Coroutine:
+    """A handler that is an object."""
+
+    async def __call__(self, p): ...
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (Works().method, "method"),
+        (lambda _: Works().coroutine(1, 2), "<lambda>"),
+        (functools.partial(Works.method, Works()), "method"),
+        (functools.partial(functools.partial(Works()), 1), "Works"),
+        (Works(), "Works"),
+        (Works, "Works"),
+        (functools.partial(Works().coroutine, 1), None),
+        (Coroutine(), None),
+        (functools.partial(Coroutine(), 1), None),
+    ],
+)
+async def test_a_synchronous_handler_is_refused_when_it_is_given(open_cluster, given, name):
     """It would hold up the loop, heartbeats included, and fail at its first partition."""
     async with open_cluster(1) as (_, client):
         tasks = client.tasks("g")
         for decorate in (client.group("g", ["t"]).on_partition, tasks.on_task):
-            with pytest.raises(InvalidRequest, match="'work' is no coroutine function"):
-
-                @decorate
-                def work(p):
-                    pass
+            if name is None:
+                assert decorate(given) is given
+                continue
+            with pytest.raises(InvalidRequest, match=f"{name!r} is no coroutine function"):
+                decorate(given)
 
 
 @pytest.mark.parametrize("what", ["assigned", "revoked", "lost"])
