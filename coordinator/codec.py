@@ -176,6 +176,7 @@ def _encode(command: Command) -> log_pb2.Command:
         expected_generation=command.expected_generation,
         blob=command.blob,
         deletions_version=command.deletions_version,
+        creation_version=command.creation_version,
     )
     add = message.partitions.add
     for one in command.partitions:
@@ -240,6 +241,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 commit.expected_generation if commit.HasField("expected_generation") else None,
                 commit.blob if commit.HasField("blob") else None,
                 commit.deletions_version,
+                commit.creation_version,
             )
         )
     return tuple(found)

@@ -13,6 +13,7 @@ from musterd.coordinator.api.frame.paging import OffsetsAnswer, OffsetsQuery
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from musterd.coordinator.machine import shard_state
 from musterd.coordinator.machine.commands import GroupCommand, JoinGroup, OffsetCommit
+from musterd.coordinator.machine.decide import commit
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
@@ -34,6 +35,7 @@ from musterd.coordinator.runtime.leadership import Leadership, LedShard
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.shard_time import ShardTime
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.coordinator.runtime.waiters import Barrier
 
 BUILDS = Builds()
@@ -163,6 +165,10 @@ BUILDS.add(
 )
 
 BUILDS.add_all(
+    ("former_topic", "A generation that was given a topic's predecessor commits to the new one.",
+     commit, "_refuse_older", gives(None)),
+    ("nameless_topic", "Members are not told that a topic of theirs was made again.",
+     TopicRegistry, "creation_versions", gives({})),
     ("early_name", "A topic may be made again before every shard has dropped its offsets.",
      Shard, "has_dropped", gives(True)),
     ("kept_offsets", "A shard says that it has dropped the offsets of a topic, and keeps them.",

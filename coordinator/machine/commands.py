@@ -151,7 +151,8 @@ class OffsetCommit:
     Generation -1 is a simple commit, for groups without members; `commit_seq` 0 asks for no check
     (gp-O9). `atomic`: all partitions and the `blob`, or nothing. `forward_only`: an offset below
     the stored one is superseded. `expected_generation`: what the group's must be.
-    `deletions_version`: of the registry that has the partitions (ShardState).
+    `deletions_version`: of the registry that has the partitions (ShardState). `creation_version`:
+    the highest of its topics' there, of a member's commit; 0: all were made before any deletion.
     """
 
     group_id: str
@@ -165,6 +166,7 @@ class OffsetCommit:
     expected_generation: int | None = None
     blob: bytes | None = None
     deletions_version: int = 0
+    creation_version: int = 0
 
 
 class TopicPartition(NamedTuple):
@@ -273,9 +275,13 @@ class DeletedTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Shard 0: a topic is no more; its name is free once no shard has offsets of it."""
+    """Shard 0: a topic is no more; its name is free once no shard has offsets of it.
+
+    `creation_version`: which of the topics that have had the name (ShardState); None: whichever.
+    """
 
     name: str
+    creation_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from musterd.coordinator.machine.limits import Limits
 
 FORMAT = 1
 """Of entries: how they are written."""
-RULES_VERSION = 4
+RULES_VERSION = 5
 """Of `decide`: a changed outcome stands behind `if env.rules_version >= n`."""
 
 

@@ -321,13 +321,15 @@ class GroupConfigChanged:
 class TopicCreated:
     """A topic is registered; the registry has `topics_version` from now on, 0 under rules 1.
 
-    `wall_ms` is when, for people; 0 under rules 1 to 3.
+    `wall_ms` is when, for people; 0 under rules 1 to 3. `creation_version` is that `topics_version`
+    where a topic was deleted before, else 0, and under rules 1 to 4.
     """
 
     name: str
     partitions: int
     topics_version: int = 0
     wall_ms: int = 0
+    creation_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ from musterd.coordinator.machine.records.group_records import (
 )
 from musterd.coordinator.machine.records.shard_records import (
     ShardState,
+    creation_key,
     dropping_key,
     load_state,
     node_key,
@@ -387,7 +388,12 @@ def _touched(event: ShardEvent) -> tuple[bytes, ...]:
     match event:
         case TopicCreated() | PartitionsAdded() | TopicDeleted():
             name = event.name
-            made = (topic_key(name), topic_changed_key(name), topic_created_key(name))
+            made = (
+                topic_key(name),
+                topic_changed_key(name),
+                topic_created_key(name),
+                creation_key(name),
+            )
             if isinstance(event, TopicDeleted):
                 return (*made, topic_deleted_key(name), DELETIONS_KEY)
             return made

@@ -20,7 +20,7 @@ Sync, other           unknown   in progress           park                  stor
 Heartbeat             unknown   in progress           NONE                  NONE
 Leave, expiry         unknown   drop, may close       drop, round           drop, round
 the same of an id     drop      drop, may close       drop                  drop
-Commit of a member    unknown   stored                in progress           stored
+Commit of a member    unknown   stored (7)            in progress           stored (7)
 Simple commit (-1)    stored    unknown               unknown               unknown
 DeleteGroup           gone      not empty             not empty             not empty
 OffsetDelete          gone      (4)                   (4)                   (4)
@@ -40,8 +40,9 @@ static one, which is fenced, and a token of its own. (3): a round only where ano
 be selected, else the current generation. The timer JOIN drops dynamic members alone; while nobody
 has joined and static members remain it waits again. (4): of topics that are not subscribed;
 NON_EMPTY_GROUP where the protocol type is not "consumer". (5): of topics that are not subscribed,
-where due. (6): a round, where the topic is subscribed and the generation formed before. Expiry and
-timers that name what is past do nothing. A
+where due. (6): a round, where the topic is subscribed and the generation formed before. (7): in
+progress, and in Stable a round, where a topic of the commit was made after the generation formed.
+Expiry and timers that name what is past do nothing. A
 round closes to CompletingRebalance, or to Empty without members. Dead answers
 COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a
 member's commit is GROUP_ID_NOT_FOUND.

@@ -1,6 +1,6 @@
 """The topic registry: applied on shard 0, read on every node from its own copy (arch-6)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -101,7 +101,10 @@ class TopicRegistry:
         """
         registry, deletions_version = self._registry(), self._state().deletions_version
         if deletions_version:
-            command = replace(command, deletions_version=deletions_version)
+            creation_version = self._creation_version(command)
+            command = replace(
+                command, deletions_version=deletions_version, creation_version=creation_version
+            )
         refused = tuple(_refuse(partition, registry) for partition in command.partitions)
         if command.atomic and any(refused):
             pairs = zip(command.partitions, refused, strict=True)
@@ -117,25 +120,45 @@ class TopicRegistry:
             return Split(command, refused)
         return Split(replace(command, partitions=kept), refused)
 
+    def _creation_version(self, commit: OffsetCommit) -> int:
+        """The highest of the topics in a member's commit: its generation has to know them."""
+        if commit.generation < 0:
+            return 0
+        known = self._state().creation_versions
+        return max((known.get(one.topic, 0) for one in commit.partitions), default=0)
+
+    def creation_version(self, name: str) -> int:
+        """It tells a topic from others that had its name; 0: it was made before any deletion."""
+        return self._state().creation_versions.get(name, 0)
+
     def unknown(self, topic: str, partition: int) -> str | None:
         """Why there is no such partition, as far as is known here; None where there is."""
         return _why(topic, partition, self._registry())
 
-    def counts_for(self, joined: Joined) -> dict[str, int] | None:
+    def counts_for(self, joined: Joined, dropped_version: int = 0) -> dict[str, int] | None:
         """Partition counts of the topics that exist and that a member names, by name.
 
-        They are for the group leader, who assigns; nobody else waits for this copy. None where it
-        may lack one: another node formed the generation under a later version, or a name is not
-        known and the copy is not current.
+        They are for the group leader, who assigns; of a topic that was made again after the
+        generation formed there is none, so that no member takes it for the former one. Nobody else
+        waits for this copy, but where the shard was told of a deletion (`dropped_version`): members
+        compare creation versions. None where it may lack one: another node formed the generation
+        under a later version, or a name is not known and the copy is not current.
         """
+        behind = self.version < joined.topics_version
         if joined.member_id != joined.leader_id:
-            return {}
-        registry = self._registry()
+            return None if behind and dropped_version else {}
+        registry, made = self._registry(), self._state().creation_versions
         names = sorted(registry.keys() & joined.topics)
         lacks = len(names) < len(joined.topics) and not self.is_current
-        if lacks or self.version < joined.topics_version:
+        if lacks or behind:
             return None
-        return {name: registry[name] for name in names}
+        version = joined.topics_version
+        return {name: registry[name] for name in names if made.get(name, 0) <= version}
+
+    def creation_versions(self, names: Iterable[str]) -> dict[str, int]:
+        """Of those topics where it is not 0."""
+        made = self._state().creation_versions
+        return {name: made[name] for name in names if name in made} if made else {}
 
 
 def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:
@@ -158,7 +181,7 @@ def _why(topic: str, partition: int, registry: Mapping[str, int]) -> str | None:
 
 def _left_out(partition: PartitionCommit) -> PartitionResult:
     """Of an atomic commit, beside a partition that does not exist."""
-    message = "The commit is atomic, and another partition of it does not exist."
+    message = "This attempt stored nothing: it is atomic, and another partition does not exist."
     return PartitionResult(
         partition.topic, partition.partition, Error.OPERATION_NOT_ATTEMPTED, message, False
     )

@@ -17,7 +17,7 @@ from muster.errors import (
     UnknownTopicOrPartition,
     error_from_status,
 )
-from muster.net.any_node_call import call_any
+from muster.net.any_node_call import call_any, remove_any
 from muster.net.calls import DESCRIBE_REBALANCES, Caller, raise_status
 from muster.tasks import task_topics
 from muster.types import Topic
@@ -135,15 +135,20 @@ async def delete_topic(caller: Caller, name: str, timeout_ms: float) -> None:
         raise InvalidRequest(why, hint=task_topics.INSTEAD)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
-    response = await call_any(
+    (before,) = (await _described(caller, [name], timeout_ms)).results
+    exists = int(before.status.code) == ErrorCode.NONE
+    meant = before.topic.creation_version if exists else None  # who answered may be behind
+    response, in_doubt = await remove_any(
         caller,
         "/muster.v1.Topics/DeleteTopic",
         admin_pb2.DeleteTopicResponse.FromString,
         lambda r: r.status,
-        admin_pb2.DeleteTopicRequest(name=name),
-        timeout_ms,
+        admin_pb2.DeleteTopicRequest(name=name, creation_version=meant),
+        (deadline - loop.time()) * 1000,
     )
-    raise_status(response.status)
+    unknown = int(response.status.code) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not (unknown and in_doubt):
+        raise_status(response.status)
     while True:
         left_ms = (deadline - loop.time()) * 1000
         if left_ms <= 0:
@@ -153,9 +158,11 @@ async def delete_topic(caller: Caller, name: str, timeout_ms: float) -> None:
             )
         with contextlib.suppress(RequestTimedOut, CoordinatorNotAvailable):  # said above, better
             seen = await _described(caller, [name], left_ms)
-            if seen.topics_version >= response.topics_version and not any(
-                result.deleting for result in seen.results
-            ):
+            (result,) = seen.results
+            told = not unknown or int(result.status.code) != ErrorCode.NONE
+            told = told or result.topic.creation_version != meant
+            behind = seen.topics_version < response.topics_version
+            if told and not behind and not result.deleting:
                 return
         await asyncio.sleep(min(timeouts.DELETION_POLL_MS, left_ms) / 1000)
 

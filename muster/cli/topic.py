@@ -161,7 +161,7 @@ def delete(
     with Connection(bootstrap, timeout) as to:
         found = to.ask(lambda at, s: at.topics.DeleteTopic(plan, timeout=s))
         if not dry_run:
-            _delete(to, name)
+            _delete(to, found.topic)
     word = "would be deleted" if dry_run else "deleted"
     document = {
         "name": name,
@@ -186,24 +186,29 @@ def delete(
     )
 
 
-def _delete(to: Connection, name: str) -> None:
+def _delete(to: Connection, topic: Topic) -> None:
     """Returns once no shard has offsets of it. Raises CommandError where the time is over."""
-    request = DeleteTopicRequest(name=name)
+    name = topic.name
+    request = DeleteTopicRequest(name=name, creation_version=topic.creation_version)
 
     def call(at: Stubs, timeout_s: float) -> DeleteTopicResponse:
         answer: DeleteTopicResponse = at.topics.DeleteTopic(request, timeout=timeout_s)
         return answer
 
-    removal, version = Removal(call), 0
+    removal, version, unknown = Removal(call), 0, False
     try:
         version = to.ask(removal).topics_version
     except CommandError as error:
-        if error.exit_code is not ExitCode.NOT_FOUND or not removal.in_doubt:
+        unknown = error.exit_code is ExitCode.NOT_FOUND
+        if not unknown or not removal.in_doubt:
             raise
     try:
         while True:
             seen = _described(to, [name])
-            if seen.topics_version >= version and not seen.results[0].deleting:
+            (result,) = seen.results
+            told = not unknown or result.status.code != ErrorCode.NONE
+            told = told or result.topic.creation_version != topic.creation_version
+            if told and seen.topics_version >= version and not result.deleting:
                 return
             time.sleep(min(timeouts.DELETION_POLL_MS / 1000, to.remaining_s()))
     except CommandError as error:

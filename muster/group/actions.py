@@ -79,6 +79,7 @@ class JoinAnswered:
     skip_assignment: bool = False  # a static group leader is back, and the assignment stands
     assignment: bytes | None = None
     """It came with the answer: this member has synced."""
+    creation_versions: Mapping[str, int] = field(default_factory=dict)  # of topics, where not 0
     previous_generation: int = 0  # of the group; 0 = none, or not known any more
     fencing_token: int = 0
 

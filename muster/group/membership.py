@@ -116,6 +116,9 @@ _MISSED = Refusal(ErrorCode.ILLEGAL_GENERATION, "a generation was formed without
 """What it holds may have been another member's meanwhile (a static member that was away keeps its
 seat, KIP-345): to go on from where it was could take back what the other one committed."""
 
+_MADE_AGAIN = Refusal(ErrorCode.ILLEGAL_GENERATION, "a topic was deleted and made again")
+"""What it holds of the former topic says nothing of where to read in the new one."""
+
 
 class State(StrEnum):
     """See the head of this file."""
@@ -155,6 +158,7 @@ class Membership:
         self._settled_topics: set[str] = set()  # seen, or looked for in vain: not looked for again
         self._lost = False  # the assignment being released may not be committed under any more
         self._last: Assignment | None = None  # given up or not
+        self._creation_versions: Mapping[str, int] = {}  # of the topics, as the last Join said it
         self._since: dict[TopicPartition, int] = {}  # held without a break since this generation
         self._moving: tuple[TopicPartition, ...] = ()  # what an open Revoke names, if not all
         self._releases = False  # the next Join is there so that others get what this one gave up
@@ -257,9 +261,14 @@ class Membership:
     def _on_join_answered(self, answer: JoinAnswered) -> None:
         if self.state is not State.JOINING or answer.call_id != self._call_id:
             return
+        held = {partition.topic for partition in self._since}
+        before, self._creation_versions = self._creation_versions, answer.creation_versions
         if self.assignment is not None and answer.previous_generation > self.identity.generation:
             self._forget_generation()
             self._start_over(_MISSED)
+        elif any(answer.creation_versions.get(t, 0) not in (0, before.get(t, 0)) for t in held):
+            self._forget_generation()
+            self._start_over(_MADE_AGAIN)
         else:
             self._on_joined(answer)
 

@@ -131,6 +131,7 @@ class MembershipCalls:
             leader_id=answer.leader_id,
             members=tuple((m.member_id, m.metadata, m.group_instance_id) for m in answer.members),
             partition_counts=dict(answer.partition_counts),
+            creation_versions=dict(answer.creation_versions),
             skip_assignment=answer.skip_assignment,
             assignment=answer.assignment if brings else None,
             previous_generation=answer.previous_generation,

@@ -75,6 +75,24 @@ async def call_any(
     return await _Call(caller, name, parse, status, payload, timeout_ms, is_sure).run()
 
 
+async def remove_any(
+    caller: Caller,
+    name: str,
+    parse: Answers[R],
+    status: Callable[[R], errors_pb2.Status],
+    request: Message,
+    timeout_ms: float,
+) -> tuple[R, bool]:
+    """`call_any`, and whether another attempt may have been carried out without saying so.
+
+    Then "there is no such thing" says that it was removed.
+    """
+    caller.counters.calls += 1
+    payload = request.SerializeToString()
+    call = _Call(caller, name, parse, status, payload, timeout_ms, lambda _: True)
+    return await call.run(), call.in_doubt
+
+
 class _Call(Generic[R]):
     """The life of one call."""
 
@@ -104,6 +122,8 @@ class _Call(Generic[R]):
         self._failures = 0
         self._sent = False  # an attempt ended without saying what became of it
         self._said: dict[str, str] = {}  # by whom, the latest
+        self.in_doubt = False
+        """Whether an attempt got no answer, so that nobody knows what became of it."""
 
     async def run(self) -> R:
         unsure: R | None = None
@@ -117,6 +137,7 @@ class _Call(Generic[R]):
                 for task in [task for task in self._open if task.done()]:
                     answer = self._judge(task, self._open.pop(task))
                     if answer is not None and self._is_sure(answer):
+                        self.in_doubt |= bool(self._open)
                         return answer
                     unsure = answer if unsure is None else unsure
                 if failure := self._nodes.tls_failure():
@@ -179,7 +200,7 @@ class _Call(Generic[R]):
         if task.cancelled():
             if self._nodes.closed:
                 raise client_closed()
-            self._sent = True
+            self._sent = self.in_doubt = True
             self._said[endpoint] = "was taken from the cluster"
             self._again("")
             return None
@@ -188,6 +209,7 @@ class _Call(Generic[R]):
             code, details = outcome.code(), outcome.details() or ""
             if code not in _TRY_AGAIN_RPC or "larger than max" in details:
                 raise rpc_failure(outcome) from outcome
+            self.in_doubt = True
             self._sent = self._sent or code is grpc.StatusCode.DEADLINE_EXCEEDED
             self._said[endpoint] = f"{code.name} {details}"
             self._again("")
@@ -195,7 +217,9 @@ class _Call(Generic[R]):
         answer = self._status(outcome)
         if int(answer.code) not in _TRY_AGAIN:
             return outcome
-        self._sent = self._sent or int(answer.code) == ErrorCode.REQUEST_TIMED_OUT
+        open_outcome = int(answer.code) == ErrorCode.REQUEST_TIMED_OUT
+        self.in_doubt |= open_outcome
+        self._sent |= open_outcome
         said = answer.message or errors_pb2.ErrorCode.Name(answer.code)
         self._said[endpoint] = said
         hint = answer.coordinator.endpoint

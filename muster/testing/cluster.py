@@ -165,6 +165,9 @@ class Cluster:
     ) -> None:
         self._credentials = credentials
         self.topics = dict(topics or {})
+        self._creation_versions: dict[str, int] = {}
+        """Of topics that were made after another one was deleted."""
+        self._topics_version = 0
         self.groups: dict[str, Group] = {}
         self.term = 1
         self.leader = 1
@@ -426,6 +429,7 @@ class Cluster:
                 group_id,
                 initial_delay_ms=self._initial_delay_ms,
                 topics=self.topics,
+                creation_versions=self._creation_versions,
                 changed=self._notify,
             )
         return group
@@ -740,14 +744,13 @@ class Cluster:
             return admin_pb2.CreateTopicResponse(status=status(Code.INVALID_PARTITIONS, message))
         if existing is None:
             self._change_topic(request.name, request.partitions)
-        topic = admin_pb2.Topic(name=request.name, partitions=request.partitions)
+        topic = self._topic(request.name)
         return admin_pb2.CreateTopicResponse(topic=topic, created=existing is None)
 
     async def _on_list_topics(
         self, _node: _Node, _request: admin_pb2.ListTopicsRequest
     ) -> admin_pb2.ListTopicsResponse:
-        topics = [admin_pb2.Topic(name=n, partitions=p) for n, p in self.topics.items()]
-        return admin_pb2.ListTopicsResponse(topics=topics)
+        return admin_pb2.ListTopicsResponse(topics=map(self._topic, self.topics))
 
     async def _on_describe_topics(
         self, _node: _Node, request: admin_pb2.DescribeTopicsRequest
@@ -756,7 +759,7 @@ class Cluster:
         for name in request.names:
             result = response.results.add(name=name)
             if name in self.topics:
-                result.topic.name, result.topic.partitions = name, self.topics[name]
+                result.topic.CopyFrom(self._topic(name))
             else:
                 unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
                 result.status.CopyFrom(unknown)
@@ -768,7 +771,11 @@ class Cluster:
         if request.name not in self.topics:
             unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {request.name!r}")
             return admin_pb2.DeleteTopicResponse(status=unknown)
-        topic = admin_pb2.Topic(name=request.name, partitions=self.topics[request.name])
+        topic = self._topic(request.name)
+        meant = request.creation_version
+        if request.HasField("creation_version") and meant != topic.creation_version:
+            other = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"another topic {request.name!r}")
+            return admin_pb2.DeleteTopicResponse(status=other)
         response = admin_pb2.DeleteTopicResponse(topic=topic)
         for group in self.groups.values():
             keys = [key for key in group.offsets if key.topic == request.name]
@@ -791,15 +798,23 @@ class Cluster:
             return admin_pb2.AddPartitionsResponse(status=unknown)
         if request.partitions > self.topics[request.name]:
             self._change_topic(request.name, request.partitions)
-        topic = admin_pb2.Topic(name=request.name, partitions=request.partitions)
-        return admin_pb2.AddPartitionsResponse(topic=topic)
+        return admin_pb2.AddPartitionsResponse(topic=self._topic(request.name))
+
+    def _topic(self, name: str) -> admin_pb2.Topic:
+        version = self._creation_versions.get(name, 0)
+        return admin_pb2.Topic(name=name, partitions=self.topics[name], creation_version=version)
 
     def _change_topic(self, name: str, partitions: int) -> None:
         """0 deletes it. Groups that share it share it anew."""
-        if partitions:
-            self.topics[name] = partitions
-        else:
+        if not partitions:
             del self.topics[name]
+            self._creation_versions.pop(name, None)
+            self._topics_version += 1
+        else:
+            if name not in self.topics and self._topics_version:
+                self._topics_version += 1
+                self._creation_versions[name] = self._topics_version
+            self.topics[name] = partitions
         for group in self.groups.values():
             group.topic_changed(name, partitions)
 

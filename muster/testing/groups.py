@@ -4,7 +4,7 @@ It follows gp-2.2 to gp-2.9 where clients can tell the difference. It has no quo
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -65,6 +65,7 @@ class Group:
         *,
         initial_delay_ms: int,
         topics: dict[str, int],
+        creation_versions: Mapping[str, int],
         changed: Callable[[], None],
     ) -> None:
         self.group_id = group_id
@@ -81,6 +82,8 @@ class Group:
         self._loop = asyncio.get_running_loop()
         self._initial_delay_ms = initial_delay_ms
         self._topics = topics
+        self._creation_versions = creation_versions
+        self._known: dict[str, int] = {}  # those of when the generation formed
         self._changed = changed  # releases held heartbeats
         self._barrier_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -247,6 +250,7 @@ class Group:
             return
         token = self._next_token()
         self.generation += 1
+        self._known = dict(self._creation_versions)
         if not self.members:
             self.phase = Phase.EMPTY
             self.protocol_name = self.leader_id = ""
@@ -279,6 +283,8 @@ class Group:
             previous_generation=self.generation - 1,
             fencing_token=member.fencing_token,
         )
+        for topic in self._creation_versions.keys() & set(member.topics):
+            response.creation_versions[topic] = self._creation_versions[topic]
         if member.member_id == self.leader_id:
             for one in self.members.values():
                 metadata = dict(one.protocols)[self.protocol_name]
@@ -424,7 +430,17 @@ class Group:
             return group_pb2.OffsetCommitResponse(status=status(Code.ILLEGAL_GENERATION, message))
         if request.member_id in self.members:
             self.hear(self.members[request.member_id])
+            if any(self._is_newer(one.topic) for one in request.partitions):
+                if self.phase is Phase.STABLE:
+                    reason = "a commit to a topic that was made since the generation formed"
+                    self._begin("topics_changed", None, reason, len(self.members))
+                code = Code.REBALANCE_IN_PROGRESS
+                return group_pb2.OffsetCommitResponse(status=status(code, code.name))
         return self.committed.commit(request)
+
+    def _is_newer(self, topic: str) -> bool:
+        """Whether it was made since the generation formed, and after another one was deleted."""
+        return self._creation_versions.get(topic, 0) > self._known.get(topic, 0)
 
     @property
     def offsets(self) -> dict[TopicPartition, Stored]:

@@ -22,18 +22,24 @@ class Topic(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
     CREATED_WALL_MS_FIELD_NUMBER: builtins.int
+    CREATION_VERSION_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
     created_wall_ms: builtins.int
     """0 = not known: it was created under rules 1 to 3"""
+    creation_version: builtins.int
+    """Tells it from others that had its name: the registry's topics_version when it was created. 0 = before any topic was
+    deleted, or under rules 1 to 4.
+    """
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         partitions: builtins.int = ...,
         created_wall_ms: builtins.int = ...,
+        creation_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_wall_ms", b"created_wall_ms", "name", b"name", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_wall_ms", b"created_wall_ms", "creation_version", b"creation_version", "name", b"name", "partitions", b"partitions"]) -> None: ...
 
 global___Topic = Topic
 
@@ -184,16 +190,24 @@ class DeleteTopicRequest(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    CREATION_VERSION_FIELD_NUMBER: builtins.int
     name: builtins.str
     validate_only: builtins.bool
     """any node says what would go, as it has applied"""
+    creation_version: builtins.int
+    """Which topic is meant. Where the name has another one by now it is UNKNOWN_TOPIC_OR_PARTITION, so that a repeated call
+    does not delete what was created since. Unset: whichever has the name.
+    """
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         validate_only: builtins.bool = ...,
+        creation_version: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "validate_only", b"validate_only"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_creation_version", b"_creation_version", "creation_version", b"creation_version"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_creation_version", b"_creation_version", "creation_version", b"creation_version", "name", b"name", "validate_only", b"validate_only"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_creation_version", b"_creation_version"]) -> typing.Literal["creation_version"] | None: ...
 
 global___DeleteTopicRequest = DeleteTopicRequest
 

@@ -233,6 +233,22 @@ class JoinGroupResponse(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class CreationVersionsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     STATUS_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     PROTOCOL_TYPE_FIELD_NUMBER: builtins.int
@@ -246,6 +262,7 @@ class JoinGroupResponse(google.protobuf.message.Message):
     ASSIGNMENT_FIELD_NUMBER: builtins.int
     PREVIOUS_GENERATION_FIELD_NUMBER: builtins.int
     FENCING_TOKEN_FIELD_NUMBER: builtins.int
+    CREATION_VERSIONS_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """-1 on error"""
     protocol_type: builtins.str
@@ -277,6 +294,12 @@ class JoinGroupResponse(google.protobuf.message.Message):
     def partition_counts(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """for the group leader only: each subscribed topic that exists"""
 
+    @property
+    def creation_versions(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Of each subscribed topic that exists: Topic.creation_version, where that is not 0. A member that kept partitions of a
+        topic with another one holds those of a topic that was deleted: it gives them up, and commits nothing more of them.
+        """
+
     def __init__(
         self,
         *,
@@ -293,9 +316,10 @@ class JoinGroupResponse(google.protobuf.message.Message):
         assignment: builtins.bytes | None = ...,
         previous_generation: builtins.int = ...,
         fencing_token: builtins.int = ...,
+        creation_versions: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "fencing_token", b"fencing_token", "generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "previous_generation", b"previous_generation", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "creation_versions", b"creation_versions", "fencing_token", b"fencing_token", "generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "previous_generation", b"previous_generation", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_assignment", b"_assignment"]) -> typing.Literal["assignment"] | None: ...
 
 global___JoinGroupResponse = JoinGroupResponse
@@ -649,7 +673,8 @@ class OffsetCommitRequest(google.protobuf.message.Message):
     """Rises with every commit of a membership; a retry repeats it byte for byte. 0 = no check."""
     atomic: builtins.bool
     """All partitions and the blob, or nothing: where one is refused or superseded, the others are answered
-    OPERATION_NOT_ATTEMPTED.
+    OPERATION_NOT_ATTEMPTED. Both speak of this attempt: where a topic of it was deleted since, an earlier one whose
+    answer was lost may have been carried out.
     """
     forward_only: builtins.bool
     """An offset below the stored one changes nothing and is answered as superseded."""

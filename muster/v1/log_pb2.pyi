@@ -568,6 +568,7 @@ class OffsetCommit(google.protobuf.message.Message):
     EXPECTED_GENERATION_FIELD_NUMBER: builtins.int
     BLOB_FIELD_NUMBER: builtins.int
     DELETIONS_VERSION_FIELD_NUMBER: builtins.int
+    CREATION_VERSION_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     generation: builtins.int
@@ -583,6 +584,8 @@ class OffsetCommit(google.protobuf.message.Message):
     """with atomic: the group's, in place of the one before"""
     deletions_version: builtins.int
     """Of the last topic that was deleted, in the registry that has the partitions: its topics_version. 0 = none was."""
+    creation_version: builtins.int
+    """Of a member's commit: the highest creation version of its topics. A generation that formed before is refused."""
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommit.Partition]: ...
     def __init__(
@@ -599,9 +602,10 @@ class OffsetCommit(google.protobuf.message.Message):
         expected_generation: builtins.int | None = ...,
         blob: builtins.bytes | None = ...,
         deletions_version: builtins.int = ...,
+        creation_version: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "blob", b"blob", "expected_generation", b"expected_generation"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "deletions_version", b"deletions_version", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "creation_version", b"creation_version", "deletions_version", b"deletions_version", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
     @typing.overload
@@ -853,13 +857,19 @@ class DeleteTopic(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
+    CREATION_VERSION_FIELD_NUMBER: builtins.int
     name: builtins.str
+    creation_version: builtins.int
+    """of the topic that is meant; unset: whichever has the name"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
+        creation_version: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_creation_version", b"_creation_version", "creation_version", b"creation_version"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_creation_version", b"_creation_version", "creation_version", b"creation_version", "name", b"name"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_creation_version", b"_creation_version"]) -> typing.Literal["creation_version"] | None: ...
 
 global___DeleteTopic = DeleteTopic
 
@@ -1754,12 +1764,15 @@ class TopicCreated(google.protobuf.message.Message):
     PARTITIONS_FIELD_NUMBER: builtins.int
     TOPICS_VERSION_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    CREATION_VERSION_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
     topics_version: builtins.int
     """of the registry from now on; 0 = not kept (rules 1)"""
     wall_ms: builtins.int
     """when, for people; 0 = not kept (rules 1 to 3)"""
+    creation_version: builtins.int
+    """topics_version where a topic was deleted before; else 0, and under rules 1 to 4."""
     def __init__(
         self,
         *,
@@ -1767,8 +1780,9 @@ class TopicCreated(google.protobuf.message.Message):
         partitions: builtins.int = ...,
         topics_version: builtins.int = ...,
         wall_ms: builtins.int = ...,
+        creation_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions", "topics_version", b"topics_version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["creation_version", b"creation_version", "name", b"name", "partitions", b"partitions", "topics_version", b"topics_version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___TopicCreated = TopicCreated
 

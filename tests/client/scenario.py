@@ -160,6 +160,7 @@ class World:
         member_id = named.get("member", "c-n1")
         members = [one.split(":") for one in named.get("members", "").split(",") if one]
         counts = [one.split(":") for one in named.get("counts", "").split(",") if one]
+        made = [one.split(":") for one in named.get("made", "").split(",") if one]
         return JoinAnswered(
             call_id=call_id,
             member_id=member_id,
@@ -171,6 +172,7 @@ class World:
             skip_assignment="skip" in flags,
             assignment=_encoded(named["assignment"]) if "assignment" in named else None,
             previous_generation=int(named.get("previous", 0)),
+            creation_versions={t: int(v) for t, v in made},
         )
 
     def _synced(self, call_id: int, named: dict[str, str], flags: set[str]) -> SyncAnswered:

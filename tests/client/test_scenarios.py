@@ -28,7 +28,8 @@ async def test_what_the_kit_has_not_is_said(open_cluster):
 
 async def test_a_removed_member_is_answered_without_an_id():
     """Its Join was parked; as on servers, where the id is of no use any more."""
-    group = Group("g", initial_delay_ms=60_000, topics={}, changed=lambda: None)
+    never = {"topics": {}, "creation_versions": {}, "changed": lambda: None}
+    group = Group("g", initial_delay_ms=60_000, **never)
     request = group_pb2.JoinGroupRequest(
         group_id="g", client_id="c", join_nonce="1", session_timeout_ms=10_000
     )

@@ -94,15 +94,41 @@ async def test_delete_topic_returns_once_no_shard_has_offsets(open_cluster, monk
 
     def seen(version, *, deleting):
         answer = admin_pb2.DescribeTopicsResponse(topics_version=version)
-        answer.results.add(name="a", deleting=deleting)
+        gone = errors_pb2.Status(code=errors_pb2.UNKNOWN_TOPIC_OR_PARTITION)
+        answer.results.add(name="a", deleting=deleting, status=gone)
         return answer
+
+    there = admin_pb2.DescribeTopicsResponse(topics_version=5)
+    there.results.add(name="a").topic.creation_version = 3
 
     async with open_cluster(1, topics={"a": 2}) as (cluster, client):
         cluster.script("DeleteTopic", admin_pb2.DeleteTopicResponse(topics_version=7))
         steps = [seen(6, deleting=False), seen(7, deleting=True), seen(7, deleting=False)]
-        cluster.script("DescribeTopics", *steps)
+        cluster.script("DescribeTopics", there, *steps)
         await client.delete_topic("a")
-        assert len(cluster.seen("DescribeTopics")) == 3
+        assert len(cluster.seen("DescribeTopics")) == 4
+        (deleted,) = cluster.seen("DeleteTopic")
+        assert deleted.request.creation_version == 3
+
+
+async def test_a_topic_that_is_gone_after_an_attempt_without_an_answer_is_deleted(
+    open_cluster, monkeypatch
+):
+    """One that was made since is another one, and stays; without such an attempt there is none."""
+    monkeypatch.setattr(timeouts, "ADMIN_ATTEMPT_MS", 300)
+    async with open_cluster(1, topics={"a": 1, "b": 1}) as (cluster, client):
+        cluster.script("DeleteTopic", LoseAnswer())
+        await client.delete_topic("a")
+        assert "a" not in cluster.topics
+        cluster.script("DeleteTopic", LoseAnswer())
+        deletion = asyncio.create_task(client.delete_topic("b"))
+        while "b" in cluster.topics:
+            await asyncio.sleep(0)
+        await client.create_topic("b", 1)
+        await deletion
+        assert cluster.topics == {"b": 1}
+        with pytest.raises(UnknownTopicOrPartition):
+            await client.delete_topic("a")
 
 
 async def test_offsets_that_do_not_go_in_time_are_told(open_cluster, monkeypatch):
@@ -119,7 +145,8 @@ async def test_offsets_that_do_not_go_in_time_are_told(open_cluster, monkeypatch
 async def test_silence_after_a_deletion_is_no_unknown_result(open_cluster):
     """The topic is deleted for sure: what is not known is whether its offsets are, too."""
     async with open_cluster(1, client={"request_timeout_ms": 300}) as (cluster, client):
-        cluster.script("DescribeTopics", *[Hang()] * 3)
+        there = admin_pb2.DescribeTopicsResponse(results=[{"name": "t"}])
+        cluster.script("DescribeTopics", there, *[Hang()] * 3)
         with pytest.raises(RequestTimedOut, match="not yet all of its offsets"):
             await client.delete_topic("t")
 

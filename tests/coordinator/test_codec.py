@@ -169,7 +169,7 @@ def test_enum_numbers_are_those_of_the_wire(mine, wire):
     [
         ({"format": 2}, "format 2"),
         ({"format": 0}, "format 0"),
-        ({"rules_version": 5}, "rules 5"),
+        ({"rules_version": 6}, "rules 6"),
         ({"rules_version": 0}, "rules 0"),
         ({"limits_version": 2}, "limits 2"),
     ],

@@ -189,6 +189,7 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 
                 step["seq"],
                 (partition,),
                 deletions_version=state.dropped_version + step["off"] * (step["pick"] == 0),
+                creation_version=known * (step["pick"] == 1),
             )
 
 
@@ -198,7 +199,7 @@ def deletion(step: int, group_id: str, state: ShardState, off: int):
     dropping = tuple(DeletedTopic(name, at + off) for name, at in state.dropping.items())
     version = state.dropping.get("t", 0) + off
     return {
-        0: DeleteTopic("t"),
+        0: DeleteTopic("t", state.creation_versions.get("t", 0) + off if off else None),
         1: BeginDrop(deleted, state.deletions_version + min(off, 0), state.dropped_version),
         2: DropOffsets(group_id, "t", version, (0, 1)),
         3: EndDrop(dropping),

@@ -67,7 +67,14 @@ HISTORY = ("wall_ms", "client_id", "group_instance_id", "members_before")
 """What a round that opens says for its history alone."""
 
 
-UNKNOWN_AS_0 = ("topics_version", "token", "fence", "with_assignment", "wall_ms")
+UNKNOWN_AS_0 = (
+    "topics_version",
+    "creation_version",
+    "token",
+    "fence",
+    "with_assignment",
+    "wall_ms",
+)
 """What earlier rules did not have, or most scenarios have not."""
 
 

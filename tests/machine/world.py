@@ -22,6 +22,7 @@ Several commands of one log entry stand on one line, between ` ; `.
               also: [expect=N,M,...] one expected offset per partition, `-` for no check;
                     [atomic=1] [forward=1] [generation=N: expected of the group] [blob=TEXT]
                     [checked=N: by the registry of this deletions_version]
+                    [made=N: the highest creation version of its topics]
     config NAME=VALUE ... [delete=NAME,...]   overrides of the group; SHORT names, see below
     changed TOPIC [version=N]                 the leader tells the group, as the registry is now
     stale                                     what the leader would tell the group now
@@ -30,7 +31,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     due [retention=MS]    what the leader would name in a sweep now
     heartbeat MEMBER [gen=N] [instance=]
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
-    delete-topic NAME
+    delete-topic NAME [made=N]    the one of this creation version; without it whichever
     begin-drop [known=N] [after=N]    the leader tells the shard what the registry has deleted
     drop TOPIC/PARTITION ... [version=N]      what it names of a group then
     end-drop TOPIC ... | forget TOPIC ...     [version=N]
@@ -407,6 +408,7 @@ class World:
             expected_generation=int(options["generation"]) if "generation" in options else None,
             blob=options["blob"].encode() if "blob" in options else None,
             deletions_version=int(options.get("checked", self.state.dropped_version)),
+            creation_version=int(options.get("made", "0")),
         )
 
     def do_delete_group(self, _plain, options):
@@ -440,8 +442,8 @@ class World:
     def do_grow(self, plain, _options):
         return AddPartitions(plain[0], int(plain[1]))
 
-    def do_delete_topic(self, plain, _options):
-        return DeleteTopic(plain[0])
+    def do_delete_topic(self, plain, options):
+        return DeleteTopic(plain[0], int(options["made"]) if "made" in options else None)
 
     def do_begin_drop(self, _plain, options):
         state = self.state
@@ -475,6 +477,8 @@ class World:
         for name, partitions in sorted(state.topics.items()):
             made = state.topics_created.get(name)
             when = "" if made is None else f" made at {made - WALL_MS}"
+            if name in state.creation_versions:
+                when += f", version {state.creation_versions[name]}"
             self.out.append(f"{name}: {partitions} partitions{when}")
         self.out.append(f"version {state.topics_version}, deletions {state.deletions_version}")
         for what, names in (("deleted", state.topics_deleted), ("dropping", state.dropping)):

@@ -8,6 +8,7 @@ encoded. Whatever else is due meanwhile (frames, timers, calls) comes afterwards
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,13 +17,16 @@ from typing import Any, Final
 from muster.client import Client
 from muster.errors import (
     CoordinatorNotAvailable,
+    GroupClosed,
     GroupIdNotFound,
+    IllegalGeneration,
     InvalidPartitions,
     MusterError,
     PolicyViolation,
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from muster.group.partition_tasks import Partition
 from muster.net.calls import JOIN
 from muster.types import OffsetAndMetadata, TopicPartition
 from muster.v1 import group_pb2
@@ -34,7 +38,7 @@ from musterd.chaos.sim.checks.deletion_checks import SHORT_LIVED
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import World
 from musterd.chaos.workloads.outcomes import Before
-from musterd.coordinator.machine.events import OffsetCommitted
+from musterd.coordinator.machine.events import OffsetCommitted, TopicCreated
 from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits
 from musterd.coordinator.runtime.proposer import work_of
 from musterd.raft.contract import Role
@@ -63,6 +67,7 @@ REFUSALS: Final = 4
 """After so many a client deletes its group, and begins another one."""
 
 SHORT_LIVED_PARTITIONS: Final = 2
+TOPIC_READER_GRACE_MS: Final = 600
 
 ID_MS: Final = 4_000
 """How long an id waits: longer than a node is down."""
@@ -86,12 +91,18 @@ def start(members: Fleet) -> None:
             for number in range(FILLERS):
                 Filler(members, shard, f"filler{number}")
         if scenario.deletes_topics:
-            TopicDeleter(members, shard, f"topics{shard}")
+            _use_topics_that_are_deleted(members, shard)
         if scenario.removals:
             Stranger(members, shard, "strangers")
             for group in [group for at, group in members.group_ids() if at == shard]:
                 Deleter(members, shard, "operator", group)
             Deleter(members, shard, "operator", group_in("strangers", shard, scenario.shards))
+
+
+def _use_topics_that_are_deleted(members: Fleet, shard: int) -> None:
+    TopicDeleter(members, shard, f"topics{shard}")
+    for assignor in ("range", "cooperative-sticky"):
+        TopicReader(members, shard, f"reads-{assignor}{shard}")
 
 
 def _hold_up(world: World, one: Applied) -> None:
@@ -335,6 +346,60 @@ class TopicDeleter(Outsider):
     async def _delete(self, client: Client, name: str) -> None:
         await client.delete_topic(name)
         self.world.count("topic_deleted")
+
+
+class TopicReader(Outsider):
+    """A member of a group that reads the topics which are deleted, and finishes what it holds.
+
+    A task that began before a topic was made again was given the former one: what it commits never
+    counts for the new one, first sent or repeated.
+    """
+
+    def __init__(self, members: Fleet, shard: int, name: str) -> None:
+        super().__init__(members, shard, name)
+        self._made: Counter[str] = Counter()
+        """How often each topic was made."""
+        self._known: dict[int, int] = {}
+        """How often when the task began that commits this number."""
+        members.checkers[0].firsts.append(self._registered)
+        self.checker.firsts.append(self._judge)
+
+    async def step(self, client: Client) -> None:
+        assignor = self.name.removeprefix("reads-").rstrip("0123456789")
+        with suppress(*UNKNOWN, GroupClosed):
+            for name in SHORT_LIVED:
+                await client.create_topic(name, SHORT_LIVED_PARTITIONS, exist_ok=True)
+            group = client.group(self.group, SHORT_LIVED, assignor=assignor)
+            group.on_partition(grace_ms=TOPIC_READER_GRACE_MS)(self._work)
+            left_s = self.world.scenario.chaos_s - self.world.now
+            self.world.schedule(left_s, self.process.loop.post, group.stop)
+            await group.run(handle_sigterm=False)
+
+    async def _work(self, p: Partition) -> None:
+        known = self._made[p.topic]
+        while not p.revoking.is_set():
+            self._commit(p, known)
+            await asyncio.sleep(self.rng.expovariate(1 / self.pause_s))
+        await asyncio.sleep(self.rng.random() * TOPIC_READER_GRACE_MS / 1000)
+        self._commit(p, known)
+
+    def _commit(self, p: Partition, known: int) -> None:
+        number = len(self._known) + 1
+        self._known[number] = known
+        with suppress(IllegalGeneration):
+            p.commit(number)
+
+    def _registered(self, one: Applied) -> None:
+        self._made.update(event.name for event in one.events if isinstance(event, TopicCreated))
+
+    def _judge(self, one: Applied) -> None:
+        for event in one.events:
+            if isinstance(event, OffsetCommitted) and event.group_id == self.group:
+                self.world.count("topic_read")
+                if self._known[event.offset] < self._made[event.topic]:
+                    self.checker.shard.violated(
+                        "H-commit-of-former-topic", group=self.group, topic=event.topic
+                    )
 
 
 class Deleter(Outsider):

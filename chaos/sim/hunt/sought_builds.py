@@ -94,6 +94,8 @@ SOUGHT = {
     "withheld": Sought("sdk-cooperative", ("I4",)),
     "zombie_fence": Sought("sdk-operated", _FENCED, 4),
     "read_of_many": Sought("sdk-udp@3", _OFFSET_LOST, 12),
+    "former_topic": Sought("sdk-deletions", ("H-commit-of-former-topic",)),
+    "nameless_topic": Sought("sdk-deletions", ("H-commit-of-former-topic",)),
     "early_name": Sought("sdk-deletions", ("H-offset-of-former-topic",)),
     "kept_offsets": Sought("sdk-deletions", ("H-offset-outlived-topic",)),
     "doubtless": Sought("sdk-suspend-members", ("H-worked-after-sleep",)),

@@ -139,10 +139,13 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         del request  # it is not kept while the call is parked
         self.core.admission.note_group(command.group_id)
         joined = await call.ask(command, call.size, Joined)
-        counts = self.core.topics.counts_for(joined)
+        topics = self.core.topics
+        dropped_version = self.core.shard_for(command.group_id).state.dropped_version
+        counts = topics.counts_for(joined, dropped_version)
         if counts is None:
             raise Failure(joined, Loading())
         response = translate.joined(joined, counts)
+        response.creation_versions.update(topics.creation_versions(command.subscribed_topics))
         if with_assignment and joined.leader_id != joined.member_id:
             await self._add_assignment(response, command, call)
         return response

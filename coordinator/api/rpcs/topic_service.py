@@ -54,8 +54,13 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         return pb.AddPartitionsResponse(topic=self._topic(request.name, request.partitions))
 
     def _topic(self, name: str, partitions: int) -> pb.Topic:
-        created_wall_ms = self.core.topics.created_wall_ms(name)
-        return pb.Topic(name=name, partitions=partitions, created_wall_ms=created_wall_ms)
+        topics = self.core.topics
+        return pb.Topic(
+            name=name,
+            partitions=partitions,
+            created_wall_ms=topics.created_wall_ms(name),
+            creation_version=topics.creation_version(name),
+        )
 
     @handler(Kind.ORDINARY, bounds.CHANGE_TOPIC, with_status(pb.DeleteTopicResponse))
     async def DeleteTopic(
@@ -67,7 +72,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
             return await self._would_delete(name, call)
         count = topics.count(name)
         known = None if count is None else self._topic(name, count)
-        await call.ask(DeleteTopic(name), SHARD_COMMAND_BYTES, Done)
+        meant = request.creation_version if request.HasField("creation_version") else None
+        await call.ask(DeleteTopic(name, meant), SHARD_COMMAND_BYTES, Done)
         return pb.DeleteTopicResponse(topic=known, topics_version=topics.version)
 
     async def _would_delete(self, name: str, call: ActiveCall) -> pb.DeleteTopicResponse:
@@ -101,8 +107,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         async with call.slices() as slices:
             await slices.turn(self.core.topics.number)
             for name, count in self.core.topics.all().items():
-                created_wall_ms = self.core.topics.created_wall_ms(name)
-                response.topics.add(name=name, partitions=count, created_wall_ms=created_wall_ms)
+                response.topics.append(self._topic(name, count))
                 await slices.did(1)
         return response
 

@@ -11,6 +11,7 @@ from musterd.coordinator.machine.decide.decision import (
     unavailable,
 )
 from musterd.coordinator.machine.decide.identity import refuse_identity
+from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
 from musterd.coordinator.machine.decide.requests import below_0
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
@@ -19,9 +20,10 @@ from musterd.coordinator.machine.events import (
     GroupEvent,
     OffsetCommitted,
     OffsetSuperseded,
+    Trigger,
 )
 from musterd.coordinator.machine.quotation import quoted
-from musterd.coordinator.machine.replies import Committed, PartitionResult
+from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
 
 
@@ -36,6 +38,10 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
     refused = _refuse(group, command)
     if refused is not None:
         return refused
+    if env.rules_version >= 5 and group is not None:  # noqa: PLR2004 - the version in which it came
+        older = _refuse_older(group, command, env)
+        if older is not None:
+            return older
     stored = _store_all(group, command, env)
     if stored is not None:
         return stored
@@ -200,6 +206,21 @@ def _refuse(group: Group | None, command: OffsetCommit) -> Decision | None:
             Error.ILLEGAL_GENERATION, f"The group's generation is {current}, not {expected}."
         )
     return refused
+
+
+def _refuse_older(group: Group, command: OffsetCommit, env: Envelope) -> Decision | None:
+    """A generation that is older than a topic cannot mean that one, but a former one of its name.
+
+    The next one can, and a round opens for it: a member that names no topics is told of none.
+    """
+    if command.generation < 0 or command.creation_version <= group.topics_version:
+        return None
+    events: list[GroupEvent] = []
+    if group.phase is Phase.STABLE:
+        reason = "a commit to a topic that was made since the generation formed"
+        events = rebalance(group, env, Roster(group), Trigger.TOPICS_CHANGED, "", reason)
+    message = "A topic of this commit was made since the generation formed: join the next one."
+    return Decision(tuple(events), Refused(Error.REBALANCE_IN_PROGRESS, message))
 
 
 def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | None:

@@ -63,7 +63,7 @@ def decide_shard(
             noted_ms = wall_ms if rules_version >= 4 else 0  # noqa: PLR2004 - since when it is kept
             return _decide_create(state, command, limits, rules_version, noted_ms)
         case DeleteTopic():
-            return _decide_delete(state, command)
+            return _decide_delete(state, command, rules_version)
         case BeginDrop():
             return _decide_drop(state, command)
         case EndDrop():
@@ -117,7 +117,8 @@ def _decide_create(
     if len(state.topics) + len(state.topics_deleted) >= limits.max_topics:
         return _refused(Error.INVALID_REQUEST, f"The cluster has its {limits.max_topics} topics.")
     version = _version_after(state, command.partitions, rules_version)
-    made = TopicCreated(command.name, command.partitions, version, wall_ms)
+    keeps = rules_version >= 5 and state.deletions_version  # noqa: PLR2004 - since when it is kept
+    made = TopicCreated(command.name, command.partitions, version, wall_ms, version if keeps else 0)
     return ShardDecision((made,), Done())
 
 
@@ -125,9 +126,16 @@ def _is_topic_name(name: str) -> bool:
     return all(one in _NAME_CHARACTERS for one in name) and name not in (".", "..")
 
 
-def _decide_delete(state: ShardState, command: DeleteTopic) -> ShardDecision:
-    """A topic that is being deleted is a repetition."""
+def _decide_delete(state: ShardState, command: DeleteTopic, rules_version: int) -> ShardDecision:
+    """A topic that is being deleted is a repetition; another one of its name is not meant."""
+    meant, known = command.creation_version, state.creation_versions.get(command.name, 0)
     if command.name in state.topics:
+        if rules_version >= 5 and meant not in (None, known):  # noqa: PLR2004 - since when it counts
+            return _refused(
+                Error.UNKNOWN_TOPIC_OR_PARTITION,
+                f"Topic {quoted(command.name)} is another one: it was made at version {known} of "
+                f"the registry, not at {meant}.",
+            )
         return ShardDecision((TopicDeleted(command.name, state.topics_version + 1),), Done())
     if command.name in state.topics_deleted:
         return ShardDecision((), Done(changed=False))
@@ -202,6 +210,8 @@ def evolve_shard(state: ShardState, event: ShardEvent) -> None:
             invariant(event.name not in state.topics_deleted, "made while offsets of it remain")
             if event.wall_ms:
                 state.topics_created[event.name] = event.wall_ms
+            if event.creation_version:
+                state.creation_versions[event.name] = event.creation_version
             _set_topic(state, event)
         case PartitionsAdded():
             invariant(
@@ -242,6 +252,7 @@ def _delete_topic(state: ShardState, event: TopicDeleted) -> None:
     state.topics_counted_out += state.topics.pop(event.name) + 1
     state.topics_changed.pop(event.name, None)
     state.topics_created.pop(event.name, None)
+    state.creation_versions.pop(event.name, None)
     state.topics_version = state.deletions_version = event.topics_version
     state.topics_deleted[event.name] = event.topics_version
 

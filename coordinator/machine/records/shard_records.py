@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_of, record_digest
 from musterd.coordinator.machine.records.encoding import Reader, RecordError, put_int
 from musterd.coordinator.machine.records.group_records import (
+    CREATION_PREFIX,
     DELETIONS_KEY,
     DROPPED_KEY,
     DROPPING_PREFIX,
@@ -40,7 +41,9 @@ class ShardState:
     all partition counts, and of what `topics_counted_out` keeps of topics that were deleted.
     `topics_changed` says at which version a topic changed last; what was registered under rules 1
     and did not change since is not in it. `topics_created` says when one was made, by wall time;
-    nothing of those from before rules 4.
+    nothing of those from before rules 4. `creation_versions` tells topics of one name apart: it is
+    the registry's version when a topic was made. One that is not in it was made before any topic
+    was deleted, or before rules 5.
 
     A topic that is deleted (docs/adr/0022) is in `topics_deleted` of shard 0, with the version that
     this gave the registry, until no shard has offsets of it; `deletions_version` is that of the
@@ -53,6 +56,7 @@ class ShardState:
     topics: dict[str, int] = field(default_factory=dict)
     topics_changed: dict[str, int] = field(default_factory=dict)
     topics_created: dict[str, int] = field(default_factory=dict)
+    creation_versions: dict[str, int] = field(default_factory=dict)
     topics_deleted: dict[str, int] = field(default_factory=dict)
     topics_counted_out: int = 0
     deletions_version: int = 0
@@ -80,6 +84,11 @@ def topic_changed_key(name: str) -> bytes:
 def topic_created_key(name: str) -> bytes:
     """The key of the record that says when a topic was created."""
     return TOPIC_CREATED_PREFIX + name.encode()
+
+
+def creation_key(name: str) -> bytes:
+    """The key of the record of a topic's creation version."""
+    return CREATION_PREFIX + name.encode()
 
 
 def topic_deleted_key(name: str) -> bytes:
@@ -129,6 +138,8 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
         yield topic_changed_key(name), put_number(version)
     for name, wall_ms in state.topics_created.items():
         yield topic_created_key(name), put_number(wall_ms)
+    for name, version in state.creation_versions.items():
+        yield creation_key(name), put_number(version)
     for name, version in state.topics_deleted.items():
         yield topic_deleted_key(name), put_number(version)
     for key in (DELETIONS_KEY, DROPPED_KEY):
@@ -222,6 +233,7 @@ def _by_topic(state: ShardState, prefix: bytes) -> dict[str, int] | None:
         TOPIC_PREFIX: state.topics,
         TOPIC_CHANGED_PREFIX: state.topics_changed,
         TOPIC_CREATED_PREFIX: state.topics_created,
+        CREATION_PREFIX: state.creation_versions,
         TOPIC_DELETED_PREFIX: state.topics_deleted,
         DROPPING_PREFIX: state.dropping,
     }.get(prefix)

@@ -126,6 +126,39 @@ async def test_a_topic_made_again_at_once_has_no_offset_in_any_group():
 
 
 @run
+async def test_a_repeated_deletion_leaves_a_topic_that_was_made_since():
+    """The answer of the first one was lost; each call names the topic that it means."""
+    async with local_node() as node:
+        first = (await create(node, "t")).topic
+        request = admin.DeleteTopicRequest(name="t", creation_version=first.creation_version)
+        assert (await node.topics.DeleteTopic(request)).status.code == ErrorCode.NONE
+        second = (await create(node, "t")).topic
+        await node.groups.OffsetCommit(committing(5, topic="t"))
+        told = await node.topics.DeleteTopic(request)
+        assert told.status.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await offsets(node, "g") == [("g", "t", 5)]
+        listed = await node.topics.ListTopics(admin.ListTopicsRequest())
+        _, result = await described(node, "t")
+        assert [*listed.topics, result.topic] == [second] * 2
+        request.creation_version = second.creation_version
+        assert (await node.topics.DeleteTopic(request)).status.code == ErrorCode.NONE
+
+
+@run
+async def test_each_member_is_told_which_topic_of_a_name_it_is():
+    """It may hold partitions of the one that was deleted; before any deletion nothing is said."""
+    async with local_node() as node:
+        await create(node, "orders", 2)
+        member = await node.groups.JoinGroup(joining("a"))
+        assert not member.creation_versions
+        await node.topics.DeleteTopic(admin.DeleteTopicRequest(name="orders"))
+        made = (await create(node, "orders", 2)).topic.creation_version
+        again = await node.groups.JoinGroup(joining("a", member_id=member.member_id))
+        assert made
+        assert dict(again.creation_versions) == {"orders": made}
+
+
+@run
 async def test_commits_to_a_deleted_topic_are_refused_and_its_readers_rebalance():
     """The others of the same commit are stored."""
     async with local_node() as node:

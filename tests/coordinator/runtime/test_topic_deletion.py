@@ -1,6 +1,7 @@
 """A topic is deleted: its offsets go in every shard, in the log's order, then its name is free."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 
@@ -21,6 +22,7 @@ from musterd.coordinator.machine.replies import Committed, Done
 from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER
 from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime import topic_deletion
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.coordinator.runtime.turn import Joins, Turn
 from tests.coordinator.fakes import Rig, id_of, join, sync
 from tests.coordinator.runtime.test_shard import group_of, settle
@@ -243,6 +245,49 @@ def test_a_shard_that_lacks_a_deletion_is_told_of_no_later_one(pair):
     evolve_shard(state, *decide_shard(state, first, LIMITS).events)
     evolve_shard(state, *decide_shard(state, both, LIMITS).events)
     assert (state.dropping, state.dropped_version) == ({"t": 5, "u": 6}, 6)
+
+
+@pytest.mark.parametrize("topics", [("t",), ()], ids=["named", "unnamed"])
+def test_no_generation_from_before_commits_to_a_topic_made_again(topics):
+    """What a member has read of the former topic, first sent or repeated, says nothing of this one.
+
+    A member that names no topic is not told of the deletion: its commit opens the round.
+    """
+    rig = Rig()
+    rig.log.lead()
+    registry = TopicRegistry(lambda: rig.shard.state, lambda: True)
+    rig.ask("create", CreateTopic("t", 2))
+    rig.turn()
+    rig.ask("join", replace(join("a"), subscribed_topics=topics))
+    rig.run(1_100)
+    generation = rig.answers["join"].generation
+    rig.ask("sync", sync("a", generation, {"a": b"t-0"}))
+    rig.turn()
+
+    def commit(seq, offset):
+        wanted = (PartitionCommit("t", 0, offset, "", None),)
+        command = OffsetCommit("g", id_of("a"), generation, seq, wanted)
+        rig.ask(seq, registry.split(command).remainder)
+        rig.turn()
+        return rig.answers.pop(seq)
+
+    assert isinstance(commit(1, 1_000), Committed)
+    rig.ask("delete", DeleteTopic("t"))
+    rig.run(500)
+    rig.ask("again", CreateTopic("t", 2))
+    rig.turn()
+    assert rig.answers["again"] == Done()
+    for seq, offset in ((1, 1_000), (2, 1_001), (2, 1_001)):
+        assert commit(seq, offset).error is Error.REBALANCE_IN_PROGRESS
+    assert group_of(rig).phase is Phase.PREPARING_REBALANCE
+    rig.ask("rejoin", replace(join("a", member_id=id_of("a")), subscribed_topics=topics))
+    rig.run(100)
+    generation = rig.answers["rejoin"].generation
+    rig.ask("sync again", sync("a", generation, {"a": b"t-0"}))
+    rig.turn()
+    assert not group_of(rig).offsets
+    assert isinstance(commit(3, 7), Committed)
+    assert group_of(rig).offsets["t", 0].offset == 7
 
 
 def test_a_deletion_opens_few_rounds_in_a_turn(monkeypatch):

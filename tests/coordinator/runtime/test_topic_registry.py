@@ -61,6 +61,26 @@ def test_only_a_group_leader_waits_for_topics_that_this_node_does_not_know_yet()
     assert behind.counts_for(replace(of_leader, member_id="n")) == {}
 
 
+def test_the_group_leader_is_not_told_of_a_topic_made_again_since_the_generation_formed():
+    """Its members may hold a former one of that name; of other topics nobody is kept waiting."""
+    made = {"t": 2, "u": 6}
+    registry = ShardState(topics={"t": 2, "u": 4}, creation_versions=made, topics_version=6)
+    topics = TopicRegistry(lambda: registry, lambda: True)
+    joined = Joined(1, "consumer", "range", "m", "m", (), topics={"t": 1, "u": 1}, topics_version=5)
+    assert topics.counts_for(joined) == {"t": 2}
+    assert topics.counts_for(replace(joined, topics_version=6)) == {"t": 2, "u": 4}
+    assert topics.creation_versions(["u", "nope"]) == {"u": 6}
+
+
+def test_members_wait_for_a_copy_that_may_lack_a_deletion():
+    """They compare creation versions, so theirs have to be those that the generation has."""
+    behind = TopicRegistry(lambda: ShardState(topics_version=6), lambda: True)
+    joined = Joined(1, "consumer", "range", "n", "m", (), topics_version=7)
+    assert behind.counts_for(joined, 5) is None
+    assert behind.counts_for(joined, 0) == {}
+    assert behind.counts_for(replace(joined, topics_version=6), 5) == {}
+
+
 def test_a_group_is_told_of_the_latest_change_of_what_it_reads(group, registry):
     """Once its generation knows of that, of none."""
     assert unknown_to(group, registry) == TopicsChanged("g", "u", 4, 7)
