@@ -129,6 +129,7 @@ class Leadership:
         self._deletion = TopicDeletion(self.state)
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
         self._served = True
+        """As held heartbeats were last told: behind the state while a stall is forgiven."""
         self._checkpoint_due_ms = shard.clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._moved_since_checkpoint = True
         self._looked_up_to = 0

@@ -167,19 +167,19 @@ class Shard:
         """Whether calls are answered, held or turned away, at this moment."""
         return self._observe()
 
-    def _observe(self) -> CoordinatorState:
-        log = self.log
+    def _unasked_state(self) -> CoordinatorState:
+        """The state where a quorum is heard: whether one is has to be asked for a leader alone."""
         if self._closed:
-            state = CoordinatorState.CLOSED
-        elif log.distrusted:
-            state = CoordinatorState.QUARANTINED
-        elif log.role is not Role.LEADER:
-            state = CoordinatorState.FOLLOWER
-        elif self.leadership is None:
-            state = CoordinatorState.LOADING
-        elif log.quorum_heard:
-            state = CoordinatorState.SERVING
-        else:
+            return CoordinatorState.CLOSED
+        if self.log.distrusted:
+            return CoordinatorState.QUARANTINED
+        if self.log.role is not Role.LEADER:
+            return CoordinatorState.FOLLOWER
+        return CoordinatorState.SERVING if self.leadership else CoordinatorState.LOADING
+
+    def _observe(self) -> CoordinatorState:
+        state = self._unasked_state()
+        if state is CoordinatorState.SERVING and not self.log.quorum_heard:
             state = CoordinatorState.CUT_OFF
         if state is not self._coordinator_state:
             invariant(
@@ -191,9 +191,8 @@ class Shard:
 
     @property
     def loading(self) -> bool:
-        """CoordinatorState.LOADING, told without asking whether a quorum is heard."""
-        leads = self.log.role is Role.LEADER
-        return leads and self.leadership is None and not (self._closed or self.quarantined)
+        """Whether this is CoordinatorState.LOADING, of which no quorum need be asked."""
+        return self._unasked_state() is CoordinatorState.LOADING
 
     @property
     def current(self) -> bool:

@@ -166,7 +166,9 @@ class FakeLog:
 class Rig:
     """One shard on one log, with a clock that the test turns."""
 
-    def __init__(self, view=None, call_limits=None, retention=RETENTION, limits=None):
+    def __init__(
+        self, view=None, call_limits=None, retention=RETENTION, limits=None, make_shard=Shard
+    ):
         self.call_limits = call_limits or NodeCallLimits()
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
@@ -176,7 +178,7 @@ class Rig:
         self.offsets_dropped = None
         self.group_moved = lambda _shard, _group_id: None
         self.shard_moved = lambda _shard: None
-        self.shard = Shard(
+        self.shard = make_shard(
             ShardId(0),
             NodeContext(
                 lambda: self.wall_ms,

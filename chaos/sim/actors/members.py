@@ -12,7 +12,6 @@ from musterd.chaos.sim.actors.leader_kills import Phases
 from musterd.chaos.sim.actors.sdk_members import Worker, group_in
 from musterd.chaos.sim.actors.sdk_operator import SETTINGS, SdkOperator
 from musterd.chaos.sim.checks import group_history
-from musterd.chaos.sim.checks.call_ledger import CallLedger
 from musterd.chaos.sim.checks.deletion_checks import Deletions
 from musterd.chaos.sim.checks.group_history import GroupHistory, recorder
 from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTION
@@ -23,7 +22,6 @@ from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.coordinator_app import (
     GroupsApp,
     GroupsChecker,
-    joins_at,
     stored_digest,
 )
 from musterd.chaos.sim.engine.rpc import ClientNet
@@ -79,14 +77,7 @@ class Members:
     def open(self, node: Node, starting: Callable[[], bool]) -> GroupsApp:
         """Start a node's process on its disk; see GroupsApp."""
         kept = SHORT_RETENTION if self.world.scenario.removals else RETENTION
-        app = GroupsApp(node, self.checkers, starting, kept)
-        for shard, checker in zip(app.assembly.shards, self.checkers, strict=True):
-            CallLedger(shard, node, checker.shard, partial(self._rounds_held, node.number))
-        return app
-
-    def _rounds_held(self, node: int) -> bool:
-        world = self.world
-        return world.scenario.herds and joins_at(world.now, node).hold_first_rounds
+        return GroupsApp(node, self.checkers, starting, kept)
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
         there = self.world.nodes[node]

@@ -18,6 +18,7 @@ or in a round whose timer should have closed it.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import Node
@@ -25,7 +26,9 @@ from musterd.coordinator.machine.commands import Command, JoinGroup, SyncGroup
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.runtime.answers import Respond
 from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIRING_RETRY_MS
 from musterd.coordinator.runtime.waiters import Barrier, Waiters
@@ -72,7 +75,7 @@ class CallLedger:
         shard: Shard,
         node: Node,
         checker: ShardChecker,
-        rounds_held: Callable[[], bool] = lambda: False,
+        rounds_held: Callable[[], bool],
     ) -> None:
         """`rounds_held`: whether the node holds first rounds open now, past their time."""
         self._rounds_held = rounds_held
@@ -80,14 +83,12 @@ class CallLedger:
         self._life = node.incarnation
         self._waiting: list[_Waiting] = []
         self._questions: list[_Question] = []
-        self._submit, self._confirm = shard.submit, shard.confirm
-        shard.submit = self._submitted  # type: ignore[method-assign]
-        shard.confirm = self._asked  # type: ignore[method-assign]
         shard.observers.append(self._applied)
 
-    def _submitted(self, command: Command, *rest: object, **named: object) -> Call:
+    def submitted(self, submit: Callable[[], Call]) -> Call:
+        """A call comes: `submit` has the shard take it."""
         outer, self._questions = self._questions, []
-        call = self._submit(command, *rest, **named)  # type: ignore[arg-type]
+        call = submit()
         questions, self._questions = self._questions, outer
         if not call.ended:
             waiting = _Waiting(call, questions)
@@ -95,7 +96,8 @@ class CallLedger:
             self._node.world.schedule(LOOK_S, self._look, waiting)
         return call
 
-    def _asked(self, done: Callable[[bool], None]) -> None:
+    def asked(self, done: Callable[[bool], None]) -> Callable[[bool], None]:
+        """The shard asks the quorum; returns whom to answer instead of `done`."""
         question = _Question()
         self._questions.append(question)
 
@@ -103,7 +105,7 @@ class CallLedger:
             question.open = False
             done(still_leader)
 
-        self._confirm(answered)
+        return answered
 
     def _applied(
         self, _number: ShardId, _index: int, _entry: Entry, _results: tuple[CommandResult, ...]
@@ -195,3 +197,30 @@ class CallLedger:
             call=type(command).__name__,
             place=place.value,
         )
+
+
+class AccountedShard(Shard):
+    """A shard whose calls stand in a ledger."""
+
+    def __init__(
+        self,
+        number: ShardId,
+        context: NodeContext,
+        node: Node,
+        checker: ShardChecker,
+        rounds_held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(number, context)
+        self._ledger = CallLedger(self, node, checker, rounds_held)
+
+    def submit(
+        self,
+        command: Command,
+        size: int,
+        respond: Respond,
+        on_park: Callable[[], None] | None = None,
+    ) -> Call:
+        return self._ledger.submitted(partial(super().submit, command, size, respond, on_park))
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        super().confirm(self._ledger.asked(done))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from musterd.chaos.sim.checks.applied import Applied, Watch
+from musterd.chaos.sim.checks.call_ledger import AccountedShard
 from musterd.chaos.sim.checks.group_history import GroupHistory
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.rpc import endpoint
@@ -50,7 +51,7 @@ class GroupsChecker:
             watch(one)
 
 
-class WatchedShard(Shard):
+class WatchedShard(AccountedShard):
     """A node's shard with the checkers looking on."""
 
     def __init__(
@@ -61,7 +62,14 @@ class WatchedShard(Shard):
         node: Node,
         starting: Callable[[], bool],
     ) -> None:
-        super().__init__(number, context)
+        world = node.world
+        super().__init__(
+            number,
+            context,
+            node,
+            checker.shard,
+            lambda: world.scenario.herds and joins_at(world.now, node.number).hold_first_rounds,
+        )
         self._checker, self._node, self._starting = checker, node, starting
         self._who = (node.number, node.incarnation)
         self._waiting: set[str] = set()

@@ -2,11 +2,12 @@
 
 from ast import literal_eval
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
-from musterd.chaos.sim.checks.call_ledger import LOOK_S, CallLedger, Place
+from musterd.chaos.sim.checks.call_ledger import LOOK_S, AccountedShard, Place
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.coordinator.machine.commands import Command, CreateTopic
 from musterd.coordinator.machine.replies import Joined, Synced
@@ -42,12 +43,12 @@ class Watched:
     """A shard that leads, and the checker of its calls."""
 
     def __init__(self) -> None:
-        self.rig, self.world = Rig(), World()
+        self.world = World()
         self.checker = ShardChecker(0, 3)
         self.node = SimpleNamespace(
             world=self.world, number=0, incarnation=1, alive=True, awake_s=-9.0, paused_until_s=-9.0
         )
-        self.unanswered = CallLedger(self.rig.shard, self.node, self.checker)  # type: ignore[arg-type]
+        self.rig = Rig(make_shard=partial(AccountedShard, node=self.node, checker=self.checker))
         self.rig.log.lead()
         self.rig.turn()
 
