@@ -45,7 +45,7 @@ Rule = Callable[[Any], Refused | None]
 
 
 class Bounds(NamedTuple):
-    """The bounds of one RPC's requests."""
+    """The bounds of one RPC's requests, or of each item of them (`ActiveCall.ask_each`)."""
 
     rules: Sequence[Rule] = ()
     bytes_max: int | None = None
@@ -54,7 +54,10 @@ class Bounds(NamedTuple):
 
     def size(self, request: Any) -> int:
         """The bytes of the request, or of the command that is made of it; 0 where none counts."""
-        return 0 if self.bytes_max is None else request.ByteSize() + self.margin_bytes
+        if self.bytes_max is None:
+            return 0
+        text = isinstance(request, str)
+        return (len(request.encode()) if text else request.ByteSize()) + self.margin_bytes
 
     def refusal(self, request: Any, size: int) -> Refused | None:
         """What is wrong with a request of this size, or None."""
@@ -225,9 +228,12 @@ def _not_negative(name: str, message: str) -> Rule:
     return rule
 
 
-def refuse_settings(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused | None:
-    """What is wrong with the number of one group's changes, or None."""
+def _changes(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused | None:
     return requests.refuse_settings(len(asked.settings) + len(asked.removed), LIMITS)
+
+
+def _configured_group(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused | None:
+    return refuse_configured_group(asked.group_id)
 
 
 LIST_GROUPS: Final = _names(_filters)
@@ -241,11 +247,13 @@ DESCRIBE_REBALANCES: Final = Bounds(
 DELETE_GROUPS: Final = _names(
     _at_most("group_ids", GROUPS_MAX, "At most {most} groups are deleted in one call.")
 )
+DELETE_GROUP: Final = _command(refuse_group)
 OFFSET_DELETE: Final = _command(_counted("partitions", requests.refuse_deletions), _group)
 KICK: Final = Bounds((_group, _counted("members", requests.refuse_leaving)))
 _ONE_CALL: Final = "At most {most} groups go into one call."
 DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))
 ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_once)
+ALTER_CONFIG: Final = _command(_changes, _configured_group)
 
 # ---- Topics
 

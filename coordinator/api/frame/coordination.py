@@ -18,6 +18,9 @@ from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import LOADING_HOLD_MS
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
 
+Unserved = Callable[[Shard], NotHere | Loading | None]
+"""Why applied state of a shard is not read here at this moment, or None."""
+
 
 @dataclass(frozen=True, slots=True)
 class Coordination:
@@ -76,9 +79,28 @@ class Coordination:
         read(self.reply_queue.settle(future))
         return None if await future else shard.elsewhere()
 
-    def unserved(self, shard: Shard) -> NotHere | Loading | None:
-        """Why applied state of this shard is not read here, or None."""
-        state = shard.coordinator_state
-        if state is CoordinatorState.LOADING:
-            return Loading()
-        return shard.elsewhere() if state.elsewhere else None
+    async def readable(
+        self, shards: Iterable[Shard], *, linearizable: bool = False, settled: bool = False
+    ) -> Unserved:
+        """Hold a call while one of these shards is loading; what tells why a shard is not read here.
+
+        That is asked before each read: a shard may move while others are read. With `linearizable`
+        each shard is `confirmed` first, `settled` as there.
+        """
+        numbered = {shard.number: shard for shard in shards}
+        known: dict[int, NotHere | Loading | None] = {}
+        if linearizable:
+            asked = (self.confirmed(shard, settled=settled) for shard in numbered.values())
+            known = dict(zip(numbered, await asyncio.gather(*asked), strict=True))
+        else:
+            await self.loaded(numbered.values())
+
+        def unserved(shard: Shard) -> NotHere | Loading | None:
+            told, state = known.get(shard.number), shard.coordinator_state
+            if told is None and state is CoordinatorState.LOADING:
+                return Loading()
+            if told is None and state.elsewhere:
+                return shard.elsewhere()
+            return told
+
+        return unserved

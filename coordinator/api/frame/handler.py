@@ -16,7 +16,7 @@ from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api.frame.bounds import Bounds
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination
-from musterd.coordinator.api.frame.operator_access import LOOPBACK, OperatorAccess
+from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.machine.commands import Command, GroupCommand
@@ -26,6 +26,7 @@ from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused, Reply
 from musterd.coordinator.runtime.answers import Answer, Shed
 from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.topic_registry import BEHIND
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -59,10 +60,10 @@ class CoordinatorService:
 class ClusterService(CoordinatorService):
     """The base of those that also look at the cluster."""
 
-    def __init__(self, core: Coordination, cluster: ClusterView) -> None:
+    def __init__(self, core: Coordination, cluster: ClusterView, access: OperatorAccess) -> None:
         super().__init__(core)
         self.cluster = cluster
-        self.access = LOOPBACK
+        self.access = access
 
 
 class Failure(Exception):  # noqa: N818 - mostly a refusal, which is no error
@@ -159,6 +160,40 @@ class ActiveCall:
             await self.fail(answer, command)
         return answer
 
+    async def ask_each(
+        self,
+        items: Sequence[T],
+        bounds: Bounds,
+        make: Callable[[T], CommandOfGroup],
+        done: Callable[[T, Answer], None],
+        put: Callable[[Shard, CommandOfGroup], Awaitable[Answer]] | None = None,
+    ) -> None:
+        """Put a command of each item of a request to its shard, a few at once.
+
+        Args:
+            items: each has an answer of its own; what is out of bounds is not asked.
+            bounds: those of an item.
+            make: the command of an item.
+            done: told of each item and its answer, in order.
+            put: what is asked instead of the log; None: the log.
+        """
+
+        async def one(item: T) -> Answer:
+            size = bounds.size(item)
+            refused = bounds.refusal(item, size)
+            if refused is not None:
+                return refused
+            command = make(item)
+            refused = refuse_fields(command, LIMITS)
+            if refused is not None:
+                return refused
+            shard = self.core.shard_for(command.group_id)
+            if put is not None:
+                return await put(shard, command)
+            return await self.core.ask(shard, command, size, self.leave)
+
+        await some_at_a_time(one, items, done)
+
     async def fail(self, answer: Answer, about: object) -> NoReturn:
         """End the call with an answer that is not its success."""
         if isinstance(answer, Shed):
@@ -168,6 +203,17 @@ class ActiveCall:
     async def confirmed(self, shard: Shard) -> None:
         """Wait until applied state of the shard holds all that was acknowledged before."""
         self.refuse(await self.core.confirmed(shard), shard)
+
+    async def topic_unknown(self, about: object, shard: Shard | None = None) -> None:
+        """End the call where a topic that is not known here may exist: this node's copy is behind.
+
+        `shard`: of the group that it is asked for; whoever leads it is named first.
+        """
+        if self.core.topics.is_current:
+            return
+        if shard is not None:
+            await self.confirmed(shard)
+        raise Failure(about, BEHIND)
 
 
 def with_status(response: Callable[..., Message]) -> Failed:

@@ -12,7 +12,7 @@ from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.cluster_view import ClusterView, NodeView
 from musterd.coordinator.api.frame.coordination import Coordination
-from musterd.coordinator.api.frame.handler import ActiveCall, Failure, handler, with_status
+from musterd.coordinator.api.frame.handler import ActiveCall, handler, with_status
 from musterd.coordinator.api.frame.operator_access import LOOPBACK, OperatorAccess
 from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
@@ -26,7 +26,6 @@ from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.runtime.answers import Loading
-from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.shard import Shard
 
 VERIFICATIONS_MAX = 8
@@ -53,8 +52,7 @@ class AdminService(
         verifier: Verifier,
         access: OperatorAccess = LOOPBACK,
     ) -> None:
-        super().__init__(core, cluster)
-        self.access = access
+        super().__init__(core, cluster, access)
         self._verifier = verifier
         self._verifying = asyncio.Lock()
         self._verifications = 0
@@ -64,7 +62,7 @@ class AdminService(
         self, request: pb.ListGroupsRequest, call: ActiveCall
     ) -> pb.ListGroupsResponse:
         """The groups this node coordinates, by shard and id, in pages (gp-2.13)."""
-        await self.core.loaded(self.core.shards)
+        unserved = await self.core.readable(self.core.shards)
         after = request.after_group_id
         resumed = self.core.shard_for(after).number if after else 0
         shards = self.core.shards[resumed:]
@@ -72,11 +70,10 @@ class AdminService(
             await slices.turn(sum(len(shard.state.groups) for shard in shards))
             page = GroupsPage(request, slices)
             for shard in shards:
-                if shard.coordinator_state is CoordinatorState.LOADING:
-                    raise Failure(request, Loading())
-                if shard.coordinator_state is CoordinatorState.SERVING and not await page.add(
-                    shard, resumed=shard.number == resumed
-                ):
+                why = unserved(shard)
+                if isinstance(why, Loading):
+                    call.refuse(why, request)
+                if why is None and not await page.add(shard, resumed=shard.number == resumed):
                     break
         return page.response
 

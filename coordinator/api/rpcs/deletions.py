@@ -5,9 +5,7 @@ from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
-    Failure,
     handler,
-    some_at_a_time,
     with_status,
 )
 from musterd.coordinator.api.limits.admission import Kind
@@ -20,12 +18,10 @@ from musterd.coordinator.machine.commands import (
     OffsetDelete,
     TopicPartition,
 )
-from musterd.coordinator.machine.decide.requests import refuse_request
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Done, OffsetsDeleted
 from musterd.coordinator.runtime.answers import Answer
-from musterd.coordinator.runtime.topic_registry import BEHIND
 
 KICKED = "kicked by operator"
 """What a round's reason begins with; members read it, too."""
@@ -47,25 +43,15 @@ class Deletions(CoordinatorService):
 
         Those of one shard share entries of its log (sc-E24).
         """
-        core = self.core
         group_ids = list(dict.fromkeys(request.group_ids))  # sc-E21
-
-        async def one(group_id: str) -> Answer:
-            command = DeleteGroup(group_id)
-            refused = refuse_request(command, LIMITS)
-            if refused is not None:
-                return refused
-            size = bounds.command_size(len(group_id.encode()))
-            return await core.ask(core.shard_for(group_id), command, size, call.leave)
-
         response = pb.DeleteGroupsResponse()
 
         def done(group_id: str, answer: Answer) -> None:
             result = response.results.add(group_id=group_id)
             if not isinstance(answer, Done):
-                result.status.CopyFrom(core.statuses.of(answer))
+                result.status.CopyFrom(self.core.statuses.of(answer))
 
-        await some_at_a_time(one, group_ids, done)
+        await call.ask_each(group_ids, bounds.DELETE_GROUP, DeleteGroup, done)
         return response
 
     @handler(Kind.ORDINARY, bounds.OFFSET_DELETE, with_status(pb.OffsetDeleteResponse))
@@ -81,9 +67,8 @@ class Deletions(CoordinatorService):
             await slices.turn(TOPIC_ENTRIES * len(request.partitions))
             keys = [TopicPartition(p.topic, p.partition) for p in request.partitions]
             unknown = {key: why for key in keys if (why := core.topics.unknown(*key))}
-        if unknown and not core.topics.is_current:
-            await call.confirmed(core.shard_for(request.group_id))
-            raise Failure(request, BEHIND)
+        if unknown:
+            await call.topic_unknown(request, core.shard_for(request.group_id))
         command = OffsetDelete(request.group_id, tuple(key for key in keys if key not in unknown))
         told = iter((await call.ask(command, call.size, OffsetsDeleted)).partitions)
         response = pb.OffsetDeleteResponse()

@@ -1,7 +1,6 @@
 """The RPC DescribeGroups: what a coordinator knows of groups and their members (gp-2.12)."""
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import dropwhile
 from typing import NamedTuple
 
@@ -20,11 +19,9 @@ from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS
 from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.state import Group, Member, Phase
-from musterd.coordinator.runtime.answers import Loading, NotHere
 from musterd.coordinator.runtime.shard import Shard
 
 Described = pb.DescribeGroupsResponse.Group
-Deposed = Mapping[int, NotHere | Loading]
 
 
 class _Seen(NamedTuple):
@@ -55,55 +52,31 @@ class GroupDescriptions(CoordinatorService):
         response = pb.DescribeGroupsResponse()
         async with call.slices() as slices:
             await slices.turn(GROUP_ENTRIES * len(request.group_ids))
-            group_ids = list(dict.fromkeys(request.group_ids))
-            shards = self._shards(group_ids)
-        deposed = await self._ready(shards, linearizable=request.linearizable)
+            group_ids = {one: refuse_group(one) for one in request.group_ids}
+            shards = [self.core.shard_for(one) for one, no in group_ids.items() if no is None]
+        unserved = await self.core.readable(shards, linearizable=request.linearizable)
         first, size = request.first_member, 0
         async with call.slices() as slices:
             await slices.turn(GROUP_ENTRIES * len(group_ids))
-            for group_id in group_ids:
+            for group_id, refused in group_ids.items():
                 if response.more or size >= PAGE_BYTES:
                     response.more = True
                     break
                 one = response.groups.add(group_id=group_id)
-                size += await self._describe(one, deposed, first, PAGE_BYTES - size, slices)
+                shard = self.core.shard_for(group_id)
+                if refused is None:
+                    one.shard = shard.number
+                failed = refused or unserved(shard)
+                if failed is None:
+                    seen, assignor = self._head(one, shard, first)
+                    size += await _members(one, seen, assignor, PAGE_BYTES - size, slices)
+                else:
+                    one.status.CopyFrom(self.core.statuses.of(failed))
+                    size += one.ByteSize()
                 first = 0
                 response.more = one.next_member > 0
                 await slices.did(GROUP_ENTRIES)
         return response
-
-    def _shards(self, group_ids: Iterable[str]) -> dict[int, Shard]:
-        named = [group_id for group_id in group_ids if refuse_group(group_id) is None]
-        return {(shard := self.core.shard_for(g)).number: shard for g in named}
-
-    async def _ready(self, shards: dict[int, Shard], *, linearizable: bool) -> Deposed:
-        """Once what loads has loaded: the shards that no quorum confirms, where that is asked."""
-        core = self.core
-        if not linearizable:
-            await core.loaded(shards.values())
-            return {}
-        confirmed = await asyncio.gather(*map(core.confirmed, shards.values()))
-        return {
-            number: known
-            for number, known in zip(shards, confirmed, strict=True)
-            if known is not None
-        }
-
-    async def _describe(
-        self, described: Described, deposed: Deposed, first: int, room: int, slices: Slices
-    ) -> int:
-        """Fill in one group, its members from the place `first` on; returns the bytes it takes."""
-        core = self.core
-        shard = core.shard_for(described.group_id)
-        refused = refuse_group(described.group_id)
-        if refused is None:
-            described.shard = shard.number
-        failed = refused or deposed.get(shard.number) or core.unserved(shard)
-        if failed is not None:
-            described.status.CopyFrom(core.statuses.of(failed))
-            return described.ByteSize()
-        seen, assignor = self._head(described, shard, first)
-        return await _members(described, seen, assignor, room, slices)
 
     def _head(self, described: Described, shard: Shard, first: int) -> tuple[list[_Seen], str]:
         """All but the members; those, and the protocol whose metadata is shown."""

@@ -37,7 +37,6 @@ from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIND_COORDINATOR_HOLD_MS
-from musterd.coordinator.runtime.topic_registry import BEHIND
 from musterd.raft.contract import NodeId
 
 WAITING = "members in calls of this connection that wait for their turn"
@@ -306,12 +305,10 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         self, request: pb.OffsetCommitRequest, call: ActiveCall
     ) -> pb.OffsetCommitResponse:
         """Answered after the offsets are durable on a majority."""
-        topics = self.core.topics
         command = await call.decoded(len(request.partitions), translate.commit, request)
-        unknown = topics.split(command)
-        if unknown.results and not topics.is_current:
-            await call.confirmed(self.core.shard_for(command.group_id))
-            raise Failure(command, BEHIND)
+        unknown = self.core.topics.split(command)
+        if unknown.results:
+            await call.topic_unknown(command, self.core.shard_for(command.group_id))
         if unknown.remainder is None:
             return translate.committed(unknown.results)
         committed = await call.ask(unknown.remainder, call.size, Committed)

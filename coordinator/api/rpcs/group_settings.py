@@ -1,7 +1,6 @@
 """The RPCs about a group's settings: its own, and the cluster's defaults (gp-2.14)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from muster.v1 import admin_pb2 as pb
@@ -10,7 +9,6 @@ from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
     handler,
-    some_at_a_time,
     with_first_group,
     with_status,
 )
@@ -18,20 +16,10 @@ from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from musterd.coordinator.machine.decide.config import OFFSETS_RETENTION_MS, SETTINGS
-from musterd.coordinator.machine.decide.requests import refuse_request
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Configured, Reply
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.shard import Shard
-
-
-@dataclass(frozen=True, slots=True)
-class _Altered:
-    """Own settings before, as far as this node had applied them, and the log's answer."""
-
-    before: Mapping[str, int]
-    answer: Answer
-
 
 _failed = with_first_group(
     pb.DescribeGroupConfigsResponse, "groups", lambda request: request.group_ids
@@ -51,25 +39,21 @@ class GroupSettings(CoordinatorService):
         entries = len(request.group_ids) * (1 + len(SETTINGS))
         async with call.slices() as slices:
             await slices.turn(entries)
-            shards = {(shard := core.shard_for(g)).number: shard for g in request.group_ids}
-        await core.loaded(shards.values())
+            shards = [core.shard_for(group_id) for group_id in request.group_ids]
+        unserved = await core.readable(shards)
         async with call.slices() as slices:
             await slices.turn(entries)
             for group_id in request.group_ids:
-                self._describe_config(response.groups.add(group_id=group_id))
+                described = response.groups.add(group_id=group_id)
+                shard = core.shard_for(group_id)
+                failed = bounds.refuse_configured_group(group_id) or unserved(shard)
+                if failed is not None:
+                    described.status.CopyFrom(core.statuses.of(failed))
+                else:
+                    described.applied_index = shard.log.applied_index
+                    described.settings.extend(_settings(_own(shard, group_id), shard))
                 await slices.did(1 + len(SETTINGS))
         return response
-
-    def _describe_config(self, described: pb.DescribeGroupConfigsResponse.Group) -> None:
-        core = self.core
-        shard = core.shard_for(described.group_id)
-        wrong = bounds.refuse_configured_group(described.group_id)
-        failed = wrong or core.unserved(shard)
-        if failed is not None:
-            described.status.CopyFrom(core.statuses.of(failed))
-        else:
-            described.applied_index = shard.log.applied_index
-            described.settings.extend(_settings(_own(shard, described.group_id), shard))
 
     @handler(Kind.ORDINARY, bounds.ALTER_CONFIGS, with_status(pb.AlterGroupConfigsResponse))
     async def AlterGroupConfigs(
@@ -80,35 +64,27 @@ class GroupSettings(CoordinatorService):
         Each group on its own, all of it or nothing; with `validate_only` nothing is changed.
         """
         core = self.core
+        before: dict[str, Mapping[str, int]] = {}
+        """Own settings of each group, as far as this node had applied them when it was asked."""
 
-        async def one(asked: pb.AlterGroupConfigsRequest.Group) -> _Altered:
-            few = bounds.refuse_settings(asked)
-            if few is not None:
-                return _Altered({}, few)
+        def altering(asked: pb.AlterGroupConfigsRequest.Group) -> AlterGroupConfig:
+            before[asked.group_id] = dict(_own(core.shard_for(asked.group_id), asked.group_id))
             settings = tuple(ConfigSetting(s.name, s.value) for s in asked.settings)
-            command = AlterGroupConfig(asked.group_id, settings, tuple(asked.removed))
-            size = bounds.command_size(asked.ByteSize())
-            wrong = bounds.refuse_command_size(size) or refuse_request(command, LIMITS)
-            if wrong is not None:
-                return _Altered({}, wrong)
-            shard = core.shard_for(command.group_id)
-            before = dict(_own(shard, command.group_id))
-            if request.validate_only:
-                return _Altered(before, await self._validate(shard, command))
-            return _Altered(before, await core.ask(shard, command, size, call.leave))
+            return AlterGroupConfig(asked.group_id, settings, tuple(asked.removed))
 
         response = pb.AlterGroupConfigsResponse()
 
-        def done(asked: pb.AlterGroupConfigsRequest.Group, altered: _Altered) -> None:
+        def done(asked: pb.AlterGroupConfigsRequest.Group, answer: Answer) -> None:
             result = response.results.add(group_id=asked.group_id)
-            answer, shard = altered.answer, core.shard_for(asked.group_id)
+            shard = core.shard_for(asked.group_id)
             if isinstance(answer, Configured):
-                result.before.extend(_settings(altered.before, shard))
+                result.before.extend(_settings(before[asked.group_id], shard))
                 result.after.extend(_settings(dict(answer.values), shard))
             else:
                 result.status.CopyFrom(core.statuses.of(answer))
 
-        await some_at_a_time(one, request.groups, done)
+        put = self._validate if request.validate_only else None
+        await call.ask_each(request.groups, bounds.ALTER_CONFIG, altering, done, put)
         return response
 
     async def _validate(self, shard: Shard, command: AlterGroupConfig) -> Answer:

@@ -21,6 +21,7 @@ from musterd.coordinator.api.frame.handler import (
     handler,
     with_status,
 )
+from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.commands import ReplaceNode
 from musterd.coordinator.machine.replies import Done
@@ -34,8 +35,8 @@ UUID_DIGITS: Final = 32
 class NodeReplacement(ClusterService):
     """This node's side of ReplaceNode."""
 
-    def __init__(self, core: Coordination, cluster: ClusterView) -> None:
-        super().__init__(core, cluster)
+    def __init__(self, core: Coordination, cluster: ClusterView, access: OperatorAccess) -> None:
+        super().__init__(core, cluster, access)
         self._turn = asyncio.Lock()
         self._proposed: asyncio.Task[Answer] | None = None
 

@@ -1,6 +1,5 @@
 """The RPC OffsetFetch: offsets of one group, or of many groups in one call (gp-2.9)."""
 
-import asyncio
 from collections.abc import Sequence
 
 from muster.v1 import group_pb2 as pb
@@ -48,28 +47,20 @@ class OffsetReads(CoordinatorService):
         async with call.slices() as slices:
             await slices.turn(entries)
             refusals = [refuse_group(query.group_id) or _refuse(query) for query in queries]
-            shards = {
-                (shard := core.shard_for(query.group_id)).number: shard
+            shards = [
+                core.shard_for(query.group_id)
                 for query, refused in zip(queries, refusals, strict=True)
                 if refused is None
-            }
-        confirmed = await asyncio.gather(
-            *(core.confirmed(shard, settled=stable) for shard in shards.values())
-        )
-        elsewhere = dict(zip(shards, confirmed, strict=True))
+            ]
+        unserved = await core.readable(shards, linearizable=True, settled=stable)
         async with call.slices() as slices:
             await slices.turn(entries + sum(map(self._keys, queries)) // KEYS_PER_ENTRY)
             page = OffsetsPage(slices)
             for query, answer, refused in zip(queries, answers, refusals, strict=True):
-                if refused is not None:
-                    answer.status.CopyFrom(core.statuses.of(refused))
-                    continue
                 shard = core.shard_for(query.group_id)
-                known = elsewhere[shard.number]
-                if known is None and shard.coordinator_state.elsewhere:
-                    known = shard.elsewhere()  # since the quorum confirmed it
-                if known is not None:
-                    answer.status.CopyFrom(core.statuses.of(known))
+                failed = refused or unserved(shard)
+                if failed is not None:
+                    answer.status.CopyFrom(core.statuses.of(failed))
                     continue
                 answer.applied_index, answer.term = shard.log.applied_index, shard.log.term
                 if page.full:

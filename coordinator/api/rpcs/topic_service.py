@@ -6,7 +6,6 @@ from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
-    Failure,
     handler,
     with_status,
 )
@@ -16,7 +15,6 @@ from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, Del
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done, Refused
 from musterd.coordinator.machine.subscriptions import is_subscribed
-from musterd.coordinator.runtime.topic_registry import BEHIND
 
 SHARD_COMMAND_BYTES = 1_024
 """A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
@@ -81,7 +79,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         topics = self.core.topics
         count = topics.count(name)
         if count is None:
-            call.refuse(_missing(name) if topics.is_current else BEHIND, name)
+            await call.topic_unknown(name)
+            call.refuse(_missing(name), name)
         response = pb.DeleteTopicResponse(topic=self._topic(name, count or 0))
         async with call.slices() as slices:
             await slices.turn(sum(len(shard.state.groups) for shard in self.core.shards))
@@ -123,8 +122,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         async with call.slices() as slices:
             await slices.turn(TOPIC_ENTRIES * len(request.names))
             counts = {name: topics.count(name) for name in request.names}
-            if None in counts.values() and not topics.is_current:
-                raise Failure(request, BEHIND)
+            if None in counts.values():
+                await call.topic_unknown(request)
             for name in request.names:
                 count = counts[name]
                 result = response.results.add(name=name)
