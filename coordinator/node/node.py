@@ -13,14 +13,12 @@ import grpc
 import structlog
 from grpc_reflection.v1alpha import reflection
 
-from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+from muster.v1 import admin_pb2, group_pb2
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
 from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
 from musterd.coordinator.api.limits.queue_probe import QueueProbe
 from musterd.coordinator.api.limits.turn_rest import TurnPacing
-from musterd.coordinator.api.rpcs.admin_service import AdminService
-from musterd.coordinator.api.rpcs.group_service import GroupService
-from musterd.coordinator.api.rpcs.topic_service import TopicService
+from musterd.coordinator.api.rpcs.services import Services
 from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
 from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
 from musterd.coordinator.metrics.http_page import MetricsPage
@@ -230,20 +228,8 @@ class Node:
         settings, core = self.settings, self.assembly.core
         self._runner.start()
         await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
-        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(
-            GroupService(core),
-            self._acceptor,  # type: ignore[arg-type]  # as far as generated code knows, a server
-        )
-        admin_pb2_grpc.add_TopicsServicer_to_server(
-            TopicService(core),
-            self._acceptor,  # type: ignore[arg-type]  # the same
-        )
-        verifier, access = self._integrity.verifier, settings.operator_access
-        admin = AdminService(core, self, verifier, access)
-        admin_pb2_grpc.add_AdminServicer_to_server(
-            admin,
-            self._acceptor,  # type: ignore[arg-type]  # the same
-        )
+        services = Services(core, self, self._integrity.verifier, settings.operator_access)
+        services.add_to(self._acceptor)  # type: ignore[arg-type]  # to generated code, a server
         if settings.dev:
             names = [
                 service.full_name

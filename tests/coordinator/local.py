@@ -8,10 +8,9 @@ import grpc
 
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
+from musterd.coordinator.api.frame.operator_access import LOOPBACK
 from musterd.coordinator.api.limits.admission import Admission
-from musterd.coordinator.api.rpcs.admin_service import AdminService
-from musterd.coordinator.api.rpcs.group_service import GroupService
-from musterd.coordinator.api.rpcs.topic_service import TopicService
+from musterd.coordinator.api.rpcs.services import Services
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.integrity.verify import Frozen, Verifier
 from musterd.coordinator.node.assembly import Assembly
@@ -47,8 +46,9 @@ class LocalNode:
     node_id = 0
     store_uuid = bytes(16)
 
-    def __init__(self, shards=4, active_calls=1_200):
+    def __init__(self, shards=4, active_calls=1_200, access=LOOPBACK):
         self.endpoints = {}
+        self.access = access
         assembly = Assembly(
             NodeId(0),
             "127.0.0.1:1",
@@ -102,13 +102,12 @@ class LocalNode:
         view = self.logs[shard].view
         return Frozen(view, self.shards[shard].state.digest)
 
+    def services(self):
+        return Services(self.core, self, Verifier(0, self.shards, self, NoPeers()), self.access)
+
     async def start(self, lead=True):
         self.server = make_server()
-        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(self.core), self.server)
-        admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(self.core), self.server)
-        verifier = Verifier(0, self.shards, self, NoPeers())
-        admin = AdminService(self.core, self, verifier)
-        admin_pb2_grpc.add_AdminServicer_to_server(admin, self.server)
+        self.services().add_to(self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()
         self._turns = asyncio.create_task(self._turn())

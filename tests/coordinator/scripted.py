@@ -10,13 +10,9 @@ import re
 from dataclasses import replace
 
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
-from musterd.coordinator.api.rpcs.admin_service import AdminService
-from musterd.coordinator.api.rpcs.group_service import GroupService
-from musterd.coordinator.api.rpcs.topic_service import TopicService
-from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.runtime.turn import Turn
 from musterd.raft.contract import NodeId, Role
-from tests.coordinator.local import LocalNode, NoPeers
+from tests.coordinator.local import LocalNode
 from tests.machine.text import WALL_MS
 
 PASSES = 12
@@ -65,9 +61,8 @@ class ScriptedNode(LocalNode):
         self.loop_round = 0
         self.reading = False
         """Reads are confirmed even while nothing commits."""
-        self.groups = GroupService(self.core)
-        self.topics = TopicService(self.core)
-        self.admin = AdminService(self.core, self, Verifier(0, self.shards, self, NoPeers()))
+        services = self.services()
+        self.groups, self.topics, self.admin = services.groups, services.topics, services.admin
         self.endpoints = {1: "10.0.0.1:7070", 2: "10.0.0.2:7070"}
 
     def wall_ms(self) -> int:

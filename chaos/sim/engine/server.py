@@ -10,12 +10,10 @@ from typing import Any, NoReturn
 
 import grpc
 
-from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.chaos.sim.engine.loop import make_loop
 from musterd.chaos.sim.engine.world import Node, Respond
-from musterd.coordinator.api.rpcs.admin_service import AdminService
-from musterd.coordinator.api.rpcs.group_service import GroupService
-from musterd.coordinator.api.rpcs.topic_service import TopicService
+from musterd.coordinator.api.frame.operator_access import LOOPBACK
+from musterd.coordinator.api.rpcs.services import Services
 
 
 class _Aborted(Exception):  # noqa: N818 - it ends a handler, as in gRPC
@@ -60,10 +58,8 @@ class SimServer:
             node.world, node.monotonic_s, lambda run: node.run_pass(life, run), node.world.defect
         )
         methods: Any = _Methods()
-        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), methods)
-        admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), methods)
         unused: Any = None  # nobody here asks a node about its disk and its peers
-        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(core, unused, unused), methods)
+        Services(core, cluster=unused, verifier=unused, access=LOOPBACK).add_to(methods)
         self._handlers: dict[str, Any] = methods.handlers
         self._defect = node.world.defect
 

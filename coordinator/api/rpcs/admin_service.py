@@ -13,7 +13,7 @@ from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.cluster_view import ClusterView, NodeView
 from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.handler import ActiveCall, handler, with_status
-from musterd.coordinator.api.frame.operator_access import LOOPBACK, OperatorAccess
+from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.rpcs.deletions import Deletions
@@ -50,7 +50,7 @@ class AdminService(
         core: Coordination,
         cluster: ClusterView,
         verifier: Verifier,
-        access: OperatorAccess = LOOPBACK,
+        access: OperatorAccess,
     ) -> None:
         super().__init__(core, cluster, access)
         self._verifier = verifier

@@ -13,7 +13,6 @@ from musterd.coordinator.api.frame.operator_access import (
     NOT_SHOWN,
     OperatorAccess,
 )
-from musterd.coordinator.api.rpcs.admin_service import AdminService
 from musterd.coordinator.node.config import ConfigError, load_settings
 from tests.coordinator.api.test_group_service import run
 from tests.coordinator.local import local_node
@@ -49,18 +48,12 @@ async def outcome(stub, name, metadata=()):
         (OperatorAccess(SECRET, on_loopback=False), ((METADATA_KEY, SECRET),), 42),
     ],
 )
-def test_an_operators_call_needs_the_secret(name, access, metadata, expected, monkeypatch):
+def test_an_operators_call_needs_the_secret(name, access, metadata, expected):
     """Where there is none, the node itself has to be on loopback alone."""
-    plain = AdminService.__init__
-
-    def with_access(service, core, cluster, verifier):
-        plain(service, core, cluster, verifier, access)
-
-    monkeypatch.setattr(AdminService, "__init__", with_access)
 
     @run
     async def test():
-        async with local_node() as node:
+        async with local_node(access=access) as node:
             stub = admin_pb2_grpc.AdminStub(node.channel)
             assert await outcome(stub, name, metadata) == expected
             described = await node.admin.DescribeCluster(admin.DescribeClusterRequest())

@@ -1,0 +1,34 @@
+"""The gRPC services of a node, put together: as they ship, in the simulator and in tests."""
+
+import grpc
+
+from muster.v1 import admin_pb2_grpc, group_pb2_grpc
+from musterd.coordinator.api.frame.cluster_view import ClusterView
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.operator_access import OperatorAccess
+from musterd.coordinator.api.rpcs.admin_service import AdminService
+from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.topic_service import TopicService
+from musterd.coordinator.integrity.verify import Verifier
+
+
+class Services:
+    """What a node answers at its client port."""
+
+    def __init__(
+        self,
+        core: Coordination,
+        cluster: ClusterView,
+        verifier: Verifier,
+        access: OperatorAccess,
+    ) -> None:
+        """`cluster` and `verifier` are the admin service's; `access`: whom it takes as operator."""
+        self.groups = GroupService(core)
+        self.topics = TopicService(core)
+        self.admin = AdminService(core, cluster, verifier, access)
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let `server` take their calls."""
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, server)
+        admin_pb2_grpc.add_TopicsServicer_to_server(self.topics, server)
+        admin_pb2_grpc.add_AdminServicer_to_server(self.admin, server)
