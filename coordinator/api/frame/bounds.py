@@ -8,7 +8,7 @@ them.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from muster.v1 import admin_pb2
@@ -133,6 +133,8 @@ def refuse_command_size(size: int) -> Refused | None:
 
 
 NONE: Final = Bounds()
+"""Of requests that hold next to nothing, or that name shards and nodes: how many there are, the
+service knows, which asks `refuse_shards` and `refuse_node` of those who may ask at all."""
 COMMAND: Final = _command()
 
 # ---- GroupCoordinator
@@ -254,6 +256,20 @@ _ONE_CALL: Final = "At most {most} groups go into one call."
 DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))
 ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_once)
 ALTER_CONFIG: Final = _command(_changes, _configured_group)
+
+
+def refuse_shards(numbers: Sequence[int], count: int) -> Refused | None:
+    """What is wrong with these numbers of shards, where there are so many, or None."""
+    if len(numbers) > count:
+        return _invalid(f"There are {count} shards, and {len(numbers)} were named: name each once.")
+    wrong = next((number for number in numbers if not 0 <= number < count), None)
+    return None if wrong is None else _invalid(f"There are shards 0 to {count - 1}, not {wrong}.")
+
+
+def refuse_node(node_id: int, known: Collection[int]) -> Refused | None:
+    """What is wrong with the id of a node, where these are known, or None."""
+    return None if node_id in known else _invalid(f"There is no node {node_id} in this cluster.")
+
 
 # ---- Topics
 

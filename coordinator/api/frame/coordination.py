@@ -82,7 +82,7 @@ class Coordination:
     async def readable(
         self, shards: Iterable[Shard], *, linearizable: bool = False, settled: bool = False
     ) -> Unserved:
-        """Hold a call while one of these shards is loading; what tells why a shard is not read here.
+        """Wait while one of these shards is loading; returns what tells why one is not read here.
 
         That is asked before each read: a shard may move while others are read. With `linearizable`
         each shard is `confirmed` first, `settled` as there.

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from muster.v1.errors_pb2 import Status
-from musterd.coordinator.api.frame.bounds import Bounds
+from musterd.coordinator.api.frame.bounds import Bounds, refuse_node, refuse_shards
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
@@ -47,7 +47,7 @@ Success = TypeVar("Success", bound=Reply)
 
 Failed = Callable[[Any, Answer, Status], Any]
 """Makes a response of an answer that is not the success. First what the answer is about: the
-request, or the command that was made of it; last the answer's status."""
+request, the command that was made of it, or the cluster; last the answer's status."""
 
 
 class CoordinatorService:
@@ -64,6 +64,14 @@ class ClusterService(CoordinatorService):
         super().__init__(core)
         self.cluster = cluster
         self.access = access
+
+    def refuse_node(self, node_id: int) -> Refused | None:
+        """What is wrong with the id of a node of the cluster, or None."""
+        return refuse_node(node_id, [node.node_id for node in self.cluster.nodes()])
+
+    def refuse_shards(self, numbers: Sequence[int]) -> Refused | None:
+        """What is wrong with these numbers of shards, or None."""
+        return refuse_shards(numbers, len(self.core.shards))
 
 
 class Failure(Exception):  # noqa: N818 - mostly a refusal, which is no error

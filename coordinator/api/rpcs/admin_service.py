@@ -5,14 +5,16 @@ NOT_COORDINATOR with the endpoint where this node does not lead it.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
+
+from google.protobuf.message import Message
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.cluster_view import ClusterView, NodeView
 from musterd.coordinator.api.frame.coordination import Coordination
-from musterd.coordinator.api.frame.handler import ActiveCall, handler, with_status
+from musterd.coordinator.api.frame.handler import ActiveCall, Failed, handler, with_status
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
@@ -23,8 +25,6 @@ from musterd.coordinator.api.rpcs.group_settings import GroupSettings
 from musterd.coordinator.api.rpcs.leader_transfer import LeaderTransfer
 from musterd.coordinator.api.rpcs.node_replacement import NodeReplacement
 from musterd.coordinator.integrity.verify import Verifier
-from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.runtime.answers import Loading
 from musterd.coordinator.runtime.shard import Shard
 
@@ -32,6 +32,11 @@ VERIFICATIONS_MAX = 8
 """Verify calls at a node: one runs, the others wait."""
 
 NO_LEADER = -1
+
+
+def _with_node_id(response: Callable[..., Message]) -> Failed:
+    """A response that has the status, and who gives it: what failed is about the cluster."""
+    return lambda cluster, _answer, status: response(status=status, node_id=cluster.node_id)
 
 
 class AdminService(
@@ -146,32 +151,25 @@ class AdminService(
 
     # ---- digests
 
-    @handler(Kind.EXEMPT, bounds.NONE)
+    @handler(Kind.EXEMPT, bounds.NONE, _with_node_id(pb.CheckpointsResponse))
     async def Checkpoints(
         self, request: pb.CheckpointsRequest, call: ActiveCall
     ) -> pb.CheckpointsResponse:
         """What this node recorded. Never refused for load: nodes ask each other."""
-        del call
-        refused = self._refuse_shards(request.shards)
-        if refused is not None:
-            status = self.core.statuses.of(refused)
-            return pb.CheckpointsResponse(status=status, node_id=self.cluster.node_id)
+        call.refuse(self.refuse_shards(request.shards), self.cluster)
         return pb.CheckpointsResponse(
             node_id=self.cluster.node_id,
             checkpoints=self._verifier.own_checkpoints(request.shards, recorded=request.recorded),
             store_uuid=self.cluster.store_uuid,
         )
 
-    @handler(Kind.EXEMPT, bounds.NONE)
+    @handler(Kind.EXEMPT, bounds.NONE, _with_node_id(pb.VerifyResponse))
     async def Verify(self, request: pb.VerifyRequest, call: ActiveCall) -> pb.VerifyResponse:
         """Recompute digests from the keys on disk, shard by shard in slices, and compare.
 
         It reads every key, so one runs at a time; a few others wait their turn.
         """
-        refused = self._refuse_shards(request.shards)
-        if refused is not None:
-            status = self.core.statuses.of(refused)
-            return pb.VerifyResponse(status=status, node_id=self.cluster.node_id)
+        call.refuse(self.refuse_shards(request.shards), self.cluster)
         if self._verifications >= VERIFICATIONS_MAX:
             await call.shed("verifications of this node, running and waiting")
         self._verifications += 1
@@ -180,18 +178,6 @@ class AdminService(
                 return await self._verifier.verify(request.shards)
         finally:
             self._verifications -= 1
-
-    def _refuse_shards(self, shards: Sequence[int]) -> Refused | None:
-        """What is wrong with a list of shard numbers, or None."""
-        count = len(self.core.shards)
-        if len(shards) > count:
-            message = f"There are {count} shards, and {len(shards)} were named: name each once."
-            return Refused(Error.INVALID_REQUEST, message)
-        for number in shards:
-            if not 0 <= number < count:
-                message = f"There are shards 0 to {count - 1}, not {number}."
-                return Refused(Error.INVALID_REQUEST, message)
-        return None
 
 
 def _node(node: NodeView) -> pb.Node:

@@ -31,12 +31,9 @@ class LeaderTransfer(ClusterService):
     ) -> pb.TransferLeaderResponse:
         """Answered once another node leads, or with what speaks against it."""
         await call.authorize(self.access)
-        count = len(self.core.shards)
-        if not 0 <= request.shard < count:
-            call.invalid(f"There are shards 0 to {count - 1}, not {request.shard}.")
-        known = {node.node_id for node in self.cluster.nodes()}
-        if request.HasField("to_node") and request.to_node not in known:
-            call.invalid(f"There is no node {request.to_node} in this cluster.")
+        call.refuse(self.refuse_shards((request.shard,)), request)
+        if request.HasField("to_node"):
+            call.refuse(self.refuse_node(request.to_node), request)
         shard = self.core.shards[request.shard]
         await call.confirmed(shard)
         to = NodeId(request.to_node) if request.HasField("to_node") else None

@@ -46,8 +46,7 @@ class NodeReplacement(ClusterService):
     ) -> pb.ReplaceNodeResponse:
         """Commit a node's new store in shard 0; it may then connect, as a learner."""
         await call.authorize(self.access)
-        if all(node.node_id != request.node_id for node in self.cluster.nodes()):
-            call.invalid(f"There is no node {request.node_id} in this cluster.")
+        call.refuse(self.refuse_node(request.node_id), request)
         if request.store_uuid and not _is_uuid(request.store_uuid):
             call.invalid(_WHICH_STORE)
         async with self._turn:
