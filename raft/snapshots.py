@@ -61,12 +61,20 @@ class _Sending:
     unacked: deque[Message] = field(default_factory=deque)
 
 
+class SnapshotKey(NamedTuple):
+    """Which snapshot a chunk is of."""
+
+    leader: int
+    term: int
+    snapshot_id: int
+    """The leader's."""
+
+
 @dataclass(slots=True)
 class Arriving:
     """One snapshot on its way, at the follower."""
 
-    key: tuple[int, int, int]
-    """Leader, term, the leader's snapshot id."""
+    key: SnapshotKey
     entry: Entry
     """The last entry that the state holds."""
     admissions: list[bytes]
@@ -95,8 +103,8 @@ class Snapshots:
         self._last_id = 0
         self._arriving: Arriving | None = None
         self._arrived: Arriving | None = None
-        self._done_key: tuple[int, int, int] | None = None
-        self._refused_key: tuple[int, int, int] | None = None
+        self._done_key: SnapshotKey | None = None
+        self._refused_key: SnapshotKey | None = None
         self._refused_at: dict[int, float] = {}
         self.local_id = _number_of(self._store, keys.snapshot_id_key(shard))
         """The snapshot id that the shard's state lives under."""
@@ -304,7 +312,7 @@ class Snapshots:
     def setTransmissionData(self, data: tuple[int, Message]) -> bool:  # noqa: N802 - PySyncObj's name
         """One chunk, from the base's append handler; True when the snapshot is complete."""
         leader, chunk = data
-        key = (leader, chunk["term"], chunk["snapshot_id"])
+        key = SnapshotKey(leader, chunk["term"], chunk["snapshot_id"])
         if self.trusted and leader not in self.trusted:
             self._refused_key = key
         if key == self._refused_key:
@@ -320,10 +328,10 @@ class Snapshots:
             return False  # repeated, too early, or of another snapshot
         return self._take(arriving, chunk)
 
-    def _begin(self, key: tuple[int, int, int], chunk: Message) -> None:
+    def _begin(self, key: SnapshotKey, chunk: Message) -> None:
         local_id = self.local_id + 1
         self._store.batch.delete_range(Family.STATE, *keys.state_range(self._shard, local_id))
-        origin = NodeId(key[0] if chunk["copy_of"] is None else chunk["copy_of"])
+        origin = NodeId(key.leader if chunk["copy_of"] is None else chunk["copy_of"])
         self._arriving = Arriving(
             key, chunk["entry"], chunk["admissions"], origin, local_id, self._examine()
         )
@@ -349,7 +357,7 @@ class Snapshots:
 
     def next_number(self, leader: int, chunk: Message) -> int:
         """For the acknowledgement of `chunk`."""
-        key = (leader, chunk["term"], chunk["snapshot_id"])
+        key = SnapshotKey(leader, chunk["term"], chunk["snapshot_id"])
         if key == self._done_key:
             return DONE
         if key == self._refused_key:
@@ -381,7 +389,7 @@ class Snapshots:
         self.trusted, self.copy_of = frozenset(), arrived.origin
         self.local_id, self.applied_index = arrived.local_id, index
         self.installed += 1
-        self._host.tell(SnapshotInstalled(self._shard, NodeId(arrived.key[0]), index))
+        self._host.tell(SnapshotInstalled(self._shard, NodeId(arrived.key.leader), index))
 
     def _note_taken(self, arrived: Arriving) -> None:
         """The state that arrived differs from nothing that its origin and its sender hold."""
@@ -389,7 +397,7 @@ class Snapshots:
             self.differing = {}
             self._put_differing()
             return
-        taken = {NodeId(arrived.key[0]), arrived.origin} & self.differing.keys()
+        taken = {NodeId(arrived.key.leader), arrived.origin} & self.differing.keys()
         if not taken:
             return
         if self.set_aside is None:

@@ -15,7 +15,7 @@ from musterd.raft.contract import NodeId
 from musterd.raft.replica import replication
 from musterd.raft.replica.pysyncobj_adapter import PeerNode
 from musterd.raft.replica.replica import Replica
-from musterd.raft.snapshots import Arriving, Snapshots
+from musterd.raft.snapshots import Arriving, SnapshotKey, Snapshots
 
 BUILDS = Builds()
 
@@ -54,7 +54,7 @@ class ForgettingCopies(Replica):
 class NamingTheLeader(Snapshots):
     """Calls a copy of a copy a copy of whoever sent it."""
 
-    def _begin(self, key: tuple[int, int, int], chunk: Message) -> None:
+    def _begin(self, key: SnapshotKey, chunk: Message) -> None:
         super()._begin(key, {**chunk, "copy_of": None})
 
 
