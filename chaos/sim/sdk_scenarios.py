@@ -51,7 +51,7 @@ SDK_DELETIONS = replace(
     shards=2,
     members=4,
     deletes_topics=True,
-    minima=Minima({"topics_deleted": 3, "topics_made_again": 2, "acked": 20}),
+    minima=Minima({"topics_deleted": 3, "topics_made_again": 2, "acked": 20}, ("topic_read",)),
 )
 """Topics are deleted and made again."""
 

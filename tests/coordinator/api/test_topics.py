@@ -159,6 +159,23 @@ async def test_each_member_is_told_which_topic_of_a_name_it_is():
 
 
 @run
+async def test_the_refusal_of_an_atomic_commit_after_a_deletion_speaks_of_this_attempt():
+    """An earlier one was carried out, and its answer was lost: nobody may be told otherwise."""
+    async with local_node() as node:
+        await create(node, "t")
+        await create(node, "u")
+        both = committing(5, topic="t")
+        both.partitions.add(topic="u", partition=0, offset=6)
+        both.atomic = True
+        await node.groups.OffsetCommit(both)
+        await node.topics.DeleteTopic(admin.DeleteTopicRequest(name="t"))
+        told = (await node.groups.OffsetCommit(both)).partitions[1].status
+        assert told.code == ErrorCode.OPERATION_NOT_ATTEMPTED
+        assert told.message.startswith("This attempt stored nothing")
+        assert ("g", "u", 6) in await offsets(node, "g")
+
+
+@run
 async def test_commits_to_a_deleted_topic_are_refused_and_its_readers_rebalance():
     """The others of the same commit are stored."""
     async with local_node() as node:
