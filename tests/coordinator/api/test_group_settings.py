@@ -153,11 +153,14 @@ async def test_ids_and_counts_are_bounded():
 
 @run
 async def test_another_node_names_the_coordinator():
-    """Neither read nor changed elsewhere."""
+    """Neither read nor changed elsewhere; what can never be accepted is refused by any node."""
     async with local_node() as node:
         node.logs[node.core.shard_for("g").number].follow()
         told = await alter(node, "g", classic_max_size=7)
         assert code(told.status) == "NOT_COORDINATOR"
+        many = [f"n{n}" for n in range(LIMITS.alter_config_max_settings + 1)]
+        for removed in (many, ["twice", "twice"]):
+            assert code((await alter(node, "g", removed)).status) == "INVALID_REQUEST"
         request = admin.DescribeGroupConfigsRequest(group_ids=["g"])
         (group,) = (await node.admin.DescribeGroupConfigs(request)).groups
         assert code(group.status) == "NOT_COORDINATOR"
