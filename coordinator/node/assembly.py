@@ -72,22 +72,20 @@ class Assembly:
         self._wake = wake
         self.call_limits = NodeCallLimits()
         self.state_size = StateSize(limits)
-        ordered: list[Shard] = []
-        heartbeats = Heartbeats(ordered, self.call_limits.disconnects)
         context = NodeContext(
             wall_ms,
             self._hurry,
             self.call_limits,
             self.state_size,
             retention,
-            lambda: ordered[0].state,
-            lambda: ordered[0].quarantined,
-            heartbeats.group_moved,
-            heartbeats.shard_moved,
-            lambda topic, version: all(shard.has_dropped(topic, version) for shard in ordered),
+            lambda: self.shards[0].state,
+            lambda: self.shards[0].quarantined,
+            lambda shard, group_id: heartbeats.group_moved(shard, group_id),  # noqa: PLW0108 - later
+            lambda shard: heartbeats.shard_moved(shard),  # noqa: PLW0108 - there are none yet
+            lambda topic, version: all(shard.has_dropped(topic, version) for shard in self.shards),
         )
-        ordered.extend(make_shard(ShardId(number), context) for number in range(shards))
-        self.shards = tuple(ordered)
+        self.shards = tuple(make_shard(ShardId(number), context) for number in range(shards))
+        heartbeats = Heartbeats(self.shards, self.call_limits.disconnects)
         directory = Directory(node_id, endpoint, peers)
         admission = admission or Admission()
         watch = LeaderWatch(self.shards)

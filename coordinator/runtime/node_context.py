@@ -1,12 +1,12 @@
 """What the shards of one node have in common."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.growth import StateSize
-from musterd.coordinator.runtime.retention import RETENTION, Retention
+from musterd.coordinator.runtime.retention import Retention
 from musterd.raft.contract import ShardId
 
 
@@ -18,17 +18,17 @@ class NodeContext:
     """Milliseconds since 1970."""
     wake: Callable[[ShardId], None]
     """Asks for a turn soon, in which the shard's `hurry` is called at least."""
-    call_limits: NodeCallLimits = field(default_factory=NodeCallLimits)
-    state_size: StateSize = field(default_factory=StateSize)
-    retention: Retention = RETENTION
-    registry: Callable[[], ShardState] = ShardState
-    """Shard 0's applied state on this node; by default that of a node without topics."""
-    registry_distrusted: Callable[[], bool] = lambda: False
+    call_limits: NodeCallLimits
+    state_size: StateSize
+    retention: Retention
+    registry: Callable[[], ShardState]
+    """Shard 0's applied state on this node."""
+    registry_distrusted: Callable[[], bool]
     """Whether that replica is in quarantine: what it says may be wrong."""
-    group_moved: Callable[[int, str], None] = lambda _shard, _group_id: None
+    group_moved: Callable[[int, str], None]
     """The members of a group have something to do: heartbeats that are held are answered."""
-    shard_moved: Callable[[int], None] = lambda _shard: None
+    shard_moved: Callable[[int], None]
     """The same of all groups of a shard."""
-    offsets_dropped: Callable[[str, int], bool] = lambda _topic, _version: False
+    offsets_dropped: Callable[[str, int], bool]
     """Whether every shard is done with a topic's deletion at a version of the registry, as this
-    node's own replicas show; by default they never do."""
+    node's own replicas show."""

@@ -1,6 +1,7 @@
 """A single-replica log that applies on demand, and a shard on it."""
 
 from collections import deque
+from dataclasses import replace
 
 from musterd.coordinator.machine.commands import (
     Assignment,
@@ -12,9 +13,7 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from musterd.coordinator.runtime.calls import NodeCallLimits
-from musterd.coordinator.runtime.growth import StateSize
-from musterd.coordinator.runtime.node_context import NodeContext
+from musterd.coordinator.node.assembly import Assembly
 from musterd.coordinator.runtime.retention import RETENTION
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.turn import Joins, Turn
@@ -169,30 +168,21 @@ class Rig:
     def __init__(
         self, view=None, call_limits=None, retention=RETENTION, limits=None, make_shard=Shard
     ):
-        self.call_limits = call_limits or NodeCallLimits()
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
-        self.registry = lambda: self.shard.state
-        """What the node says; a test may replace it, and the next four."""
-        self.registry_distrusted = lambda: False
-        self.offsets_dropped = None
-        self.group_moved = lambda _shard, _group_id: None
-        self.shard_moved = lambda _shard: None
-        self.shard = make_shard(
-            ShardId(0),
-            NodeContext(
-                lambda: self.wall_ms,
-                self._wake,
-                self.call_limits,
-                StateSize(limits),
-                retention,
-                self._registry,
-                lambda: self.registry_distrusted(),  # noqa: PLW0108  # a test may replace it
-                self._group_moved,
-                self._shard_moved,
-                self._offsets_dropped,
-            ),
+        self.call_limits = call_limits
+        self.assembly = Assembly(
+            NodeId(0),
+            "",
+            1,
+            wall_ms=lambda: self.wall_ms,
+            wake=self._wake,
+            peers=dict,
+            retention=retention,
+            limits=limits,
+            make_shard=lambda number, context: make_shard(number, self._context(context)),
         )
+        self.shard = self.assembly.shards[0]
         self.log = FakeLog(view=view)
         self.log.machine = self.shard
         self.shard.attach(self.log)
@@ -211,20 +201,22 @@ class Rig:
     def waiters(self):
         return self.shard.leadership.waiters
 
-    def _registry(self):
-        return self.registry()
+    def _context(self, context):
+        """A test may replace the registry, and whom deletions and the end of a leadership reach."""
+        self.call_limits = self.call_limits or context.call_limits
+        self.registry, self.offsets_dropped = context.registry, context.offsets_dropped
+        self.registry_distrusted = context.registry_distrusted
+        self.shard_moved = context.shard_moved
+        return replace(
+            context,
+            call_limits=self.call_limits,
+            registry=lambda: self.registry(),  # noqa: PLW0108
+            registry_distrusted=lambda: self.registry_distrusted(),  # noqa: PLW0108
+            offsets_dropped=lambda *one: self.offsets_dropped(*one),  # noqa: PLW0108
+            shard_moved=lambda shard: self.shard_moved(shard),  # noqa: PLW0108
+        )
 
-    def _offsets_dropped(self, topic, version):
-        dropped = self.offsets_dropped or self.shard.has_dropped
-        return dropped(topic, version)
-
-    def _group_moved(self, shard, group_id):
-        self.group_moved(shard, group_id)
-
-    def _shard_moved(self, shard):
-        self.shard_moved(shard)
-
-    def _wake(self, _number):
+    def _wake(self):
         self.wakes += 1
 
     def turn(self, ms=10, lag_ms=0, *, joins=Joins.FEW):

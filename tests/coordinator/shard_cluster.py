@@ -4,9 +4,8 @@ from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.commands import CreateTopic
 from musterd.coordinator.machine.records.group_records import group_prefix
-from musterd.coordinator.runtime.node_context import NodeContext
-from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.turn import Turn
+from musterd.coordinator.node.assembly import Assembly
+from musterd.coordinator.runtime.turn import Joins
 from musterd.storage import keys
 from musterd.storage.store import Family
 from tests.coordinator.fakes import commit
@@ -16,20 +15,6 @@ from tests.raft.memory_cluster import MemoryCluster
 GROUP = "g"
 FIRST = 7
 """The offset that is committed, as it stands in its record."""
-
-
-class Turns:
-    """musterd.raft.driver.Participant for one shard."""
-
-    def __init__(self, shard):
-        self.shard, self.loop_round = shard, 0
-
-    def before_tick(self, now):
-        self.loop_round += 1
-        self.shard.turn(Turn(int(now * 1_000), 0, self.loop_round))
-
-    def after_apply(self, now):
-        pass
 
 
 class Asked:
@@ -70,13 +55,32 @@ class ShardCluster(MemoryCluster):
 
     def __init__(self, nodes, settings=None):
         self.verifiers, self.quarantines, self.asked, self.life = {}, {}, {}, {}
+        self.assemblies = {}
         super().__init__(
             nodes,
             settings=settings,
-            machine=lambda: Shard(0, NodeContext(lambda: WALL_MS, lambda _: None)),
+            machine=self._assemble,
         )
         for node in self.ids:
             self._attach(node)
+
+    def _assemble(self):
+        assembly = Assembly(
+            0,
+            "",
+            1,
+            wall_ms=lambda: WALL_MS,
+            wake=lambda: None,
+            peers=dict,
+            joins=lambda: Joins.FEW,
+        )
+        self.assemblies[assembly.shards[0]] = assembly
+        return assembly.shards[0]
+
+    def step(self):
+        for assembly in self.assemblies.values():
+            assembly.turns.timer_fired(0.0)
+        super().step()
 
     def restart(self, number):
         super().restart(number)
@@ -88,8 +92,7 @@ class ShardCluster(MemoryCluster):
 
     def _attach(self, number):
         shard = self.shard(number)
-        shard.attach(self.replica(number))
-        self.nodes[number].driver.participants.append(Turns(shard))
+        self.assemblies[shard].attach(self.nodes[number].driver)
         self.asked[number] = Asked(self, number)
         self.verifiers[number] = Verifier(number, [shard], None, self.asked[number])
         self.quarantines[number] = Quarantine([shard], self.verifiers[number])

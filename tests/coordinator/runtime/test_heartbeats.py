@@ -6,7 +6,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Joined
 from musterd.coordinator.runtime.answers import NotHere
-from musterd.coordinator.runtime.heartbeats import CLIENT_IDLE_MS, Beat, BeatAnswer, Heartbeats
+from musterd.coordinator.runtime.heartbeats import CLIENT_IDLE_MS, Beat, BeatAnswer
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.timeouts import HEARTBEAT_INTERVAL_MS
 from musterd.coordinator.runtime.turn import Joins
@@ -19,9 +19,7 @@ class Held:
 
     def __init__(self):
         self.rig = Rig()
-        self.beats = Heartbeats([self.rig.shard], self.rig.call_limits.disconnects)
-        self.rig.group_moved = self.beats.group_moved
-        self.rig.shard_moved = self.beats.shard_moved
+        self.beats = self.rig.assembly.core.heartbeats
         self.rig.log.lead()
         self.answers = {}
         self.beats.turn(self.rig.clock_ms)
