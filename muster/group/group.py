@@ -366,8 +366,8 @@ class Group:
             RebalanceInProgress: no assignment now, or a round is about to end; commit under the
                 next, if it has the partition.
             RequestTimedOut: the result is not known; the same may be committed again.
-            UnknownTopicOrPartition: one of them does not exist. Where its topic was deleted while an
-                atomic commit was tried, an earlier attempt may have been carried out.
+            UnknownTopicOrPartition: one of them does not exist. Where its topic was deleted while
+                an atomic commit was tried, an earlier attempt may have been carried out.
         """
         mine = [key for key in offsets if key in self._machine.held_since]
         marks = self._handover.places.marks(mine)

@@ -324,6 +324,18 @@ def test_a_dry_run_of_create_changes_nothing(cluster, muster):
     assert {name for name, _ in cluster.nodes[0].calls} == {"DescribeTopics"}
 
 
+def test_a_topic_is_deleted_as_the_one_that_was_shown(cluster, muster):
+    """A repeated call does not delete what has the name by then."""
+    topic = admin_pb2.Topic(name="t", partitions=1, creation_version=7)
+    script = cluster.nodes[0].script
+    script["DeleteTopic"] = admin_pb2.DeleteTopicResponse(topic=topic)
+    script["DescribeTopics"] = admin_pb2.DescribeTopicsResponse(results=[{"name": "t"}])
+    assert muster("topic", "delete", "t", "--yes").exit_code == 0
+    plan, deletion = cluster.nodes[0].named("DeleteTopic")
+    assert plan.validate_only
+    assert (deletion.validate_only, deletion.creation_version) == (False, 7)
+
+
 def test_two_refused_stores_must_be_told_apart(cluster, muster):
     """With two candidates the operator names one: exit 4 lists both."""
     for store in ("u1", "u2"):

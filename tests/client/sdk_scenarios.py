@@ -13,11 +13,13 @@ import muster
 from muster.errors import (
     ErrorCode,
     GroupIdNotFound,
+    IllegalGeneration,
     InvalidPartitions,
     InvalidRequest,
     InvalidUpdateVersion,
     NonEmptyGroup,
     OperationNotAttempted,
+    RebalanceInProgress,
     TopicAlreadyExists,
     UnknownMemberId,
     UnknownTopicOrPartition,
@@ -230,6 +232,22 @@ async def _worker_whose_topic_is_deleted(client, name, assignor):
     await running
 
 
+async def topics_that_are_made_again(client, name):
+    """Work on the former topic does not count for the new one; work on that does."""
+    async with member(client, name) as (group, _):
+        former, key = group.assignment, muster.TopicPartition(name, 0)
+        await client.delete_topic(name)
+        await client.create_topic(name, 4)
+        with pytest.raises((IllegalGeneration, RebalanceInProgress)):
+            await group.commit({key: 5}, assignment=former)
+        assert (await client.committed(name)).offset(key) is None
+        while (await client.committed(name)).offset(key) is None:
+            now = await group.next_assignment()
+            with contextlib.suppress(IllegalGeneration, RebalanceInProgress):  # another round
+                await group.commit({key: 1}, assignment=now)
+        assert await stored(group) == {0: 1}
+
+
 async def groups_are_listed_described_and_deleted(client, name):
     """With a member, without, and not at all."""
     with pytest.raises(GroupIdNotFound):
@@ -283,6 +301,7 @@ SCENARIOS = {
         members_of_topics_that_grow_and_go,
         why_cooperative_members_rebalance,
         topics_that_are_deleted,
+        topics_that_are_made_again,
         workers_whose_topic_is_deleted,
         groups_are_listed_described_and_deleted,
     )
