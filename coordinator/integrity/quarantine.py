@@ -34,7 +34,7 @@ class Quarantine:
             if shard.quarantined:
                 log.warning("this replica is still in quarantine", shard=shard.number)
                 self._count(shard)
-            shard.on_reload.append(partial(self._reloaded, shard))
+            shard.subscribe_reload(partial(self._reloaded, shard))
 
     def judge(self) -> None:
         """Look at the latest checkpoints of all nodes."""

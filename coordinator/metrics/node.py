@@ -144,7 +144,7 @@ class NodeMetrics:
         self.proposals = [MeasuredProposals(self._clock_s) for _ in sources.shards]
         self.grpc.replied.append(self.api.replied)
         for shard, proposals in zip(sources.shards, self.proposals, strict=True):
-            shard.observers.append(self.groups.applied)
+            shard.subscribe(self.groups.applied)
             shard.measure(proposals.around, self._clock_s, self.timings.queue.observe)
 
     def before_tick(self, now: float) -> None:

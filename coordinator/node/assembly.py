@@ -171,7 +171,7 @@ def open_node(
     )
     assembly.attach(driver)
     for shard in assembly.shards:
-        shard.on_reload.append(freeze_loaded)
+        shard.subscribe_reload(freeze_loaded)
     return driver, assembly
 
 
@@ -227,5 +227,5 @@ def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
         for node_id, store_uuid in shard_0.state.replaced_nodes.items():
             allow(node_id, store_uuid, shard_0.loaded_index)
 
-    shard_0.observers.append(applied)
-    shard_0.on_reload.append(reloaded)
+    shard_0.subscribe(applied)
+    shard_0.subscribe_reload(reloaded)

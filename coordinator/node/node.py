@@ -109,7 +109,7 @@ class Node:
         events = EventLog(self.assembly.shards, time.monotonic)
         self.driver.notice_observers.append(events.noticed)
         for shard in self.assembly.shards:
-            shard.observers.append(events.applied)
+            shard.subscribe(events.applied)
         self._losses = {NodeId(node): 0 for node in self.driver.identity.nodes}
         self.driver.loss_observers.append(self._store_lost)
         pace = TurnPacing(self.assembly.core.admission)

@@ -30,8 +30,16 @@ class LargeCommits:
         self.now_ms = 0
         self.turns_total = 0
         self.shares: list[Share] = []
-        self.observers: list[Callable[[], None]] = []
-        """Told where a large command has ended."""
+        self._observers: list[Callable[[], None]] = []
+
+    def subscribe(self, observer: Callable[[], None]) -> None:
+        """Have `observer` told where a large command has ended."""
+        self._observers.append(observer)
+
+    def ended(self) -> None:
+        """A large command has ended."""
+        for told in self._observers:
+            told()
 
     def turn(self, clock_ms: int) -> None:
         """A turn of a shard begins, at this time of the node's clock."""
@@ -101,8 +109,7 @@ class Share:
     def end(self, work: int, *, begun: bool) -> None:
         """It is applied, or has failed; `begun`: after it was proposed."""
         self._move(*((0, -work) if begun else (-work, 0)))
-        for told in self._node.observers:
-            told()
+        self._node.ended()
 
     def _move(self, held: int, under_way: int) -> None:
         self.held += held

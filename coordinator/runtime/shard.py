@@ -56,11 +56,10 @@ class Shard:
         self.persist = Persist()
         self.leadership: Leadership | None = None
         """From the moment the replica has applied its own no-op until it is deposed."""
-        self.observers: list[Applied] = []
+        self._observers: list[Applied] = []
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
-        self.on_reload: list[Callable[[], None]] = []
-        """Told when a state was loaded, at start and after a snapshot."""
+        self._reload_observers: list[Callable[[], None]] = []
         self.clock_ms = 0
         """The node's clock, as of the last turn here."""
         self.share = node.call_limits.large.share(self.wake)
@@ -78,6 +77,14 @@ class Shard:
         invariant(self._log is None, "a shard has one replica")
         self._log = log
         self.propose = log.propose
+
+    def subscribe(self, observer: Applied) -> None:
+        """Have `observer` told of applied entries: who observes shards is made of them, later."""
+        self._observers.append(observer)
+
+    def subscribe_reload(self, observer: Callable[[], None]) -> None:
+        """The same of each state that is loaded, at start and after a snapshot."""
+        self._reload_observers.append(observer)
 
     def measure(
         self,
@@ -116,7 +123,7 @@ class Shard:
         self.persist.write(batch, index, self.state, results)
         if leadership is not None:
             leadership.applied(decoded)
-        for observer in self.observers:
+        for observer in self._observers:
             observer(self.number, index, decoded, results)
         return results
 
@@ -129,7 +136,7 @@ class Shard:
         invariant(self.leadership is None, "a leader's state comes from its log")
         self.state = loaded
         self.loaded_index = view.applied_index
-        for told in self.on_reload:
+        for told in self._reload_observers:
             told()
 
     def examine(self) -> Examination:

@@ -199,7 +199,7 @@ class Script:
 
     def _observe(self) -> None:
         for shard in self.node.shards:
-            shard.observers.append(self._applied)
+            shard.subscribe(self._applied)
 
     def _applied(self, number, _index, _entry, results) -> None:
         told = self.events.setdefault(int(number), [])

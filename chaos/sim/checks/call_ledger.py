@@ -83,7 +83,7 @@ class CallLedger:
         self._life = node.incarnation
         self._waiting: list[_Waiting] = []
         self._questions: list[_Question] = []
-        shard.observers.append(self._applied)
+        shard.subscribe(self._applied)
 
     def submitted(self, submit: Callable[[], Call]) -> Call:
         """A call comes: `submit` has the shard take it."""

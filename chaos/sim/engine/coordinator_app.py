@@ -73,7 +73,7 @@ class WatchedShard(AccountedShard):
         self._checker, self._node, self._starting = checker, node, starting
         self._who = (node.number, node.incarnation)
         self._waiting: set[str] = set()
-        self.observers.append(self._tell)
+        self.subscribe(self._tell)
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
         wrong_after = self._node.wrong_after.get(self.number)

@@ -110,7 +110,7 @@ class CallAcceptor:
         self._taken: deque[tuple[float, Admitted]] = deque()
         self._gates = _Gates()
         self._parse_queue = ParseQueue(large.full)
-        large.observers.append(self._parse_queue.look)
+        large.subscribe(self._parse_queue.look)
         self.requests = Requests()
         self.heartbeats = Requests()
         """Counted apart: no member expires for the Joins of its connection."""

@@ -208,7 +208,7 @@ async def test_a_kicked_member_is_told_and_may_come_back():
         )
         started = []
         shard = node.core.shard_for("g")
-        shard.observers.append(
+        shard.subscribe(
             lambda _s, _i, _e, results: started.extend(e for r in results for e in r.events)
         )
         request = admin.KickMembersRequest(group_id="g", reason="disk is broken")

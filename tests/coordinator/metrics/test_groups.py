@@ -42,7 +42,7 @@ class Metered(Rig):
         super().__init__()
         self.now_s = 0.0
         self.meter = GroupMeter([self.shard], lambda: self.now_s, groups_max)
-        self.shard.observers.append(self.meter.applied)
+        self.shard.subscribe(self.meter.applied)
         self.serial = 0
 
     def ask(self, name, command, size=1_000):

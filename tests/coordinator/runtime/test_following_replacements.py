@@ -17,7 +17,12 @@ def followed(loaded_index=0):
     """Shard 0 with its state, and what the driver is told."""
     told = []
     shard = SimpleNamespace(
-        observers=[], on_reload=[], state=ShardState(), loaded_index=loaded_index
+        observers=(observers := []),
+        on_reload=(on_reload := []),
+        subscribe=observers.append,
+        subscribe_reload=on_reload.append,
+        state=ShardState(),
+        loaded_index=loaded_index,
     )
     _follow_replacements(SimpleNamespace(allow_replacement=told.append), shard)
     return shard, told

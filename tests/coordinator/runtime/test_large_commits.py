@@ -188,7 +188,7 @@ def test_large_commits_wait_to_be_parsed_while_enough_are_held():
     async def main():
         large = LargeCommits()
         queue = ParseQueue(large.full)
-        large.observers.append(queue.look)
+        large.subscribe(queue.look)
         share = large.share(lambda: None)
         share.hold(HELD_MAX)
         order = []

@@ -528,7 +528,7 @@ def test_what_is_on_disk_hashes_to_the_running_digest(rig):
 def test_observers_see_each_applied_entry(rig):
     """Metrics and others are told shard, index, entry and results, on leader and follower alike."""
     seen = []
-    rig.shard.observers.append(lambda *applied: seen.append(applied))
+    rig.shard.subscribe(lambda *applied: seen.append(applied))
     rig.ask("c", commit("", -1, 1))
     rig.turn()
     ((number, index, entry, results),) = [s for s in seen if not _is_checkpoint(s)]
