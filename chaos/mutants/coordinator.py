@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from musterd.chaos.mutants.build import Builds, gives
-from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.coordination import Coordination, Unserved
 from musterd.coordinator.api.frame.handler import ActiveCall
 from musterd.coordinator.api.frame.paging import OffsetsAnswer, OffsetsQuery
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
@@ -131,6 +131,10 @@ class Believing(Coordination):
 
     async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
         return shard.elsewhere() if shard.coordinator_state.elsewhere else None
+
+    async def readable(self, shards: Iterable[Shard], **how: bool) -> Unserved:
+        await super().readable(shards, **how)
+        return lambda shard: shard.elsewhere() if shard.coordinator_state.elsewhere else None
 
 
 _read = OffsetReads._read
