@@ -1,7 +1,7 @@
 """What all tests share: `--rewrite`, which writes golden files anew, and `--conformance`."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import settings
 from tests import turns
 from tests.conformance import plugin
 from tests.conformance.ledger import TESTDATA
+from tests.docs.block_runners import left_out
 
 MUSTERD = Path(__file__).parents[1] / "musterd"
 
@@ -53,6 +54,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark in ("processes", "long")
     }
     items.sort(key=lambda item: [item.path not in marked for marked in files.values()])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that runs blocks of a page has run each of them."""
+    try:
+        result = yield
+    except pytest.skip.Exception:
+        _refuse_left_out(item.nodeid)
+        raise
+    _refuse_left_out(item.nodeid)
+    return result
+
+
+def _refuse_left_out(test: str) -> None:
+    missing = left_out(test)
+    assert not missing, f"not run: {missing}"
 
 
 @pytest.fixture

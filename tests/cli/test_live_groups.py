@@ -14,6 +14,7 @@ import pytest
 import muster
 from muster.cli.group.offset_file import read_offsets
 from musterd.coordinator.node.launcher import Cluster
+from tests.docs.block_runners import record_run
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 PATIENCE_S = 60.0
@@ -102,6 +103,7 @@ def test_the_page_s_example_runs_and_ends_where_it_began(live, tmp_path):
         )
         assert ran.returncode == 0, (line, ran)
         seen.append(_stored(live, GROUP)["orders", 0])
+    record_run(block)
     assert seen == [40, 40, 30, 0, 0, 40]
     assert _stored(live, GROUP) == before == read_offsets(tmp_path / "before.csv")
 

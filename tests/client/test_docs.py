@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import muster
 from bench.assignors import NAMES, play
 from muster.assignors import FunctionAssignor, Subscriber, checked_shares, resolve
 from muster.errors import InvalidAssignment
+from tests.docs.block_runners import record_run
+from tests.docs.walkthrough import blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "colocation.py"
@@ -107,14 +108,13 @@ async def test_the_example_runs(open_cluster, tmp_path):
 
 async def test_a_function_in_the_documentation_works(open_cluster):
     """The shortest one, through a group."""
-    text = (DOCS / "assignors.md").read_text()
-    (code,) = re.findall(r"```python\n(def .*?\n)\ngroup", text, re.DOTALL)
-    names = {"muster": muster}
-    exec(code, names)
-    function = names["everything_to_the_first"]
-    async with open_cluster(1, topics={"t": 3}) as (_, client):
-        first = client.group("g", ["t"], assignor=function)
-        second = client.group("g", ["t"], assignor=function)
+    (text,) = (one.text for one in blocks(DOCS / "assignors.md") if one.kind == "python")
+    async with open_cluster(1, topics={"orders": 3}) as (_, client):
+        first, second = ({"muster": muster, "client": client} for _ in range(2))
+        for names in (first, second):
+            exec(text, names)
+        record_run(text)
+        first, second = first["group"], second["group"]
         given = await asyncio.gather(first.next_assignment(), second.next_assignment())
         assert sorted(len(one.partitions) for one in given) == [0, 3]
         assert {one.protocol_name for one in given} == {"everything_to_the_first"}

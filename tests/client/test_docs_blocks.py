@@ -9,6 +9,7 @@ import sys
 from types import SimpleNamespace
 
 import muster
+from tests.docs.block_runners import record_run
 from tests.docs.walkthrough import ROOT, blocks
 
 
@@ -19,7 +20,9 @@ def code(page: str, number: int) -> str:
 
 async def execute(page, number, names):
     """Run a block where `await` is allowed."""
-    compiled = compile(code(page, number), page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    text = code(page, number)
+    compiled = compile(text, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    record_run(text)  # some are cancelled
     if inspect.isawaitable(result := eval(compiled, names)):
         await result
 
@@ -107,6 +110,7 @@ async def test_the_block_without_asyncio(open_cluster):
                     == [42] * 4
                 )
             )
+            record_run(text)
         finally:
             worker.kill()
             await worker.wait()

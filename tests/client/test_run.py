@@ -23,6 +23,7 @@ from muster.errors import (
 from muster.group import partition_tasks
 from muster.testing import Hang, Refuse
 from tests.client.listeners import Journal
+from tests.docs.block_runners import record_run
 
 T = [TopicPartition("t", i) for i in range(4)]
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example.py"
@@ -463,7 +464,8 @@ async def test_sigterm_drains_a_worker_process(open_cluster):
 
 
 async def start_example(bootstrap, store):
-    """docs/example.py, as it stands, in a process of its own."""
+    """docs/example.py, which the README shows as it stands, in a process of its own."""
+    record_run(EXAMPLE.read_text())
     return await asyncio.create_subprocess_exec(
         sys.executable,
         str(EXAMPLE),

@@ -1,19 +1,20 @@
 """Every code block of the pages is run by a test, or says right before it why it is not.
 
 A block that is not run has a comment on the line before it: `<!-- not run: REASON -->`. What runs
-the others is in `RUN`. Pictures (`mermaid`) and what a command prints (`text`) are not code.
+the others is in `block_runners.RUN`. Pictures (`mermaid`) and what a command prints (`text`) are
+not code.
 """
 
 import os
 import re
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from muster.cli import build, families
+from tests.docs.block_runners import RUN, SHOWN, left_out, record_run
 from tests.docs.walkthrough import ROOT, blocks
 
 PAGES = sorted(
@@ -21,53 +22,8 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "chaos/**/*.md", "tests/**/*.md", "packaging/**/*.md")
     for path in ROOT.glob(pattern)
 )
-SHOWN = {"mermaid", "text"}
-"""Kinds of blocks that nobody runs."""
 COMMAND = re.compile(r"^(\$ |muster |make |python |pip |git )", re.MULTILINE)
 MARK = re.compile(r"<!-- not run: \w+(?:[^\n>]* ){2,}[^\n>]+ -->\n```")
-WALKS = "tests/docs/test_walkthroughs.py::"
-SPARK = "tests/replay/test_engines.py::test_the_spark_queries_of_the_docs_give_what_they_promise"
-CLIENT = "tests/client/test_docs_blocks.py::"
-
-RUN = {
-    ("README.md", "import asyncio"): (
-        "tests/client/test_run.py::test_the_readme_shows_the_example_as_it_stands"
-    ),
-    ("README.md", "muster dev "): f"{WALKS}test_what_the_readme_tells_to_try",
-    ("README.md", "muster init --help"): f"{WALKS}test_what_the_readme_tells_to_try",
-    ("README.md", "muster export "): f"{WALKS}test_what_the_readme_tells_to_try",
-    ("docs/assignors.md", ""): (
-        "tests/client/test_docs.py::test_a_function_in_the_documentation_works"
-    ),
-    ("docs/chaos.md", "#!/bin/sh"): (
-        "tests/docs/test_code_blocks.py::test_the_script_that_chaos_calls_on_a_fault"
-    ),
-    ("docs/cli.md", ""): (
-        "tests/cli/test_live_groups.py::test_the_page_s_example_runs_and_ends_where_it_began"
-    ),
-    ("docs/compat.md", ""): f"{CLIENT}test_the_block_without_asyncio",
-    ("docs/election.md", ""): f"{CLIENT}test_the_block_on_elections",
-    ("docs/operations.md", ""): (
-        "tests/docs/test_operations.py::test_every_command_of_the_page_runs"
-    ),
-    ("docs/pause.md", ""): f"{CLIENT}test_the_blocks_on_listeners_and_pauses",
-    ("docs/replay.md", "muster export "): f"{WALKS}test_what_the_readme_tells_to_try",
-    ("docs/replay.md", 'SELECT "trigger"'): (
-        "tests/replay/test_summary.py::test_the_queries_of_the_docs_give_what_they_promise"
-    ),
-    ("docs/replay.md", 'SELECT "group"'): (
-        "tests/replay/test_summary.py::test_the_queries_of_the_docs_give_what_they_promise"
-    ),
-    ("docs/replay.md", "SELECT `group`, generation"): SPARK,
-    ("docs/replay.md", "SELECT `group`, topic"): SPARK,
-    ("docs/replay.md", "import pandas"): (
-        "tests/replay/test_summary.py::test_the_queries_of_the_docs_give_what_they_promise"
-    ),
-    ("docs/tasks.md", ""): f"{CLIENT}test_the_blocks_on_tasks",
-    ("docs/testing.md", ""): f"{WALKS}test_every_block_of_the_page_on_testing",
-    ("docs/tutorial.md", ""): f"{WALKS}test_every_block_of_the_tutorial",
-}
-"""(page, how its block begins, "" for all of its blocks) -> the test that runs it."""
 
 
 def code_blocks(page):
@@ -113,12 +69,25 @@ def test_every_block_is_run_or_says_why_not():
 
 
 @pytest.mark.parametrize(("name", "begin"), RUN)
-def test_the_test_that_runs_a_block_exists_and_reads_its_page(name, begin):
-    """By its file: it defines the test and names the page."""
+def test_the_test_that_runs_a_block_exists_and_is_never_skipped(name, begin):
+    """By its file. That it runs the block is seen when it has ended: tests/conftest.py."""
     file, test = RUN[name, begin].split("::")
     source = (ROOT / file).read_text("utf-8")
     assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE)
-    assert Path(name).name in source
+    assert not re.search(
+        r"^@pytest.mark.(skip|xfail)|^pytestmark.*skip|importorskip\(", source, re.MULTILINE
+    )
+
+
+def test_a_block_that_its_test_leaves_out_is_told():
+    """By its place; every test of the table would be, before it runs."""
+    for test in set(RUN.values()):
+        assert left_out(test, set()), test
+    page = ROOT / "docs/election.md"
+    (block,) = code_blocks(page)
+    test = RUN["docs/election.md", ""]
+    assert left_out(test, set()) == [f"docs/election.md, line {block.line}"]
+    assert left_out(test, {block.text}) == left_out("tests/x.py::test_of_no_block", set()) == []
 
 
 def test_a_page_that_is_wrong_is_found(tmp_path):
@@ -207,3 +176,4 @@ def test_the_script_that_chaos_calls_on_a_fault(tmp_path):
         assert told("heal", kind, "node-2").stdout == f"node2 systemctl {heal}\n"
     other = told("inject", "eio", "node-2")
     assert (other.returncode, other.stderr) == (1, "there is no inject eio here\n")
+    record_run(text)

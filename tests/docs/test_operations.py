@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.block_runners import record_run
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/operations.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -69,6 +71,8 @@ def test_every_command_of_the_page_runs(tmp_path):
             _end_all(shell.pid, tmp_path)
     assert shell.returncode == 0, said
     assert said.splitlines()[-1] == "the end"
+    for _, text in BLOCKS:
+        record_run(text)
     assert (tmp_path / "billing.csv").read_text().splitlines()[-1] == "orders,1,40"
     assert list((tmp_path / "tables").rglob("*.parquet"))
     for log in tmp_path.glob("node-*.log"):

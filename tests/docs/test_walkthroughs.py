@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from tests.docs.block_runners import record_run
 from tests.docs.walkthrough import PATIENCE_S, ROOT, Shell, blocks, is_said, walk
 
 DOCS = ROOT / "docs"
@@ -16,7 +17,7 @@ OFFSETS = (0, 1, 2, 100, 101, 102, 200, 201, 202)
 
 def test_every_block_of_the_page_on_testing(tmp_path):
     """The worker, its tests, and pytest over them."""
-    assert asyncio.run(walk(DOCS / "testing.md", tmp_path)) == 6
+    assert asyncio.run(walk(DOCS / "testing.md", tmp_path, record=record_run)) == 6
 
 
 def test_what_a_page_shows_is_looked_for_in_order():
@@ -62,7 +63,7 @@ def test_every_block_of_the_tutorial(tmp_path):
     first = first_port()
     replaced = [("muster dev ", f"muster dev --port {first} ")]
     replaced += [(f"127.0.0.1:{7070 + i}", f"127.0.0.1:{first + i}") for i in range(3)]
-    assert asyncio.run(walk(DOCS / "tutorial.md", tmp_path, replaced)) == 20
+    assert asyncio.run(walk(DOCS / "tutorial.md", tmp_path, replaced, record_run)) == 20
 
 
 SHOWN = {
@@ -91,10 +92,12 @@ def test_what_the_readme_tells_to_try(tmp_path):
     readme, replay = blocks(ROOT / "README.md"), blocks(DOCS / "replay.md")
 
     def lines(page, begin):
-        (text,) = (block.text for block in page if block.is_run and block.text.startswith(begin))
+        (block,) = (one for one in page if one.is_run and one.text.startswith(begin))
+        text = block.text
         for word, other in replaced:
             text = text.replace(word, other)
-        return text.splitlines()
+        yield from text.splitlines()
+        record_run(block.text)
 
     async def play():
         async with asyncio.timeout(PATIENCE_S), Shell(tmp_path) as shell:

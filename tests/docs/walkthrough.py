@@ -102,12 +102,13 @@ class Shell:
         await self._bash.wait()
 
 
-async def walk(page, folder, replaced=()):
+async def walk(page, folder, replaced=(), record=lambda _: None):
     """Run a page in this folder; how many blocks were run.
 
     `replaced`: pairs of a text of the page that a test cannot take as it stands, and another one.
+    `record`: called with each block's text once it was run.
     """
-    reader = _Reader(page, replaced)
+    reader = _Reader(page, replaced, record)
     try:
         async with asyncio.timeout(PATIENCE_S), Shell(folder) as shell:
             await reader.read(shell)
@@ -117,8 +118,8 @@ async def walk(page, folder, replaced=()):
 
 
 class _Reader:
-    def __init__(self, page, replaced):
-        self._page, self._replaced = page, replaced
+    def __init__(self, page, replaced, record):
+        self._page, self._replaced, self._record = page, replaced, record
         self.ran = 0
         self.where = self.output = ""
 
@@ -135,12 +136,14 @@ class _Reader:
                 assert name, f"{self.where}: no file name"
                 folder, _ = await shell.run("pwd")
                 (Path(folder.strip()) / name[1]).write_text(text)
+                self._record(block.text)
                 continue
             assert block.kind == "sh", f"{self.where}: a block of kind {block.kind!r}"
             shows = (
                 self._here(follows.text) if follows is not None and follows.kind == "text" else ""
             )
             await self._run(shell, text, shows)
+            self._record(block.text)
 
     def _here(self, text):
         for word, other in self._replaced:

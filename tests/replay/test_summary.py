@@ -10,6 +10,7 @@ import pytest
 
 from musterd.replay.page import page
 from musterd.replay.summary import Churn, Round, Summary, summarize
+from tests.docs.block_runners import record_run
 from tests.export.exports import export_once, lively
 from tests.export.node import FakeNode, Script, vector
 from tests.replay.results import replayed
@@ -150,8 +151,11 @@ QUERIES = FENCE.findall(DOC)
 
 
 def queries(engine):
-    """Those of the docs, in their order."""
-    return [query for name, query in QUERIES if name == engine]
+    """Those of the docs, in their order, one after the other was run."""
+    for name, query in QUERIES:
+        if name == engine:
+            yield query
+            record_run(query)
 
 
 def test_the_docs_have_five_queries():
@@ -167,5 +171,6 @@ def test_the_queries_of_the_docs_give_what_they_promise(history, monkeypatch):
     assert ("partitions_released", 1, 40, 2, 2) in causes
     assert [row[0] for row in owners] == ["orders"]
     scope: dict[str, object] = {}
-    exec(queries("pandas")[0], scope)
+    for query in queries("pandas"):
+        exec(query, scope)
     assert list(scope["result"]["by"]) == [2]
