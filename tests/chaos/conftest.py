@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from musterd.chaos.world.networks.netns import Netns
+from tests import machine_lacks
 from tests.chaos.group import Started
 
 
 @pytest.fixture(scope="session")
 def netns_works() -> None:
     """Skips where this machine has no network namespaces for us."""
-    if reason := Netns().lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(Netns().lacks())
 
 
 @pytest.fixture

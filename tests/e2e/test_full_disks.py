@@ -13,6 +13,7 @@ from musterd.chaos.world.equipment.disk import LoopDisks
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
+from tests import machine_lacks
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -27,8 +28,7 @@ POLL_S = 0.05
 def world():
     """Three nodes with a small disk each."""
     disks = LoopDisks(EquipmentClient(), DISK_MB)
-    if reason := disks.lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(disks.lacks())
     with World(3, 4, network=Network(), equipment=[disks]) as made:
         made.create_topic(TOPIC, 10_000)
         yield made

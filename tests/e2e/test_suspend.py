@@ -16,6 +16,7 @@ from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.chaos.world.equipment.clock import NodeClocks
 from musterd.coordinator.node.launcher import Cluster
+from tests import machine_lacks
 from tests.client.test_docs_groups import Program
 from tests.e2e.bare import Member, Router
 
@@ -33,8 +34,7 @@ pytestmark = pytest.mark.processes
 def clocks():
     """Of machines that can sleep."""
     made = NodeClocks()
-    if reason := made.lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(made.lacks())
     yield made
     made.close()
 

@@ -14,6 +14,7 @@ from musterd.chaos.world.equipment.all_equipment import all_equipment
 from musterd.chaos.world.equipment.client import EquipmentClient
 from musterd.chaos.world.equipment.clock import HOUR_S, NodeClocks
 from musterd.chaos.world.equipment.limits import Limits
+from tests import machine_lacks
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
@@ -38,8 +39,7 @@ GROW = "import sys\nsys.stdin.readline()\nheap = bytearray(64 << 20)\nprint(len(
 def clock():
     """The clocks of a world's nodes."""
     made = NodeClocks()
-    if reason := made.lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(made.lacks())
     yield made
     made.close()
 
@@ -149,8 +149,7 @@ def client():
 def test_a_cpu_limit_holds_until_it_is_lifted(client) -> None:
     """A busy process runs out of its share in period after period, then never again."""
     cpu = Limits(client)
-    if reason := cpu.lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(cpu.lacks())
     with subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE) as busy:
         busy.stdout.readline()
         try:
@@ -176,8 +175,7 @@ def _cpu_ticks(pid):
 def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(client) -> None:
     """And the count of such deaths says so."""
     memory = Limits(client)
-    if reason := memory.lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(memory.lacks())
     with subprocess.Popen(
         [sys.executable, "-c", GROW], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as growing:
@@ -192,8 +190,7 @@ def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(client) -> 
 def test_a_limit_below_what_is_used_is_reached_soon(client) -> None:
     """By a process that wants a few pages now and then; it is given no step of megabytes."""
     memory = Limits(client)
-    if reason := memory.lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(memory.lacks())
     with subprocess.Popen(
         [sys.executable, "-c", NIBBLE], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as nibbling:

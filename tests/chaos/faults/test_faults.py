@@ -22,6 +22,7 @@ from musterd.chaos.world.equipment.limits import Limits, open_files
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
+from tests import machine_lacks
 from tests.chaos.faults import apart
 from tests.chaos.faults.load import TOPIC, Load
 
@@ -312,8 +313,7 @@ def test_a_leader_whose_sync_does_not_end_shuts_its_ports_before_the_kernel_lets
 
     One whose writes hang as well leads nothing any more, either: tried again.
     """
-    if reason := reason_missing(kinds()["leader_fsync_hangs"], world):
-        pytest.skip(reason)
+    machine_lacks.refuse(reason_missing(kinds()["leader_fsync_hangs"], world))
     for _ in range(3):
         load.wait_progress()
         made = create("leader_fsync_hangs")
@@ -341,8 +341,7 @@ def test_a_leader_whose_sync_does_not_end_shuts_its_ports_before_the_kernel_lets
 
 def test_no_leader_changes_where_syncs_of_all_others_hang(world, load) -> None:
     """They are up, and answer. A machine that stands still has another leader: tried again."""
-    if reason := reason_missing(kinds()["fsync_stall"], world):
-        pytest.skip(reason)
+    machine_lacks.refuse(reason_missing(kinds()["fsync_stall"], world))
     seen = []
     for _ in range(3):
         load.wait_progress()
@@ -383,8 +382,7 @@ def test_every_kind_has_its_evidence() -> None:
 @pytest.mark.parametrize("kind", OURS)
 def test_a_fault_is_real_and_heals(world, load, kind) -> None:
     """Inject under load, see it, heal twice; then the cluster settles and goes on, none lost."""
-    if reason := reason_missing(kinds()[kind], world):
-        pytest.skip(reason)
+    machine_lacks.refuse(reason_missing(kinds()[kind], world))
     load.wait_progress()
     made = create(kind)
     try:

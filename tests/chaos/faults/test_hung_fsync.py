@@ -12,6 +12,7 @@ from musterd.chaos.mutants.installed import BrokenBuild
 from musterd.chaos.world.equipment.all_equipment import all_equipment
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
+from tests import machine_lacks
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -26,8 +27,7 @@ UNSYNCED = re.compile(r"^muster_wal_unsynced_seconds (\S+)$", re.MULTILINE)
 def still_led(*builds):
     """The shards that a node leads after its syncs have hung for `HUNG_S`, by its own account."""
     with World(3, SHARDS, network=Network(), equipment=[*builds, *all_equipment(192)]) as world:
-        if reason := reason_missing(LeaderFsyncHangs, world):
-            pytest.skip(reason)
+        machine_lacks.refuse(reason_missing(LeaderFsyncHangs, world))
         world.create_topic(TOPIC, 1)
         with Load(world.endpoints) as load:
             load.wait_progress()

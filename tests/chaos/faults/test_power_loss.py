@@ -12,6 +12,7 @@ from musterd.chaos.world.equipment.disk import LoopDisks
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import ClusterError
+from tests import machine_lacks
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -22,8 +23,7 @@ SHARDS = 2
 def power_loss(*builds):
     """One power loss of all nodes under load: total acknowledged, what of it was lost."""
     disks = LoopDisks(EquipmentClient(), 192)
-    if reason := disks.lacks():
-        pytest.skip(reason)
+    machine_lacks.refuse(disks.lacks())
     with World(3, SHARDS, network=Network(), equipment=[*builds, disks]) as world:
         world.create_topic(TOPIC, 1)
         with Load(world.endpoints, groups=2) as load:

@@ -13,6 +13,7 @@ from musterd.chaos.faults.contract import Group, create, reason_missing
 from musterd.chaos.world.networks.netns import choose_network
 from musterd.chaos.world.networks.replay_proxy import ReplayProxy
 from musterd.chaos.world.world import World
+from tests import machine_lacks
 from tests.chaos.world.evidence import EVIDENCE, TOPIC, WAIT_S, stopped
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -53,8 +54,7 @@ def test_every_kind_has_its_evidence() -> None:
 @pytest.mark.parametrize("kind", OURS)
 def test_a_fault_is_real_and_heals(world, client, kind) -> None:
     """Inject, see it, heal twice; then the cluster settles and acknowledges a commit."""
-    if reason := reason_missing(kinds()[kind], world):
-        pytest.skip(reason)
+    machine_lacks.refuse(reason_missing(kinds()[kind], world))
     pids = {node_id: node.pid for node_id, node in world.nodes.items()}
     made = create(kind)
     _client_connections(world, client)
