@@ -50,6 +50,7 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check --durations 30 --durations-min 2
