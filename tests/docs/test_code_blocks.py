@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+from itertools import takewhile
 
 import pytest
 from typer.testing import CliRunner
@@ -150,6 +151,25 @@ def test_what_is_not_run_could_be():
     assert refuse(["make", "sims"], app, targets)
     assert refuse(["muster", "chaos", "sims"], app, targets)
     assert refuse(["muster", "chaos", "sim", "--sceneries", "x"], app, targets)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/operations.md"])
+def test_a_command_within_a_line_could_be_run(name):
+    """Its target, bench, command and options are there; those of `python -m bench` elsewhere."""
+    app = build(families([]))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    text = re.sub(r"^```.*?^```", "", (ROOT / name).read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"`((?:make|muster) [^`\n]+)`", text)
+    assert len(found) > 3
+    for words in map(shlex.split, found):
+        head = [*takewhile(lambda word: not word.startswith("-"), words)]
+        assert refuse(head, app, targets) == "", words
+        told = (
+            CliRunner().invoke(app, [*head[1:], "--help"]).output if len(words) > len(head) else ""
+        )
+        assert all(word in told for word in words[len(head) :] if word.startswith("-")), words
+        benches = [word.removeprefix("NAME=") for word in words if word.startswith("NAME=")]
+        assert all((ROOT / f"bench/{bench}.py").exists() for bench in benches), words
 
 
 def test_the_script_that_chaos_calls_on_a_fault(tmp_path):
