@@ -189,7 +189,7 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 
                 step["seq"],
                 (partition,),
                 deletions_version=state.dropped_version + step["off"] * (step["pick"] == 0),
-                creation_version=known * (step["pick"] == 1),
+                creation_version=state.creation_versions.get("t", 0) * (step["pick"] > 0),
             )
 
 
