@@ -161,7 +161,7 @@ ALL = {"I1", "I2", "I13"}
 def test_what_is_judged_is_named_by_its_key_and_by_nothing_where_it_has_none() -> None:
     """Prose names nothing: a commit that is a ghost, and one that was not read at all."""
     key = Key("g", "t", 0)
-    for value, names in ((-1, "subject g/t/0"), (None, "anything: it names no")):
+    for value, names in ((-1, "g/t/0"), (None, "anything: it names no")):
         history = _history()
         history.log.end(history.began("p", "commit", key, 7), Outcome.OK)
         if value is not None:
