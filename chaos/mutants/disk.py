@@ -36,6 +36,7 @@ from musterd.storage.store import Store
 BUILDS, REAL = Builds(), Builds()
 """`REAL`: in place of those of the same names, where the disk is a real one."""
 _open_store, _write_mark = RocksStore._open, RocksStore._write_mark_file
+_set_hard_state = Journal.set_hard_state
 
 
 def _all_durable(journal: Journal) -> int:
@@ -57,13 +58,11 @@ class WithoutDurableCap(Replica):
         return self._log.last_index
 
 
-@BUILDS.replaces("vote_durability", driver)
-class ForgetfulJournal(Journal):
+@BUILDS.replaces("vote_durability", Journal, "set_hard_state")
+def _term_alone(journal: Journal, term: int, voted_for: int | None) -> None:
     """Keeps the term on disk, but not whom it voted for."""
-
-    def set_hard_state(self, term: int, voted_for: int | None) -> None:
-        super().set_hard_state(term, None)
-        self._voted_for = voted_for
+    _set_hard_state(journal, term, None)
+    journal._voted_for = voted_for
 
 
 @BUILDS.replaces("applied_ahead", applying)
