@@ -39,7 +39,7 @@ LOOKS_PER_TURN: Final = 5_000
 """At offsets and at topics, in one turn; the group that reaches it is the turn's last."""
 
 FORGET_LOOKED_AT: Final = 100
-"""Deletions that are asked for at a time, the oldest; each takes a look at every shard."""
+"""Deletions that are asked for at a time, the registry's first; each looks at every shard."""
 
 _NUMBER_BYTES: Final = 5
 """Of a partition in a command."""

@@ -122,9 +122,9 @@ class TopicRegistry:
 
     def _creation_version(self, commit: OffsetCommit) -> int:
         """The highest of the topics in a member's commit: its generation has to know them."""
-        if commit.generation < 0:
-            return 0
         known = self._state().creation_versions
+        if commit.generation < 0 or not known:
+            return 0
         return max((known.get(one.topic, 0) for one in commit.partitions), default=0)
 
     def creation_version(self, name: str) -> int:

@@ -373,3 +373,12 @@ def test_large_commits_without_a_pause_do_not_keep_a_deletion_from_ending():
         rig.log.run(before)  # an entry is committed in the turn after its own
     assert not rig.shard.state.topics_deleted
     assert ("t", 0) not in group_of(rig).offsets
+
+
+def test_of_many_deletions_few_are_asked_for_in_a_turn():
+    """Each looks at every shard, and as many topics as there may be can be deleted at once."""
+    state, asked = ShardState(), []
+    state.topics_deleted = {f"t-{number}": number + 1 for number in range(1_000)}
+    deletion = topic_deletion.TopicDeletion(state)
+    assert list(deletion.forget(0, lambda *one: asked.append(one))) == []
+    assert len(asked) == topic_deletion.FORGET_LOOKED_AT
