@@ -1,5 +1,6 @@
 """A node whose disk hangs: its sockets end although the process cannot, and it says so once."""
 
+import asyncio
 import select
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from muster.v1 import admin_pb2, admin_pb2_grpc
 from musterd.coordinator.api.server import READY
+from musterd.coordinator.node.node import Node
 
 NODE = """
     import asyncio, os, sys, threading
@@ -299,3 +301,16 @@ def test_what_is_no_tcp_socket_is_left_alone():
         timeout=60,
     )
     assert done.stdout.split("\n")[:3] == ["b'' b''", "b'x' True", "refused"]
+
+
+def test_what_the_sync_thread_hands_to_the_loop_ends_the_node_where_it_raises():
+    """Asyncio would log it, and the node would go on without having noted that sync."""
+
+    async def main():
+        running = object.__new__(Node)
+        running._loop = asyncio.get_running_loop()
+        running.failed = running._loop.create_future()
+        running._post(lambda: 1 / 0)
+        return await asyncio.wait_for(running.failed, 30)
+
+    assert isinstance(asyncio.run(main()), ZeroDivisionError)
