@@ -1,4 +1,4 @@
-"""What a node or launcher asks of its own process: to die with its parent, and to keep house.
+"""Settings of the own process: it ends with its parent, and its heap and file limits are set.
 
 As a program (`host.py PARENT NAMESPACES ARGV...`) it ties itself to its parent and becomes ARGV.
 """

@@ -1,4 +1,4 @@
-"""What workers tell the runner: one JSON object per line on stdout.
+"""Events that workers report to the runner: one JSON object per line on stdout.
 
 `at_ns` is CLOCK_MONOTONIC, which all processes of a machine share: an event of one worker can be
 ordered against another's. Offsets are maps from partition to offset.
@@ -15,7 +15,7 @@ Offsets: TypeAlias = dict[int, int]
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event", tag=str.lower):
-    """When something happened; each event adds what it was."""
+    """An event of a worker; each subclass adds its fields to the time."""
 
     at_ns: int
 
@@ -106,7 +106,7 @@ WorkerEvent: TypeAlias = (
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """What the runner tells workers on stdin: how much of each partition has arrived by now."""
+    """A line from the runner to workers' stdin: how much of each partition has arrived by now."""
 
     allowed_ppm: int
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind for its checks: plain values, gathered while it went on.
+"""The evidence of a run for its checks: plain values, gathered while it went on.
 
 None stands for what was not reached; a check that needs it fails.
 """
@@ -84,7 +84,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the replay of the export says of the group."""
+    """The result of replaying the group's export."""
 
     engine: str
     exit_code: int

@@ -62,14 +62,14 @@ CLAIM, WRITE = "claim", "write"
 
 
 class Owner(NamedTuple):
-    """Who works on a partition, and under which fencing token."""
+    """The member that works on a partition, and its fencing token."""
 
     token: int
     member: str
 
 
 class Row(NamedTuple):
-    """What an owner resumes from."""
+    """The offset and the counts from which an owner goes on."""
 
     offset: int
     counts: Counter[str]

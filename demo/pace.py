@@ -20,7 +20,7 @@ _STAGGER = 8
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the batches of each partition end."""
+    """The batch boundaries of each partition."""
 
     lines: tuple[int, ...]
     batches: int
@@ -47,7 +47,7 @@ def batches_for(duration_s: float) -> int:
 
 
 class Clock:
-    """How much of the work has arrived. It never makes up for time in which it was held back.
+    """Computes how much of the work has arrived. Time in which it is held back is not made up for.
 
     Held back it is while some partition lags (`slack` behind the others at most), and while a fault
     is being mended, so that the rest of the work is still there when it is.

@@ -1,4 +1,4 @@
-"""What a demo run shall do. The shares at which faults fire are of all lines."""
+"""The plan of a demo run. The shares at which faults fire are of all lines."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the demo counts: words. A token never crosses a line, so lines can be counted anywhere."""
+"""Counts words, as the demo does. A word never crosses a line, so lines can be counted anywhere."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a live view on a terminal, plain lines anywhere else."""
+"""Shows a run while it goes on: a live view on a terminal, plain lines anywhere else."""
 
 import sys
 import time
@@ -53,7 +53,7 @@ class Scene:
 
 
 class View(Protocol):
-    """Where a run shows itself."""
+    """A display of a run."""
 
     def say(self, line: str) -> None: ...
 

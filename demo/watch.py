@@ -1,4 +1,4 @@
-"""What the cluster says of itself: who leads, in which term, and the group's generation."""
+"""Polls the cluster: who leads, in which term, and the group's generation."""
 
 import asyncio
 from collections.abc import Mapping

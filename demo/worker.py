@@ -66,7 +66,7 @@ _OVER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, GroupClosed)
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """What a worker must know. Paths are strings, times milliseconds."""
+    """A worker's settings. Paths are strings, times milliseconds."""
 
     name: str
     bootstrap: str

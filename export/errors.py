@@ -1,4 +1,4 @@
-"""How an export ends badly."""
+"""Errors that end an export."""
 
 
 class ExportError(Exception):

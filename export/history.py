@@ -1,4 +1,4 @@
-"""What an exporter finds of its own when it starts: finished files, and leftovers of a crash."""
+"""Reads an exporter's own earlier files when it starts, and removes leftovers of a crash."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

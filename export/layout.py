@@ -1,4 +1,4 @@
-"""What an export looks like on disk: columns, file names, manifests.
+"""The format of an export on disk: columns, file names, manifests.
 
 Shared by the exporter and by replay.
 
@@ -124,7 +124,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is known of one file.
+    """The facts about one file.
 
     Of a base, `first` and `last` are its index and `digest` is the shard's.
 

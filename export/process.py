@@ -24,7 +24,7 @@ DATABASE = "db"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one run of the exporter wrote and deleted."""
+    """The result of one run of the exporter: what it wrote and deleted."""
 
     identity: Identity
     shards: dict[int, ShardProgress]

@@ -1,4 +1,4 @@
-"""Which files an exporter deletes: whole segments, oldest first, and only up to a base.
+"""Deletes an exporter's old files: whole segments, oldest first, and only up to a base.
 
 A base stands where a segment ends. The segments up to a base, back to the base before it, are a
 *stretch*: it goes as a whole, so that what is left always starts at a base. A deleted segment's
@@ -35,7 +35,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What one pass took away."""
+    """The number and size of the segments that one pass deleted."""
 
     segments: int
     bytes: int

@@ -8,7 +8,7 @@ GIB = 1024 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """When segments are finished and deleted (docs/replay.md, The exporter)."""
+    """The limits at which segments are finished and deleted (docs/replay.md, The exporter)."""
 
     rotate_bytes: int = 32 * MIB
     """A segment is finished once it holds so much, compressed."""

@@ -37,7 +37,7 @@ class Now:
 
 @dataclass(slots=True)
 class ShardProgress:
-    """What this run of the exporter did for one shard."""
+    """Counts of one exporter run for one shard."""
 
     first: int = 0
     last: int = 0

@@ -1,4 +1,4 @@
-"""What the exporter reads of a node: log entries, applied state, recorded checkpoints.
+"""Reads a node for the exporter: log entries, applied state, recorded checkpoints.
 
 Read through a view that stands still until it is told to catch up, so that everything read between
 two catch-ups is of one moment.

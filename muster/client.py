@@ -488,7 +488,7 @@ class Client:
 
 
 class _Core:
-    """What exists while a client is open."""
+    """The objects that exist while a client is open."""
 
     def __init__(self, bootstrap: Sequence[str], tls: Tls | None, counters: Counters) -> None:
         self.nodes = Nodes(bootstrap, tls)

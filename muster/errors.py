@@ -49,7 +49,7 @@ class ErrorCode(IntEnum):
 
 
 class StatusLike(Protocol):
-    """What `error_from_status` reads of a `muster.v1.Status`."""
+    """The fields of a `muster.v1.Status` that `error_from_status` reads."""
 
     @property
     def code(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Kafka's default partitioner decides it."""
+"""Maps a key to its partition, as Kafka's default partitioner does."""
 
 from muster.errors import InvalidRequest
 

@@ -17,7 +17,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one member owns in one generation; the next generation brings another one."""
+    """The partitions that one member owns in one generation."""
 
     group_id: str
     generation: int
@@ -36,7 +36,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What to commit for a partition where a bare offset does not say enough."""
+    """An offset to commit, with metadata and the reported ends of its partition."""
 
     offset: int
     """The next offset to read; >= 0."""
@@ -67,7 +67,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupSetting:
-    """What counts for a group, and between which bounds it may be set."""
+    """The value of a group's setting, and the bounds between which it may be set."""
 
     value: int
     overridden: bool
@@ -79,7 +79,7 @@ class GroupSetting:
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """Where a group's coordinator is, and since which Raft term."""
+    """The node that coordinates a group, and the Raft term since which it does."""
 
     node_id: int
     endpoint: str
@@ -165,7 +165,7 @@ class Committed(Mapping[TopicPartition, CommittedOffset | None]):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What became of a commit that was answered. One that was refused raises."""
+    """The result of a commit that was answered. A commit that is refused raises."""
 
     acknowledged: Mapping[TopicPartition, int]
     """Durable on a majority."""
@@ -197,7 +197,7 @@ class Topic:
 
 @dataclass(slots=True)
 class Counters:
-    """What the SDK met, since the client was opened. Plain numbers, read whenever you like."""
+    """Counts of a client's calls and failures since it was opened; read them at any time."""
 
     calls: int = 0
     """Calls made by the user or by the SDK itself, heartbeats included."""

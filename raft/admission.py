@@ -1,4 +1,4 @@
-"""How a leader brings a replaced or forgetful node back into its quorum; raft/peers.py says why."""
+"""Admits a replaced or forgetful node to its leader's quorum again; raft/peers.py says why."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from musterd.raft.peers import Admission
 
 @dataclass(slots=True)
 class _Begun:
-    """What was said of the store in which a node lives now."""
+    """An admission that is under way, of the store in which a node lives now."""
 
     store_uuid: bytes
     life: int

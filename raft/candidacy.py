@@ -7,7 +7,7 @@ from musterd.raft.notices import ElectionCause, ElectionLost, ElectionWon, Notic
 
 
 class Candidacy:
-    """Why the replica stands for election; each election is told as won or lost, once."""
+    """The cause of a replica's next election. Each election is told as won or lost, once."""
 
     def __init__(self, shard: ShardId, tell: Callable[[Notice], None]) -> None:
         self._shard = shard

@@ -46,7 +46,7 @@ class CodecError(Exception):
 
 
 class Reach:
-    """How far above the receiver's own count a peer's may be: its term, or a life of this store.
+    """Bounds how far a peer's term or life may lie above the receiver's own count.
 
     COUNT_END alone would be no help. Who took the greatest count below it would go on to one that
     every peer refuses, for good; so would any limit that is the same whenever it is asked. Hence
@@ -65,7 +65,7 @@ class Reach:
 
 
 class Sender(NamedTuple):
-    """What a frame says of the store that it comes from."""
+    """The store that a frame comes from."""
 
     tag: int
     """The first 8 bytes of its uuid."""

@@ -1,4 +1,4 @@
-"""What the rest of muster knows of consensus: one replicated log and the state machine it feeds.
+"""The interface of consensus: one replicated log and the state machine it feeds.
 
 Everything here is synchronous and called from the node's one loop. Entries are opaque bytes.
 Nothing in this file knows PySyncObj, so that the simulator, the shard and the tests can stand on it
@@ -27,7 +27,7 @@ class Role(Enum):
 
 
 class Room(IntEnum):
-    """What a node's disk has room for; equal to `DiskRoom` in `proto/muster/v1/peer.proto`."""
+    """The room on a node's disk; equal to `DiskRoom` in `proto/muster/v1/peer.proto`."""
 
     ENOUGH = 0
     LOW = 1
@@ -37,7 +37,7 @@ class Room(IntEnum):
 
 
 class ClientReach(IntEnum):
-    """Whether a node reaches itself at its clients' address; `ClientReach` in `peer.proto`."""
+    """The result of a node's probe of its clients' address; `ClientReach` in `peer.proto`."""
 
     UNKNOWN = 0
     OK = 1
@@ -268,7 +268,7 @@ class StateView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SetAsideState:
-    """What a replica held before it took a state that differed, without a majority for either."""
+    """The state that a replica gave up for one that differed, without a majority for either."""
 
     view: StateView
     noted_index: int
@@ -280,7 +280,7 @@ Examination = Callable[[bytes, bytes], bool]
 
 
 class StateMachine(Protocol):
-    """What a shard gives its replica.
+    """A shard, as its replica uses it.
 
     Must be total and deterministic: an exception stops the process.
     """

@@ -1,4 +1,4 @@
-"""What the disks of a node and its peers have room for; mostly that is enough for everything."""
+"""The room on the disks of a node and its connected peers."""
 
 from musterd.raft.contract import Room
 

@@ -1,4 +1,4 @@
-"""When the rounds of one leadership were begun: an answer is no younger than what it answers."""
+"""Start times of one leadership's heartbeat rounds, by which the age of an answer is bounded."""
 
 from collections import deque
 from typing import NamedTuple
@@ -10,7 +10,7 @@ class _Round(NamedTuple):
 
 
 class RoundTimes:
-    """Which message numbers belong to which round, as far back as an answer may count.
+    """Maps message numbers to the start of their round, as far back as an answer may count.
 
     A message counts as sent when its round was begun (thesis section 6.4), so never later than it
     was: an answer may lie in the socket of a process that is stopped, and says nothing about the

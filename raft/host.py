@@ -1,4 +1,4 @@
-"""What a replica needs of the node it lives on."""
+"""The interface of the node that a replica lives on."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,4 +1,4 @@
-"""Who a node is, written once by `muster init` and never changed (arch-6.1)."""
+"""A node's identity, written once by `muster init` and never changed (arch-6.1)."""
 
 import json
 import uuid

@@ -48,7 +48,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalMark:
-    """What one replica's log is known to hold on disk; part of the node's durable mark."""
+    """The end of one replica's log that is known to be on disk; part of the node's durable mark."""
 
     index: int
     term: int

@@ -74,7 +74,7 @@ def _lowest_since(hello: pb.Hello, life: int) -> int:
 
 
 class PeerLives:
-    """What a node keeps of its peers' lives, in memory and in META."""
+    """The lives of a node's peers, in memory and in META."""
 
     def __init__(self, store: Store, identity: Identity) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""How one shard's log lies in the store: entries, their kinds, and the numbers beside them.
+"""The format of one shard's log in the store: entries, their kinds, and the numbers beside them.
 
 PySyncObj is not needed to read any of it, so the exporter decodes a node's log with this module.
 Keys are in storage/keys.py.

@@ -1,4 +1,4 @@
-"""What the Raft layer tells whoever watches a node: elections, peers, hand-overs, snapshots.
+"""Notices of the Raft layer to observers: elections, peers, hand-overs, snapshots.
 
 A notice changes nothing and is told at once, inside the turn: who takes it must not call back.
 """
@@ -10,7 +10,7 @@ from musterd.raft.contract import NodeId, ShardId
 
 
 class ElectionCause(StrEnum):
-    """Why a replica stood for election."""
+    """The reason why a replica stood for election."""
 
     START = "start"
     """It has heard no leader since its process started."""

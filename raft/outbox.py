@@ -1,4 +1,4 @@
-"""What leaves a node: messages wait for their epoch, then share frames by peer and lane.
+"""Messages on their way out: they wait for their epoch, then share frames by peer and lane.
 
 By raft-2 a message leaves only when all hard data that was put before it is synced; a leader's
 appends alone need not wait, but for the write.

@@ -1,4 +1,4 @@
-"""What a node keeps durably about its peers: whose store is whose, and who counts in which shard.
+"""A node's durable record of its peers: their stores, and which of them count in which shard.
 
 A wiped node must not vote (arch-6.2). Each node remembers the store uuid of every peer it has met
 and refuses another one; a store that its peers do not know yet is silent

@@ -20,7 +20,7 @@ class Refused(NamedTuple):
 
 
 class PreVote:
-    """What one replica asked before it stands, and what it refused last to another."""
+    """The pre-vote of one replica, and the last one that it refused to another."""
 
     __slots__ = ("_from", "_refused", "asked", "term", "won")
 

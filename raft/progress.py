@@ -1,4 +1,4 @@
-"""What a replica knows of one peer beyond PySyncObj's next and match index."""
+"""A leader's record of one peer, beyond PySyncObj's next and match index."""
 
 from collections import deque
 from typing import NamedTuple

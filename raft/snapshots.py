@@ -62,7 +62,7 @@ class _Sending:
 
 
 class SnapshotKey(NamedTuple):
-    """Which snapshot a chunk is of."""
+    """Names the snapshot that a chunk belongs to."""
 
     leader: int
     term: int
@@ -88,7 +88,7 @@ class Arriving:
 
 
 class Snapshots:
-    """What one replica sends and takes of snapshots. Stands where SyncObj keeps its serializer."""
+    """Sends and receives one replica's snapshots. Stands where SyncObj keeps its serializer."""
 
     def __init__(
         self, host: Host, shard: ShardId, journal: Journal, examine: Callable[[], Examination]

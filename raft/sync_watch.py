@@ -1,4 +1,4 @@
-"""How long the disk owes a sync: a sync that hangs must not hold what this node leads.
+"""Watches how long a sync takes; a node whose disk hangs gives up its leaderships.
 
 An fsync may hang for minutes (a dead path to a network volume, a failing disk) while everything
 else goes on: appends leave, heartbeats are answered, and nothing is ever committed. So after

@@ -1,4 +1,4 @@
-"""What an assignment says about partitions, and how few of them had to move.
+"""Parses assignments, and counts how few partitions had to move between two of them.
 
 Only protocol type `consumer` can be parsed; other vectors are opaque to the coordinator and to
 replay.

@@ -1,4 +1,4 @@
-"""What is checked before a single event is folded: manifests, checksums, contents, copies.
+"""Checks the input before an event is folded: manifests, checksums, contents, copies.
 
 Each check is a plain function of files, so that the local engine calls it in a loop and Spark on
 its executors. A file that fails is not read any further: its range is missing then, unless another
@@ -57,7 +57,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What lies in the input folder. `deleted` are manifests whose file retention took away."""
+    """The files of the input folder. `deleted` are manifests whose file retention took away."""
 
     cluster_id: str
     files: tuple[SourceFile, ...]
@@ -82,7 +82,7 @@ class CheckpointSeen:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What `inspect` found in one file. `time_ms` and `floor` are of a base."""
+    """The result of `inspect` for one file. `time_ms` and `floor` are of a base."""
 
     sound: bool
     findings: tuple[Integrity, ...]

@@ -21,7 +21,7 @@ FINDINGS_SHOWN = 20
 
 
 class Engine(StrEnum):
-    """What runs the fold: this process or Spark."""
+    """The program that runs the fold: this process or Spark."""
 
     LOCAL = "local"
     SPARK = "spark"

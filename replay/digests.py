@@ -59,7 +59,7 @@ class Reached:
 
 @dataclass(slots=True)
 class Judgement:
-    """What the comparison of one shard gave; `equal` counts checkpoints."""
+    """The result of comparing one shard; `equal` counts checkpoints."""
 
     findings: list[Integrity] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)

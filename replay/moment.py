@@ -1,4 +1,4 @@
-"""Where and when a row of the export happened."""
+"""The position and time of a row of the export."""
 
 from typing import NamedTuple
 

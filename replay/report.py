@@ -1,4 +1,4 @@
-"""What a replay says at its end, whichever engine ran it."""
+"""The report of a replay, whichever engine ran it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a history comes to: rebalances by cause, the worst of them, unowned time, churn.
+"""Summarizes a history: rebalances by cause, the worst of them, unowned time, churn.
 
 Read from the tables that a replay wrote, whichever engine wrote them. In memory are all rounds, an
 entry for each partition that was ever owned, and one for each client of each group.

@@ -80,7 +80,7 @@ class MemberSession(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """Who owned a partition under one fencing token (the generation, in entries of rules 1 and 2).
+    """A span in which a member owned a partition under one fencing token.
 
     A span opens when the assignment is published and closes when the next generation forms (from
     then on the old token is refused), or when the member is removed or replaced. `released`:

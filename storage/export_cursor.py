@@ -1,4 +1,4 @@
-"""How far an exporter has read: a small file that trimming of the Raft log waits for.
+"""The exporter's position in each log, in a small file; the log is not trimmed beyond it.
 
 File: `<data dir>/export.cursor`, one line of JSON, replaced atomically: `{"format": 1,
 "cluster_id": str, "node": int, "shards": {"<shard>": <last index that is safe in a segment>}}`. A

@@ -1,4 +1,4 @@
-"""How keys are laid out: fixed-width big-endian numbers first, so that byte order is number order.
+"""The layout of keys: fixed-width big-endian numbers first, so that byte order is number order.
 
 LOG    shard u32, index u64                      -> term u64, command
 STATE  shard u32, snapshot id u64, key           -> value

@@ -1,4 +1,4 @@
-"""How often a store was opened, and how far it reached each time (raft/lives.py says what for)."""
+"""Counts a store's openings, and how far it had got at each (raft/lives.py says what for)."""
 
 from dataclasses import dataclass
 from struct import Struct

@@ -32,7 +32,7 @@ class HungStoreError(StoreError):
 
 
 class CorruptStoreError(StoreError):
-    """What is on disk is damaged or not ours. The message says how to rebuild the node."""
+    """The files on disk are damaged or not muster's. The message says how to rebuild the node."""
 
     def __init__(self, what: str) -> None:
         """Name `what` is wrong, without a full stop."""

@@ -1,4 +1,4 @@
-"""What the other nodes recorded at their checkpoints, asked over their client ports."""
+"""The checkpoints that other nodes recorded, fetched from their client ports."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence

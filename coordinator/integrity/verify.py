@@ -45,7 +45,7 @@ class Frozen(NamedTuple):
 
 
 class Disk(Protocol):
-    """Where frozen views come from: the node, between two turns."""
+    """Gives frozen views of the stored state. The node is one, between two turns."""
 
     def freeze(self, shard: int) -> Frozen | None:
         """What is stored of a shard now, with all that is applied; None = ask again."""
@@ -53,7 +53,7 @@ class Disk(Protocol):
 
 
 class Peers(Protocol):
-    """What the other nodes recorded."""
+    """The checkpoints that the other nodes recorded."""
 
     async def refresh(self) -> None:
         """Ask every other node now."""

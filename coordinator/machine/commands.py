@@ -1,4 +1,4 @@
-"""What a shard is asked to do: the requests and timer firings that are replicated.
+"""Commands: the requests and timer firings that are replicated.
 
 A command's fields are those of the message of the same name in `proto/muster/v1/log.proto`
 (repeated is a tuple, optional is None). A command carries no outcome: every replica decides
@@ -35,7 +35,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the group leader gave one member. `assignment` is opaque to the coordinator."""
+    """One member's assignment by the group leader; the coordinator does not read `assignment`."""
 
     member_id: str
     assignment: bytes

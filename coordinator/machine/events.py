@@ -1,4 +1,4 @@
-"""What happened: the unit of replies, persistence, metrics, export and replay.
+"""Events: the facts from which replies, stored state, metrics, export and replay are made.
 
 An event's fields are those of the message of the same name in `proto/muster/v1/log.proto`. Only
 `evolve` (a group's events) and `evolve_shard` (the rest) turn events into state. `time_ms` is shard
@@ -13,7 +13,7 @@ from musterd.coordinator.machine.commands import Assignment, DeletedTopic, Proto
 
 
 class RemovalCause(IntEnum):
-    """Why a member is no longer in the group."""
+    """The reason why a member was removed from its group."""
 
     LEFT = 1
     SESSION_EXPIRED = 2
@@ -26,7 +26,7 @@ class RemovalCause(IntEnum):
 
 
 class Trigger(IntEnum):
-    """Why a round opened: the closed list of gp-3.4, and what an operator does."""
+    """The reason why a round opened: one of the list of gp-3.4, or an operator's call."""
 
     MEMBER_JOINED = 1
     METADATA_CHANGED = 2
@@ -259,7 +259,7 @@ class OffsetSuperseded:
 
 
 class Ending(IntEnum):
-    """Why an offset or a group is no more."""
+    """The reason why an offset or a group was removed."""
 
     DELETED = 1
     EXPIRED = 2
@@ -293,7 +293,7 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True)
 class BlobCommitted:
-    """What an application keeps with its offsets, in place of what it kept before."""
+    """An application committed a blob with its offsets; it replaces the one before."""
 
     group_id: str
     blob: bytes

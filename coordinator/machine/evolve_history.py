@@ -1,4 +1,4 @@
-"""What an event adds to the history of its group's rounds: `evolve` calls these, nobody else.
+"""Adds an event to the history of its group's rounds. Only `evolve` calls these functions.
 
 Called before the event changes anything else. A round that opened under rules 1 has no record,
 and nothing is noted of it.

@@ -35,7 +35,7 @@ _VERSION = bytes((RECORD_VERSION,))
 
 
 class Ended(StrEnum):
-    """How a round ended, so far."""
+    """The outcome of a round, so far."""
 
     OPEN = "open"
     STABLE = "stable"

@@ -1,4 +1,4 @@
-"""What must hold of a group whatever happens (gp-1.4)."""
+"""Checks the invariants that hold of every group at all times (gp-1.4)."""
 
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.history import (

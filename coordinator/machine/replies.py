@@ -1,4 +1,4 @@
-"""What a caller is told. A reply is a value; a refusal is one too."""
+"""Replies to callers. A reply is a value; a refusal is one too."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ class Synced:
 
 
 class LeaveResult(NamedTuple):
-    """What became of one entry of a LeaveGroup."""
+    """The result of one entry of a LeaveGroup."""
 
     member_id: str
     error: Error
@@ -97,7 +97,7 @@ class Left:
 
 
 class PartitionResult(NamedTuple):
-    """What became of one partition of an OffsetCommit.
+    """The result of one partition of an OffsetCommit.
 
     `superseded`: a newer commit of this member stands; this offset is not acknowledged (gp-O9).
     """
@@ -117,7 +117,7 @@ class Committed:
 
 
 class RemovalResult(NamedTuple):
-    """What became of one partition of an OffsetDelete."""
+    """The result of one partition of an OffsetDelete."""
 
     topic: str
     partition: int

@@ -131,7 +131,7 @@ class Entry:
 
 
 class CommandResult(NamedTuple):
-    """What one command of an entry did. `writes` are the records it changed, each once."""
+    """The result of one command of an entry. `writes` has each record that it changed once."""
 
     command: Command
     events: Sequence[Event]

@@ -157,7 +157,7 @@ def naming_bytes(member_id: str, instance_id: str, topics: Sequence[str]) -> int
 
 @dataclass(slots=True)
 class Tally:
-    """What `decide` would otherwise count anew over all members, at every Join of a large group.
+    """Counts over all members of a group, so that a Join of a large group need not count anew.
 
     Follows from the members, so it is no state of its own: not stored, not in the digest, counted
     again when a group is loaded, compared with a recount by the invariants (gp-I1, gp-I4, gp-I5).
@@ -235,7 +235,7 @@ class Offset:
 
 @dataclass(slots=True)
 class Blob:
-    """What an application keeps with its offsets, and which commit wrote it (gp-O9).
+    """Bytes that an application keeps with its offsets, and the commit that wrote them (gp-O9).
 
     b"" is nothing; without a record where no commit ever brought one.
     """

@@ -1,4 +1,4 @@
-"""Which topics a group reads (gp-1.2, sc-G14): what its members name in their Joins.
+"""The topics that a group reads: those that its members name in their Joins (gp-1.2, sc-G14).
 
 The coordinator never reads a member's metadata: a Join names its topics beside it, so a
 subscription is always known. It is that of the members now, not of the last generation: who has

@@ -1,4 +1,4 @@
-"""What the answers to members say: commits by result, and requests of members that are fenced."""
+"""Counts the answers to members: commits by result, and requests of fenced members."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What a node knows of the groups it coordinates, for metrics: bounded, counted where they lead.
+"""Counts events of the groups that a node coordinates, for a bounded number of groups each.
 
 Every replica applies every event, but only the coordinator counts it, so that a sum over the nodes
 is the truth. At most `groups_max` groups have series of their own, the most active ones; what

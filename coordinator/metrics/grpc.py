@@ -1,4 +1,4 @@
-"""What the gRPC server did, under the names of go-grpc's metrics, so that its dashboards work.
+"""Metrics of the gRPC server under the names of go-grpc's, so that its dashboards work.
 
 An interceptor times each unary call from its decoded request to its reply. Parked and held calls
 count with all their waiting: muster's own histograms tell work from waiting.

@@ -64,7 +64,7 @@ Pages = Iterator[Metric | None]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a node lets its metrics read."""
+    """The parts of a node from which its metrics are read."""
 
     node_id: NodeId
     version: str

@@ -1,4 +1,4 @@
-"""What a node sees of its Raft groups: elections, leaders, and how long proposals take.
+"""Metrics of a node's Raft groups: elections, leaders, and the time that proposals take.
 
 `raft` knows nothing of this: roles and terms are looked at some twenty times a second, proposals
 are timed around `propose`, applying around the shard.
@@ -30,7 +30,7 @@ Propose = Callable[[bytes, Done], None]
 
 
 class MeasuredJournal(Protocol):
-    """How far a log reaches, and how much it holds."""
+    """The extent of a log: its first and last index, and its bytes on disk."""
 
     @property
     def first_index(self) -> int: ...
@@ -45,7 +45,7 @@ class MeasuredJournal(Protocol):
 
 
 class MeasuredLog(ReplicatedLog, Protocol):
-    """What metrics read of a replica beyond the contract."""
+    """A replica with the further properties that metrics read."""
 
     @property
     def journal(self) -> MeasuredJournal: ...
@@ -118,7 +118,7 @@ class MeasuredMachine:
 
 @dataclass(slots=True)
 class Seen:
-    """What was last seen of one shard."""
+    """A shard's term, leader and elections, as the watcher last saw them."""
 
     term: int = 0
     leader: NodeId | None = None

@@ -176,7 +176,7 @@ def open_node(
 
 
 class Integrity:
-    """Whether this node's shards hold what those of the other nodes do; see Quarantine.
+    """Compares this node's shards with those of the other nodes; see Quarantine.
 
     Made once the driver has started: what it loaded then is no leader's state.
     """

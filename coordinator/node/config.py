@@ -74,7 +74,7 @@ def is_loopback(address: str) -> bool:
 
 
 class Settings(BaseSettings):
-    """What a node needs to know beside its identity, which `muster init` wrote."""
+    """A node's settings; its identity is in its store, where `muster init` wrote it."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True

@@ -36,7 +36,7 @@ SHORT_LIFE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DevOptions:
-    """What `muster dev` was asked for."""
+    """The options of `muster dev`."""
 
     directory: Path | None = None
     nodes: int = 3

@@ -35,7 +35,7 @@ LOG_LINES: Final = 15
 
 
 class Equipment:
-    """What all nodes of one cluster are equipped with; this one changes nothing."""
+    """Equipment that all nodes of a cluster get. This base class changes nothing."""
 
     provides: frozenset[str] = frozenset()
     """The capabilities that a cluster has with it (`disk`, `clock`, ...)."""

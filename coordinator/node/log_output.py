@@ -1,4 +1,4 @@
-"""Where a node's log lines go: one JSON object a line on stderr, or text for people.
+"""Writes a node's log lines to stderr: one JSON object a line, or text for people.
 
 Lines of Python libraries take the same way. In JSON the same holds for what libraries in C write
 to file 2 by themselves, gRPC's core above all: it is read from a pipe and logged line by line.

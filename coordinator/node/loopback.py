@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster on one machine listen: reserved ports on 127.0.0.1."""
+"""Reserves ports on 127.0.0.1 for the nodes of a cluster on one machine."""
 
 import contextlib
 import socket
@@ -25,7 +25,7 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where one node listens, and where others find it; all "host:port"."""
+    """The addresses at which one node listens and is found; all are "host:port"."""
 
     listen: str
     advertise: str

@@ -1,4 +1,4 @@
-"""Whether clients reach this node: it connects to the address that they are told, as one of them.
+"""Probes whether clients reach this node, by a connection to the address that they are told.
 
 A wrong address, a certificate of another name or one that has expired, a firewall: the node is well
 and leads, and nobody can call it. Each look makes a connection of its own. A node that takes long

@@ -1,4 +1,4 @@
-"""How much a node has left: room on its disk, state below its limits. Logs where that changes.
+"""Watches how much room the node's disk and its state have left, and logs where that changes.
 
 Free space is what another user than root may take. A mark is passed upwards with a tenth to spare,
 so that what is freed and taken again at the mark does not change everything each time.

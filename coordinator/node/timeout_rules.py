@@ -1,4 +1,4 @@
-"""What must hold between a node's own times and those that are fixed: checked before it starts.
+"""Rules between a node's configured times and the fixed ones, checked before it starts.
 
 docs/timeouts.md has each line with its reason, and those between fixed times alone.
 """

@@ -1,1 +1,1 @@
-"""What a node does for each shard, synchronously: no event loop, no clock, no socket, no wire."""
+"""A node's synchronous work for its shards: no event loop, no clock, no socket, no wire."""

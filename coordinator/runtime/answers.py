@@ -1,4 +1,4 @@
-"""What the core tells a caller: the machine's replies, and what only a coordinator can say."""
+"""The core's answers to callers: the machine's replies, and those of a coordinator alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -35,10 +35,7 @@ class CountedLimit:
 
 
 class NodeCallLimits:
-    """What a node's shards share of their callers: how many are held, how many break off.
-
-    And how much of what large commands of theirs take is under way.
-    """
+    """Counts that all shards of a node share: parked calls, broken-off calls, large commits."""
 
     __slots__ = ("disconnects", "large", "parked")
 

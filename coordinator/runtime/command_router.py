@@ -1,4 +1,4 @@
-"""How a serving shard takes a request of a group: park it, refuse it, or put it into the log.
+"""Parks a request of a group, refuses it, or proposes it to the log of a serving shard.
 
 A request is refused without an entry (arch-5.1) where the applied state already rejects it and none
 of the group's commands is under way, once a quorum has confirmed that this node still leads.
@@ -52,7 +52,7 @@ GroupRequest = (
 
 
 class Coordinator(Protocol):
-    """What the router asks of the leadership."""
+    """The leadership, as the router uses it."""
 
     state: ShardState
     sessions: Sessions

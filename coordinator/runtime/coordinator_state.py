@@ -6,7 +6,7 @@ from typing import Final
 
 
 class CoordinatorState(Enum):
-    """What a replica is to the callers of its shard.
+    """The state of a replica, as the callers of its shard see it.
 
     ```
                  elected             its no-op is applied           quorum lost

@@ -1,4 +1,4 @@
-"""What a command adds to the state, and whether there is room for it: asked before the log, once.
+"""Computes how much a command may add to the state, and refuses it if there is no room.
 
 A command grows the state or it does not. What grows it is refused where a limit in bytes is reached
 (of the group, the shard, the node), or where the disks of a majority are low. What does not grow it
@@ -78,7 +78,7 @@ NEAR_MAX: Final = 1_000
 
 
 class Growth(NamedTuple):
-    """What a command adds at most, in bytes; 0 where it does not grow the state."""
+    """The bytes that a command adds to the state at most; 0 where it does not grow the state."""
 
     size: int
     goes_on: bool = False
@@ -182,7 +182,7 @@ def _of_sync(group: Group | None, command: SyncGroup) -> Growth:
 
 @dataclass(frozen=True, slots=True)
 class StateLimits:
-    """How much state a node keeps, in bytes as sizes.py weighs it: of a group, a shard, in all."""
+    """Limits of the state in bytes (sizes.py counts them): of a group, a shard, the node."""
 
     group: int = 64 * MIB
     shard: int = 256 * MIB

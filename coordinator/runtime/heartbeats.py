@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class HeartbeatShard(Protocol):
-    """What heartbeats need of a shard."""
+    """A shard, as heartbeats use it."""
 
     @property
     def sessions(self) -> Sessions | None:

@@ -1,4 +1,4 @@
-"""What keeps a small commit of one client from waiting behind the large ones of others.
+"""Bounds the large commits under way, so that small ones of other clients need not wait for them.
 
 A shard applies its entries in order, and the shards of a node share its processor. So of large
 commands only so much is under way in a node as takes a fraction of a second; the others are held

@@ -1,4 +1,4 @@
-"""What the shards of one node have in common."""
+"""The context that a node's shards share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from musterd.raft.contract import ShardId
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What the shards of a node share, what they ask of it and what they tell it."""
+    """The objects that the shards of a node share, and the functions by which they reach it."""
 
     wall_ms: Callable[[], int]
     """Milliseconds since 1970."""

@@ -36,7 +36,7 @@ CHECKPOINTS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """What this replica recorded: the shard's digest (16 bytes) at a log index."""
+    """The shard's digest (16 bytes) that this replica recorded at a log index."""
 
     index: int
     digest: bytes

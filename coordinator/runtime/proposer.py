@@ -120,7 +120,7 @@ class Flight:
 
 @dataclass(slots=True)
 class QueueMeter:
-    """What is counted of a shard's queue, over all times that this node led the shard."""
+    """Counts of a shard's queue, over all times that this node led the shard."""
 
     clock_s: Callable[[], float] = float
     waited: Callable[[float], None] = lambda _seconds: None

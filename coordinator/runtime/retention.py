@@ -1,4 +1,4 @@
-"""What retention takes: the leader looks through its groups, a few a turn (gp-4.5).
+"""Proposes to expire offsets: the leader looks through its groups, a few a turn (gp-4.5).
 
 It only guesses: what it proposes carries its own wall time and a bounded list, and every replica
 decides by these.
@@ -26,7 +26,7 @@ _PARTITION_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long offsets are kept, in ms; 0 = for ever. `interval_ms`: between two sweeps."""
+    """How long offsets are kept (0 = for ever), and the time between two sweeps, in ms."""
 
     offsets_ms: int = LIMITS.offset_retention_ms
     interval_ms: int = SWEEP_INTERVAL_MS

@@ -1,4 +1,4 @@
-"""Which shard a group lives in, and where its coordinator is."""
+"""Maps a group to its shard, and a node to its clients' address."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ def shard_of(group_id: str, shards: int) -> ShardId:
 
 
 class Directory:
-    """Where clients reach each node ("host:port"): peers say it in their hello."""
+    """The clients' address ("host:port") of each node; peers state it in their hello."""
 
     def __init__(
         self, own: NodeId, own_endpoint: str, peers: Callable[[], Mapping[int, str]]

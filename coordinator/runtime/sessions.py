@@ -1,4 +1,4 @@
-"""Who is alive and which round is late: the leader's own deadlines of one shard, never replicated.
+"""Deadlines of one shard's sessions and rounds, kept by its leader alone and never replicated.
 
 Two heaps of integer milliseconds. *Rounds* run in shard time. *Sessions* run in the session clock,
 which is shard time minus everything for which the members are not to blame: turns late by more

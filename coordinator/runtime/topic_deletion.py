@@ -1,4 +1,4 @@
-"""What a deleted topic takes with it: its offsets, in every shard, before its name is free again.
+"""Removes a deleted topic's offsets in every shard before its name can be created again.
 
 Shard 0 deletes the topic. Every node applies that, and so knows of it. The leader of each shard
 puts a BeginDrop into its log, from which on the shard stores no offset that was checked before.

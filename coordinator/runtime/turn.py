@@ -1,11 +1,11 @@
-"""What one turn of a shard is told: the time, how late it is, and what waits."""
+"""The facts that one turn of a shard is given: the time, how late it is, and what waits."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Joins(Enum):
-    """How Joins come to a node (admission.py)."""
+    """The rate at which Joins reach a node (admission.py)."""
 
     FEW = "few"
     MANY = "many"
@@ -29,7 +29,7 @@ class Joins(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a turn knows.
+    """One turn of a shard.
 
     `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
     rounds of the node's loop so far (see sessions.py). `joins`: how they come. `waited_rounds`: for

@@ -25,7 +25,7 @@ from musterd.coordinator.runtime.timeouts import PARK_MS_MAX
 
 
 class Barrier(Enum):
-    """What a parked call waits for."""
+    """The barrier that a parked call waits for."""
 
     JOIN = "join"
     SYNC = "sync"

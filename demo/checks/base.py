@@ -1,4 +1,4 @@
-"""What all checks share: a line of the report, and offsets over time."""
+"""The parts that all checks share: a line of the report, and offsets over time."""
 
 from bisect import bisect_right
 from collections.abc import Mapping

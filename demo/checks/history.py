@@ -1,4 +1,4 @@
-"""What the replicas, their history and the machine say afterwards."""
+"""Checks the replicas, their exported history and the machine after a run."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

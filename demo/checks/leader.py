@@ -1,4 +1,4 @@
-"""What the killed leader may not cost: a commit, the generation, more than a moment."""
+"""Checks that the killed leader cost no commit, no generation, and only a moment."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who did the work, and on whose partitions."""
+"""Checks that owners alone worked on their partitions, and that takeovers lost nothing."""
 
 from collections import Counter
 from collections.abc import Iterator

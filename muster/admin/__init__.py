@@ -1,1 +1,1 @@
-"""What operators ask of a cluster: topics, settings, deletions, why a group rebalanced."""
+"""The client's calls for operators: topics, settings, deletions, causes of rebalances."""

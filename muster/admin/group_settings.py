@@ -1,4 +1,4 @@
-"""What an operator does to a group that runs: its settings, and members that have to go."""
+"""Changes a running group for an operator: its settings, and the removal of members."""
 
 from collections.abc import Collection, Iterable, Mapping
 

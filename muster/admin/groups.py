@@ -1,4 +1,4 @@
-"""Which groups there are, and who is in them."""
+"""Lists and describes groups."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Why a group rebalanced: its last rounds as the coordinator kept them."""
+"""The causes of a group's last rebalances, as its coordinator kept them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Who held up a round.
+    """A member that held up a round, and how.
 
     `how` is last_to_join, assignment (of the group leader), not_rejoined, not_synced, left,
     session_expired, kicked, no_room, absent, or, in an open round, awaited. `after_ms` counts from

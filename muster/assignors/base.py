@@ -1,4 +1,4 @@
-"""What an assignor is given and what it gives back."""
+"""The interface of assignors: what they are given, and what they return."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who may say that a partition was its own (gp-6.5)."""
+"""Decides which member owned a partition, where several claim it (gp-6.5)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from muster.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What members owned, once contradictions are out."""
+    """The partitions that members owned, without contradictory claims."""
 
     owner: Mapping[TopicPartition, str]
     """Each partition that exists and that exactly one member claims under the latest generation

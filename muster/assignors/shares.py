@@ -1,4 +1,4 @@
-"""What an assignor said, checked; for cooperative ones also what waits for the next round."""
+"""Checks an assignor's result; a cooperative one's partitions that must wait are withheld."""
 
 from collections.abc import Mapping, Sequence
 

@@ -42,7 +42,7 @@ def uneven_shares(
 
 @dataclass(slots=True)
 class _Numbers:
-    """How many partitions of each topic each member has; members by their position."""
+    """The number of partitions of each topic that each member has; members by their position."""
 
     takers: dict[str, list[int]]  # of each topic that exists: who subscribes
     claimed: list[Counter[str]]

@@ -24,7 +24,7 @@ HELP = (
 
 
 class Register(Protocol):
-    """What an entry point of the group `muster.cli` is: adds its command or commands to the app."""
+    """An entry point of the group `muster.cli`: it adds its commands to the app."""
 
     def __call__(self, app: "typer.Typer") -> None:
         """Add the family to `app`."""

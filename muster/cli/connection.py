@@ -105,7 +105,7 @@ class Removal(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer(Generic[A]):
-    """What one node said, or why it said nothing."""
+    """One node's answer, or the reason why there is none."""
 
     node_id: int
     endpoint: str
@@ -115,7 +115,7 @@ class NodeAnswer(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Where a group's coordinator is."""
+    """The place of a group's coordinator."""
 
     status: Status
     endpoint: str

@@ -1,4 +1,4 @@
-"""How a command ends badly: exit codes, and errors that say what to do next.
+"""Exit codes of the commands, and errors that say what to do next.
 
 Exit codes are part of the interface; docs/cli.md lists them and a test keeps the two equal.
 """
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a script sees. Stable."""
+    """The exit code of a command. Its values never change."""
 
     OK = 0
     ERROR = 1

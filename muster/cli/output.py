@@ -1,4 +1,4 @@
-"""What a command prints on stdout: Kafka's columns in tables, snake_case and a schema in JSON.
+"""Prints a command's result on stdout: Kafka's columns in tables, or JSON with a schema.
 
 A value that is not known is `-` in a table and null in JSON. Tables are plain aligned text, so that
 eyes and `awk` scripts carry over from Kafka's tools; on a terminal they fit its width.

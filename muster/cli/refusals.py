@@ -1,4 +1,4 @@
-"""What each of the server's errors means to a command: its exit code and the next step."""
+"""Maps each of the server's errors to a command's exit code and a next step."""
 
 from muster.cli.errors import CommandError, ExitCode
 from muster.v1.errors_pb2 import ErrorCode

@@ -87,7 +87,7 @@ def _wait(seconds: float) -> None:
 
 
 class _Captured(io.StringIO):
-    """What a round writes; it says of itself what the real stdout would say."""
+    """Captures the output of one round; it answers `isatty` as the real stdout would."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ _MEANINGLESS = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a consumer was configured with."""
+    """The configuration of a consumer."""
 
     client: Mapping[str, Any]
     """For `muster.Client`."""

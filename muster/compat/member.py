@@ -25,7 +25,7 @@ COMMITS_MAX = 1000
 
 
 class Kind(StrEnum):
-    """What there is to tell."""
+    """The kinds of news that the poller is told."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"

@@ -1,4 +1,4 @@
-"""What the members of an election tell each other, and what the group leader makes of it."""
+"""The statements by which members of an election agree who leads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a member says when it joins."""
+    """A member's statement in its Join."""
 
     candidate: bool
     token: int  # of the leadership that it has; 0 = none

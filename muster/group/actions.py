@@ -18,7 +18,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """What a membership must know of its group."""
+    """The settings of a member that its membership reads."""
 
     group_id: str
     client_id: str
@@ -138,7 +138,7 @@ class SyncRefused:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
-    """What the coordinator said to a heartbeat that went out under `identity`."""
+    """The coordinator answered a heartbeat that went out under `identity`."""
 
     identity: Identity
     refusal: Refusal
@@ -218,7 +218,7 @@ Input = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says it owned when it joins."""
+    """The partitions that a member says it owned when it joins."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = -1

@@ -1,4 +1,4 @@
-"""What members tell each other through the coordinator, which takes it for opaque bytes.
+"""The messages between members that the coordinator relays as opaque bytes.
 
 Protocol type `consumer`: a subscription in Join, an assignment in Sync (gp-6.1), as the protobuf
 messages ConsumerSubscription and ConsumerAssignment.

@@ -15,7 +15,7 @@ G_contra = TypeVar("G_contra", contravariant=True)
 
 
 class Listener(Protocol[G_contra]):
-    """What is told of a group's assignments: a `RebalanceListener`."""
+    """Receives a group's assignments: a `RebalanceListener`."""
 
     def assigned(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None: ...
 
@@ -25,7 +25,7 @@ class Listener(Protocol[G_contra]):
 
 
 class Handover(Generic[G]):
-    """What the user has of a member's assignments: listener, tasks, a place in each partition.
+    """Hands a member's assignments to the user: listener, tasks, a position in each partition.
 
     The order is Kafka's (gp-6.9): tasks end, buffered commits go out, then `revoked`, then the
     partitions are free; `assigned`, then tasks start. A loss may come while a revocation goes on,

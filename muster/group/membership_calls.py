@@ -37,7 +37,7 @@ UserData = bytes | Callable[[], bytes]
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """What a member says of itself when it joins."""
+    """The fields of a member's Join that come from its user."""
 
     config: MemberConfig
     topics: tuple[str, ...]
@@ -49,7 +49,7 @@ class JoinOptions:
 
 
 class _Parked(Protocol):
-    """What the refusals of Join and Sync have in common."""
+    """The fields that the refusals of Join and Sync have in common."""
 
     @property
     def status(self) -> errors_pb2.Status: ...

@@ -1,4 +1,4 @@
-"""What a member may do with a partition now, by what its membership says it holds."""
+"""Checks whether a member may still work on a partition, by the assignment that it holds."""
 
 from collections.abc import Iterable
 

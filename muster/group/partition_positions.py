@@ -1,4 +1,4 @@
-"""Where a member stands in each partition that it owns: paused or not, and where to read on."""
+"""A member's position in each partition that it owns, and whether it is paused there."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -104,7 +104,7 @@ class PartitionPositions:
 
 
 class Marks:
-    """Where some places were when a commit was called; those dropped since are let be."""
+    """The positions when a commit was called; those dropped since are not moved."""
 
     def __init__(self, places: Mapping[TopicPartition, tuple[PartitionPosition, int]]) -> None:
         self._places = places

@@ -1,4 +1,4 @@
-"""What a user is told when its partitions come, are revoked, or are lost."""
+"""The user's callbacks for partitions that are assigned, revoked, or lost."""
 
 from collections.abc import Awaitable
 

@@ -1,4 +1,4 @@
-"""Whether another member may own what this one had before its machine slept."""
+"""A member's session as its own clocks show it; it is in doubt once the machine slept too long."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ SLEPT_S_MIN: Final = 0.1
 
 
 class Moment(NamedTuple):
-    """When a call was sent."""
+    """The time at which a call was sent."""
 
     at_s: float
     """By `sleep_clock.steady_s`."""

@@ -1,4 +1,4 @@
-"""How long to wait before another try (gp-6.7, gp-6.11)."""
+"""Computes the delay before another attempt (gp-6.7, gp-6.11)."""
 
 import zlib
 from collections.abc import Callable

@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[R]):
-    """How one RPC is called."""
+    """The description of one RPC: its path, its parser, and the time-out of an attempt."""
 
     path: str
     parse: Answers[R]

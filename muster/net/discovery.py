@@ -1,4 +1,4 @@
-"""Who coordinates a group: the cache, and the search for a later coordinator.
+"""Finds the coordinator of a group: a cache, and the search for a later coordinator.
 
 All groups of a shard have one coordinator, and a node says in which shard a group is. So one group
 is asked about for all of its shard, and what is heard of it holds for all of them.
@@ -271,7 +271,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one call brought; nothing where the node did not answer."""
+    """The answer of one call; empty where the node did not answer."""
 
     results: Results
     any_found: bool
@@ -288,7 +288,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Asked:
-    """What one node is asked."""
+    """The questions for one node."""
 
     batch: _Batch | None = None
     """The next call's."""

@@ -55,7 +55,7 @@ Response_co = TypeVar("Response_co", bound=Message, covariant=True)
 
 
 class Answers(Protocol[Response_co]):
-    """How to read a response: `FromString` of its class."""
+    """Parses a response: `FromString` of its class."""
 
     def __call__(self, data: bytes, /) -> Response_co: ...
 

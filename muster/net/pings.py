@@ -1,4 +1,4 @@
-"""Whether a node that holds calls on purpose is still there.
+"""Checks that a node is alive while it parks calls.
 
 A Join or Sync is parked for 25 s at most, so that it is not answered says nothing about its node.
 While a client has such calls at a node it asks that node, once for all of them, what it answers at

@@ -1,4 +1,4 @@
-"""Why a connection cannot be had where TLS is the reason: gRPC says that it failed, seldom why.
+"""Finds out why TLS keeps a connection from being made, since gRPC seldom says it.
 
 Asked once a connection has failed: a handshake of our own, with the same files, that is looked at.
 """
@@ -22,7 +22,7 @@ _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAY
 
 
 class TlsFault(Enum):
-    """What is wrong, and what it takes: with the SDK, with a command."""
+    """A cause of failed TLS, and its remedies: with the SDK, with a command."""
 
     PLAIN_CLIENT = (
         "give Client(tls=muster.Tls(ca=FILE)), the certificate of the nodes' authority",
@@ -56,7 +56,7 @@ class TlsFault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsTrouble:
-    """What is wrong between this client and a node; `message` is one line that names the node."""
+    """The fault between this client and a node; `message` is one line that names the node."""
 
     fault: TlsFault
     message: str

@@ -1,4 +1,4 @@
-"""Which topics exist, as all members of one client know it.
+"""The registered topics, in a cache that all members of one client share.
 
 A fleet that starts names the same topics a thousand times. Names that come up in the same turn of
 the loop share one call, and whoever names a topic that is being asked about waits for that answer.

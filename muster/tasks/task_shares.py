@@ -1,4 +1,4 @@
-"""Which worker has which task: the sticky assignment over the slots that are in use."""
+"""Assigns tasks to workers: the sticky assignor over the slots that are in use."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Where the tasks of a task group are kept: among the group's own offsets.
+"""Stores the tasks of a task group among the group's own offsets.
 
 So they are as durable as what is committed, belong to no member, and are gone when the group is.
 Each task has a slot. A removed task's slot is free for the next new one, so what is kept does not

@@ -87,7 +87,7 @@ def progress_of(one: Kept | None, since: int) -> tuple[int, str] | None:
 
 
 class Slot:
-    """What is known of one slot that this member was given."""
+    """One slot that this member was given, with what was read of it."""
 
     def __init__(self) -> None:
         self.definition: Definition | None = None

@@ -1,4 +1,4 @@
-"""What commits do to a group's offsets, as the machine of a real node does it (gp-O7 to gp-O9)."""
+"""Commits to a group of the test cluster, decided as a real node's machine does (gp-O7 to O9)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

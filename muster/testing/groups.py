@@ -21,7 +21,7 @@ Code = ErrorCode
 
 
 class Phase(StrEnum):
-    """What a group does now, by Kafka's names of states."""
+    """The state of a group, by Kafka's name."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"

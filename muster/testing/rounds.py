@@ -1,4 +1,4 @@
-"""Why a group of the test cluster rebalanced: its rounds, as a coordinator keeps them."""
+"""The history of a test cluster's rounds, kept as a coordinator does."""
 
 import time
 from collections import deque

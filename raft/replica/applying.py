@@ -21,7 +21,7 @@ _APPLY_READ = 64
 
 
 class Applying(Replication):
-    """What a replica does with what is committed."""
+    """Applies committed entries to the state machine, and answers their proposals."""
 
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
         self._machine = machine

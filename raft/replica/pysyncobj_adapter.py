@@ -87,7 +87,7 @@ class PeerNode(Node):
 
 
 class _HostTransport(Transport):
-    """What SyncObj believes is its network: queues at the host."""
+    """Stands where SyncObj expects a network: it hands messages to the host's queues."""
 
     def __init__(self, deliver: Callable[[PeerNode, Message], None]) -> None:
         super().__init__(None, None, [])

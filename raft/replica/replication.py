@@ -26,7 +26,7 @@ _ANNOUNCE_READ = 64
 
 
 class Replication(Voting):
-    """How entries and snapshots get from a leader to a follower, and answers back."""
+    """Sends entries and snapshots from the leader to followers, and answers back."""
 
     def __init__(
         self, host: Host, shard: ShardId, journal: Journal, examine: Callable[[], Examination]

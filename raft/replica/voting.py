@@ -28,7 +28,7 @@ _PASSED_OVER_MAX = 3
 
 
 class Voting(Core):
-    """How a replica gains and gives up leadership."""
+    """Gains and gives up leadership."""
 
     _rebuilding: bool
     """Its applied state is wrong and all of it is awaited from the leader (`Applying`)."""

@@ -1,1 +1,1 @@
-"""What every RPC shares: its handler, its request's bounds, its way to the shards, its answer."""
+"""The code that every RPC shares: handler, bounds, routing to the shards, answer."""

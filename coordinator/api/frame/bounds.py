@@ -1,4 +1,4 @@
-"""What a request may hold: bytes, its group id, and elements of its lists, counted unread.
+"""Bounds of requests: bytes, the group id, and elements of lists, counted before they are parsed.
 
 A request of 1.5 MiB holds 700,000 empty elements; a Python object of each would hold up the loop
 for a second. So group id and counts are checked here, of the request, and what its other fields may

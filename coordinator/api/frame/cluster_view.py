@@ -1,4 +1,4 @@
-"""What the services ask of the node they run in: the cluster as that node knows it."""
+"""The interface through which the services read the node and the cluster as that node knows it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class LogView:
 
 
 class ClusterView(Protocol):
-    """What the admin frontend asks of the node."""
+    """The node and its cluster, as the admin service reads them."""
 
     @property
     def cluster_id(self) -> str: ...

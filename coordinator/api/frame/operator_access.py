@@ -1,4 +1,6 @@
-"""Who may hand a shard over, replace a node, or accept a loss: whoever has the cluster's secret.
+"""The check that a call comes from an operator, who has the cluster's secret.
+
+Handing a shard over, replacing a node, and accepting a loss need it.
 
 Other calls are any client's, until there is access control.
 """
@@ -24,7 +26,7 @@ NOT_SHOWN: Final = (
 
 
 class OperatorAccess:
-    """What such a call has to show."""
+    """Decides whether a call has shown the cluster's secret."""
 
     def __init__(self, secret: bytes | None, *, on_loopback: bool) -> None:
         """`secret` None: there is none, and calls are taken on loopback alone.

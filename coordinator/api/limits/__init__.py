@@ -1,1 +1,1 @@
-"""What callers may take of a node: calls, bytes, and time of the loop. The surplus is refused."""
+"""Limits of a node's callers: calls, bytes, and time of the loop. The surplus is refused."""

@@ -64,7 +64,7 @@ class Kind(Enum):
 
 
 class Wait:
-    """How long the latest probe waited before it was taken (queue_probe.py), in seconds."""
+    """Measures how long a probe waits until it is taken (queue_probe.py), in seconds."""
 
     def __init__(self, max_s: float = WAIT_MS_MAX / MS) -> None:
         self._max_s = max_s

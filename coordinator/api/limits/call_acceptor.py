@@ -396,7 +396,7 @@ PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
 
 
 class _Ending:
-    """What ends with the task of one call: its request, its answer, its turn to read."""
+    """Releases what a call holds when its task ends: its request, its answer, its turn to read."""
 
     __slots__ = ("_peer", "_requests", "_size", "_untaken", "answer", "slot")
 

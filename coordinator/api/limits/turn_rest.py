@@ -1,4 +1,4 @@
-"""How long the loop belongs to incoming calls after each turn (docs/adr/0008)."""
+"""The pause after each turn in which the loop only serves incoming calls (docs/adr/0008)."""
 
 from typing import Final
 

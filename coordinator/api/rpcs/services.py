@@ -13,7 +13,7 @@ from musterd.coordinator.integrity.verify import Verifier
 
 
 class Services:
-    """What a node answers at its client port."""
+    """All services that a node offers at its client port."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""What a command does to a group or topic, by kind of command: events and an answer."""
+"""Decides each command of a group or topic, in one file per kind: events and an answer."""

@@ -1,4 +1,4 @@
-"""What goes for good: groups (gp-2.11), offsets (gp-2.10), and what retention takes (gp-4.5)."""
+"""Deletes groups (gp-2.11) and offsets (gp-2.10), and expires what retention names (gp-4.5)."""
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet

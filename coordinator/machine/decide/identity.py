@@ -1,4 +1,4 @@
-"""Who may speak for a member: the checks that every call with an identity passes (gp-2.0.4).
+"""Checks the ids of every call that speaks for a member (gp-2.0.4).
 
 By instance id first, so that an old process of a static member is told that it was fenced, not
 that it is unknown. A member id is never re-bound: that of another, or of no instance, is refused

@@ -1,4 +1,4 @@
-"""Which protocols fit a group, and which one wins (gp-3.1, gp-3.2)."""
+"""Decides which protocols fit a group, and which of them is used (gp-3.1, gp-3.2)."""
 
 from collections.abc import Sequence
 

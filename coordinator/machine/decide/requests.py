@@ -1,4 +1,4 @@
-"""What is wrong with a request whatever the group's state: bounds that need the limits alone.
+"""Refuses requests that no state of a group could accept: their bounds follow from the limits.
 
 `decide` refuses by `refuse_request` first, so no replica stores what is out of bounds. A frontend
 asks the same in two steps: group id and counts of the wire's request, by a function each, before it

@@ -1,4 +1,4 @@
-"""What a record weighs against the limits of state: its bytes, and what it takes beside them.
+"""The size of a record as the limits of state count it: its bytes, and an overhead.
 
 The running sums (`ShardState.bytes`, `Group.bytes`) follow from the records, as the digest does:
 they are the same live, replayed and loaded, and no record of their own.

@@ -19,7 +19,7 @@ Answers = Sequence[tuple[int, VerifyResponse]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """What differs. `node_id` NOBODY: no majority says which node; `group_id` "": not one group."""
+    """A difference. `node_id` NOBODY: no majority says which node; `group_id` "": not one group."""
 
     shard: int
     node_id: int

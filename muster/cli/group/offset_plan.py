@@ -1,4 +1,4 @@
-"""Where a reset puts each partition. Pure: numbers in, numbers out.
+"""Computes the offset to which a reset moves each partition. Pure: numbers in, numbers out.
 
 The ends of a partition are what members reported with their commits; nobody else knows them.
 """
@@ -13,7 +13,7 @@ OFFSET_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is stored of a partition: the next offset to read, and the reported ends or None."""
+    """A partition's stored offset (the next one to read), and the reported ends or None."""
 
     offset: int
     start_offset: int | None = None

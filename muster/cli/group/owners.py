@@ -1,4 +1,4 @@
-"""Who owns what in a described group, where its protocol type is "consumer"."""
+"""The owners of partitions in a described group, where its protocol type is "consumer"."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What several commands read of a group: its description, its committed offsets."""
+"""Reads a group's description and committed offsets, for several commands."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

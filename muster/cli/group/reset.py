@@ -50,7 +50,7 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the command line says. No `topics`: all. `starts`: no stored offset is needed."""
+    """The command line of a reset. No `topics`: all. `starts`: no stored offset is needed."""
 
     group_id: str
     topics: Sequence[str]

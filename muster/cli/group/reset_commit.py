@@ -35,7 +35,7 @@ _CHANGED = {ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.ILLEGAL_GENERATION}
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of each partition; `failure` ended the rest."""
+    """The result of a reset for each partition; `failure` ended the rest."""
 
     words: dict[Partition, str]
     failure: CommandError | None = None

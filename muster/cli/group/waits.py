@@ -1,4 +1,4 @@
-"""Who an open round waits for, since when, until when."""
+"""Names the members that an open round waits for, since when and until when."""
 
 from collections.abc import Sequence
 
