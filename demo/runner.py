@@ -247,7 +247,7 @@ class Runner:
         self.evidence.final = {key.partition: committed.offset(key) or 0 for key in committed}
 
     async def _look_back(self) -> None:
-        """What cluster and history say once the work is over."""
+        """Read the cluster and its history once the work is over."""
         self.view.say("comparing the replicas")
         log = self.plan.folder / "verify.log"
         verify = await processes.start(

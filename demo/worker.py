@@ -104,7 +104,7 @@ class Shift:
     committing: "asyncio.Task[None] | None" = None
 
     def uncommitted(self) -> Offsets:
-        """What is written and not acknowledged."""
+        """Return the offsets that are written and not acknowledged."""
         return {h.partition: h.offset for h in self.holdings.values() if h.offset > h.committed}
 
 

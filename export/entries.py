@@ -49,7 +49,7 @@ class EntryWriter:
         return rows, digest
 
     def _of_shard(self) -> tuple[int, int]:
-        """What the envelope of a group's command has of its shard."""
+        """Return what the envelope of a group's command has of its shard."""
         return self.state.generation_floor, self.state.dropped_version
 
     def _row(

@@ -65,7 +65,7 @@ class Exporter:
 
     @property
     def progress(self) -> dict[int, ShardProgress]:
-        """What was done, per shard."""
+        """The progress of each shard."""
         return {shard: exporter.progress for shard, (_, exporter) in self._shards.items()}
 
     def start(self, stopped: Callable[[], bool] = lambda: False) -> None:

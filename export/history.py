@@ -72,7 +72,7 @@ def own_manifests(folder: Path, cluster_id: str, node: int) -> list[Manifest]:
 
 
 def read_history(folder: Path, cluster_id: str, node: int) -> OwnHistory:
-    """What to go on from.
+    """Return the history that the exporter goes on from.
 
     Removes what a crash left unfinished. Raises `ExportError` where a file is damaged.
     """

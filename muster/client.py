@@ -455,7 +455,7 @@ class Client:
         )
 
     async def group_settings(self, group_id: str) -> dict[str, GroupSetting]:
-        """What counts for a group, by name; the group need not exist."""
+        """Return the settings that count for a group, by name; the group need not exist."""
         return await group_settings(self._opened().caller, group_id, self._timeout_ms)
 
     async def alter_group_settings(

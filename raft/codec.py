@@ -80,7 +80,7 @@ class Sender(NamedTuple):
 
 
 def sender_tag(store_uuid: bytes) -> int:
-    """What a frame says of its sender: a wiped and replaced node has another tag."""
+    """Return the tag that frames give their sender's store: a replaced node has another one."""
     return int.from_bytes(store_uuid[:8], "big")
 
 
@@ -177,7 +177,7 @@ def _sealed(message: pb.Frame | pb.Hello) -> bytes:
 
 
 def checksum(data: bytes | memoryview) -> bytes:
-    """What goes in front of `data`: its crc32, CHECKSUM_BYTES long."""
+    """Return the crc32 that goes before `data`, CHECKSUM_BYTES long."""
     return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big")
 
 

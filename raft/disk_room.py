@@ -17,7 +17,7 @@ class DiskRoom:
         return not self._peers and self.own is Room.ENOUGH
 
     def of(self, node: int) -> Room:
-        """What a peer's disk has room for, as it said last."""
+        """Return the room on a peer's disk, as it said last."""
         return self._peers.get(node, Room.ENOUGH)
 
     def hear(self, node: int, room: Room) -> None:

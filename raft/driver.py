@@ -202,13 +202,13 @@ class Driver:
     # The network's side.
 
     def hello(self, lane: "pb.Lane.ValueType") -> pb.Hello:
-        """What this node says first on a connection."""
+        """Return the first message that this node sends on a connection."""
         return hello.make_hello(
             self.identity, self.book, self.store, self._client_endpoint, lane, self.run_id
         )
 
     def sender(self) -> codec.Sender:
-        """What a frame that leaves now says of this node.
+        """Return the description of this node that a frame carries if it leaves now.
 
         What is soft binds nobody. Were its epochs named, peers that note them, which is soft, would
         keep each other's disks busy for ever.
@@ -630,11 +630,11 @@ class Driver:
 
     @property
     def room(self) -> Room:
-        """What this node's disk has room for."""
+        """The room on this node's disk."""
         return self.rooms.own
 
     def set_room(self, room: Room) -> None:
-        """What this node's disk has room for, as of now: every peer is told at once."""
+        """Set the room on this node's disk; every peer is told at once."""
         if room is not self.room:
             self.rooms.own = room
             self._tell_all()

@@ -18,7 +18,7 @@ def make_hello(
     lane: "pb.Lane.ValueType",
     run_id: bytes,
 ) -> pb.Hello:
-    """What this node says of itself; `run_id` names its process."""
+    """Return this node's description of itself; `run_id` names its process."""
     loss = book.loss(identity.node_id)
     return pb.Hello(
         format=identity.format,
@@ -96,7 +96,7 @@ def _uuid_refusal(book: PeerBook, hello: pb.Hello) -> str | None:
 
 
 def replacements(identity: Identity, hello: pb.Hello) -> list[Replacement]:
-    """What the sender, once it is welcome, says of nodes whose stores were replaced."""
+    """Return the replaced stores that the sender, once it is welcome, tells of."""
     return [
         Replacement(one.node_id, one.store_uuid, one.as_of)
         for one in hello.replacements

@@ -249,7 +249,7 @@ class PeerBook:
         return admission.store_uuid == self._store_now(node) and admission.life >= self.life(node)
 
     def announced_itself(self, shard: int) -> Admission | None:
-        """What the shard's log says of the store that this node lives in; None where that is void.
+        """Return the log's admission of this node's own store; None where that is void.
 
         So where the log does not name it, where it is not introduced, and where another store took
         its place.
@@ -346,7 +346,7 @@ class PeerBook:
         self._store.batch.put(Family.META, key, admission.encode())
 
     def admissions(self, shard: int) -> list[Admission]:
-        """What a snapshot of the shard must carry: those that are written, as the state beside."""
+        """Return the admissions that a snapshot of the shard must carry: those that are written."""
         found = []
         for node in self._identity.nodes:
             stored = self._store.get(Family.META, keys.admitted_key(shard, node))

@@ -219,7 +219,7 @@ class Snapshots:
         return True
 
     def chunks(self, node: int) -> Iterator[Message]:
-        """What may be sent to `node` now; the caller adds term and commit index.
+        """Yield the chunks that may be sent to `node` now; the caller adds term and commit index.
 
         New chunks as the window allows, or the window again when nothing was heard for a while.
         """

@@ -57,7 +57,7 @@ def framed(frame: bytes) -> bytes:
 
 
 def head(size: int) -> bytes:
-    """What goes in front of a frame of so many bytes: HEAD_BYTES long."""
+    """Return the head of a frame of so many bytes: HEAD_BYTES long."""
     length = size.to_bytes(_LENGTH_BYTES, "big")
     return length + codec.checksum(length)
 
@@ -215,7 +215,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def backlog_bytes(self) -> int:
-        """What waits to be sent."""
+        """The bytes that wait to be sent."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:

@@ -330,7 +330,7 @@ def overlaps(shard: int, files: Sequence[SourceFile]) -> Iterator[Overlap]:
 def sound_overlaps(
     files: Sequence[SourceFile], inspections: Sequence[Inspection]
 ) -> Iterator[Overlap]:
-    """What is to be compared: the overlaps of the segments that passed their inspection."""
+    """Yield the overlaps to compare: those of the segments that passed their inspection."""
     sound = [
         file
         for file, inspection in zip(files, inspections, strict=True)

@@ -132,7 +132,7 @@ def describe(row: "Integrity") -> str:
 
 
 def summary_tables(summary: "Summary") -> list[Table]:
-    """What happened: by cause, and the worst."""
+    """Return the tables of the summary: by cause, and the worst."""
     from musterd.svg import short_ms  # noqa: PLC0415  # of no use to other commands
 
     def told(one: "Round") -> list[Value]:

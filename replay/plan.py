@@ -183,7 +183,7 @@ def of_groups(digest: int, time_ms: int, floor: int) -> int:
 
 
 def digest_beside(time_ms: int, floor: int) -> int:
-    """What no group's history has of a shard's digest: shard time, generation floor."""
+    """Return the part of a shard's digest that no group has: shard time, generation floor."""
     known = ((TIME_KEY, time_ms), (FLOOR_KEY, floor))
     return sum(record_digest(key, put_number(number)) for key, number in known if number)
 
@@ -207,7 +207,7 @@ def _missing(
     manifests: Sequence[Manifest],
     deleted: Sequence[Manifest],
 ) -> Iterator[Integrity]:
-    """What is not there before, between and in front of the runs, and why as far as it is known."""
+    """Yield what is not there before, between and in front of the runs, with the known reason."""
     position = 1
     stations = [(run.first, run.last, True) for run in runs]
     stations += [(piece.first, piece.last, False) for piece in homeless]

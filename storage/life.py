@@ -28,7 +28,7 @@ class Life:
 
     @classmethod
     def decode(cls, value: bytes | None) -> "Life":
-        """What `encode` gave; None: the store has no such key."""
+        """Decode the output of `encode`; None: the store has no such key."""
         if not value:
             return cls()
         starts = tuple(map(Start._make, _START.iter_unpack(value[_U64.size :])))

@@ -24,7 +24,7 @@ _CRC32C = 0x82F63B78
 
 
 def damage_of(database: Path) -> str:
-    """What is wrong with the manifest; "" where it may be sound, or cannot be looked at.
+    """Return what is wrong with the manifest; "" where it may be sound, or cannot be looked at.
 
     Reads the whole file: up to some hundred bytes for each flush since the last start.
     """

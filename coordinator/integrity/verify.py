@@ -48,7 +48,7 @@ class Disk(Protocol):
     """Gives frozen views of the stored state. The node is one, between two turns."""
 
     def freeze(self, shard: int) -> Frozen | None:
-        """What is stored of a shard now, with all that is applied; None = ask again."""
+        """Return what is stored of a shard now, with all that is applied; None = ask again."""
         ...
 
 
@@ -386,12 +386,12 @@ async def _scrub(view: StateView) -> StoredDigests:
 
 
 def _held(shard: Shard) -> list[CheckpointRecord]:
-    """What was recorded of the state that is in memory, and of none before it was loaded."""
+    """Return what was recorded of the state that is in memory, and of none before it was loaded."""
     return [one for one in shard.persist.checkpoints if one.index > shard.loaded_index]
 
 
 def _vouched(shard: Shard) -> list[CheckpointRecord]:
-    """What counts as this replica's vote: nothing while it loads, is in quarantine, or learns."""
+    """Return this replica's votes: none while it loads, is in quarantine, or learns."""
     log = shard.log
     return [] if log.loading or log.role is Role.LEARNER else _held(shard)
 

@@ -361,7 +361,7 @@ def _group_emptied(group: Group, event: GroupEmptied) -> None:
 
 
 def _group_deleted(group: Group, event: GroupDeleted) -> None:
-    """What it leaves behind is its generation, in the shard's floor (shard_state.py)."""
+    """Mark the group as dead. Its generation stays in the shard's floor (shard_state.py)."""
     invariant(group.phase is Phase.EMPTY, "a group is deleted with members (gp-2.11)")
     invariant(event.generation == group.generation, "another generation goes into the floor (I6)")
     invariant(event.fence == group.fence, "another token goes into the floor (I9)")

@@ -56,7 +56,7 @@ _ONE_BYTE, _TWO_BYTES = 0xFF, 0xFFFF
 
 
 def quoted(text: str) -> str:
-    """What `repr(text)` is in Python 3.11."""
+    """Return `repr(text)` as Python 3.11 gives it."""
     mark = '"' if "'" in text and '"' not in text else "'"
     if text.isascii():
         return mark + text.translate(_ASCII if mark == '"' else _ASCII_MARKED) + mark

@@ -418,7 +418,7 @@ def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) 
 
 
 def _digest_change(key: bytes, old: bytes | None, new: bytes | None) -> int:
-    """What a record's new value adds to a digest that has the old one; may be negative."""
+    """Return what a record's new value adds to a digest that has the old one; may be negative."""
     removed = 0 if old is None else record_digest(key, old)
     added = 0 if new is None else record_digest(key, new)
     return added - removed

@@ -146,7 +146,7 @@ leader's Join answer."""
 
 
 def naming_bytes(member_id: str, instance_id: str, topics: Sequence[str]) -> int:
-    """What a member weighs beside its metadata, from rules 2 on: its ids, and an overhead.
+    """Return a member's bytes beside its metadata, from rules 2 on: its ids, and an overhead.
 
     So the group leader's Join answer, which names everybody, is not longer than the group weighs
     (but for its fields of the generation): it fits a message.
@@ -347,6 +347,6 @@ class DeadlineKey(NamedTuple):
 
 
 def deadlines(group: Group) -> Iterator[tuple[DeadlineKey, int]]:
-    """What a new coordinator re-arms for this group, in ms of shard time (not sessions)."""
+    """Yield the deadlines that a new coordinator re-arms, in ms of shard time (not sessions)."""
     if group.timer is not None:
         yield DeadlineKey(group.group_id, group.round, group.timer), group.deadline_ms

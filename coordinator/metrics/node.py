@@ -395,7 +395,7 @@ class _GroupPage:
         return vars(self).values()
 
     def counters(self, group_id: str, counts: GroupCounts) -> None:
-        """What happened to a group, or to all others."""
+        """Add the counters of a group, or of all others."""
         for trigger in Trigger:
             self.rebalances.add_metric([group_id, _label(trigger)], counts.rebalances[trigger])
         for result in COMMIT_RESULTS:

@@ -200,7 +200,7 @@ class Integrity:
         self.quarantine = Quarantine(self._shards, self.verifier)
 
     def freeze(self, shard: int) -> Frozen | None:
-        """What is stored of a shard now; None where the disk asks to wait (verify.Disk)."""
+        """Return what is stored of a shard now; None where the disk asks to wait (verify.Disk)."""
         store = self._driver.store
         store.write()
         if store.pending_bytes:
@@ -210,7 +210,7 @@ class Integrity:
 
 
 def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
-    """What shard 0 applied or loaded of replaced nodes holds at this node's peer port, too."""
+    """Allow the replacements that shard 0 applied or loaded at this node's peer port, too."""
 
     def allow(node_id: int, store_uuid: str, as_of: int) -> None:
         driver.allow_replacement(Replacement(node_id, bytes.fromhex(store_uuid), as_of))

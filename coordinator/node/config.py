@@ -171,7 +171,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        """What no setting says alone."""
+        """Check the settings against each other."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together")
         if not self.listen or not self.peer_listen:
@@ -208,7 +208,7 @@ class Settings(BaseSettings):
 
     @property
     def operator_access(self) -> OperatorAccess:
-        """What an operator's calls have to show. Raises ConfigError."""
+        """The check that operators' calls must pass. Raises ConfigError."""
         path = self.admin_secret_file
         try:
             secret = None if path is None else read_secret(path)

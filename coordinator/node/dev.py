@@ -89,7 +89,7 @@ def _hint(text: str) -> None:
 
 
 def _exports(cluster: Cluster) -> str:
-    """What another shell needs to reach the cluster, as lines to copy."""
+    """Return the exports that another shell needs to reach the cluster, as lines to copy."""
     lines = [f"export MUSTER_BOOTSTRAP={cluster.bootstrap}"]
     if cluster.tls:
         lines.append(f"export MUSTER_TLS_CA={shlex.quote(str(cluster.tls.cert))}")

@@ -167,7 +167,7 @@ class Cluster:
         return ",".join(self.endpoints)
 
     def use_tls(self, tls: ServerTls) -> None:
-        """What the nodes show their clients from their next start on."""
+        """Set the certificate and key that the nodes use from their next start on."""
         self.tls = tls
         self._flags = (*self._flags, f"--tls-cert={tls.cert}", f"--tls-key={tls.key}")
 
@@ -260,7 +260,7 @@ class Cluster:
             kit.started(node_id, node.process.pid)
 
     def serve_arguments(self, node_id: int) -> list[str]:
-        """What follows `muster` where this node is started by hand, on ports that are released."""
+        """Return the arguments of `muster` that start this node by hand, on released ports."""
         node = self.nodes[node_id]
         at = node.addresses
         return [

@@ -93,7 +93,7 @@ class ReachProbe:
 
 
 def _failure(error: grpc.aio.AioRpcError, state: grpc.ChannelConnectivity) -> str:
-    """What a failed call says of the way to this node: "" where that is open."""
+    """Return what a failed call says of the way to this node: "" where that is open."""
     match error.code():
         case grpc.StatusCode.NOT_FOUND | grpc.StatusCode.UNIMPLEMENTED:
             return "another server answers there"

@@ -27,7 +27,7 @@ STATE_LOOK_S: Final = 5.0
 
 
 def room_for(free: int, reserve: int, before: Room) -> Room:
-    """What so many free bytes are enough for, where `before` was true until now."""
+    """Return the room that so many free bytes make, where `before` was true until now."""
     none = max(reserve * NONE_SHARE, NONE_BYTES_MIN) if reserve else 0
     for room, mark in ((Room.NONE, none), (Room.LOW, reserve)):
         if free < mark * (SPARE if before >= room else 1):

@@ -96,7 +96,7 @@ async def _serve(settings: Settings) -> None:
 
 
 def _end_at_once(failed: asyncio.Future[BaseException]) -> None:
-    """What is in memory may be ahead of the disk: nothing is handed over, the process ends."""
+    """End without handing anything over, since memory may be ahead of the disk."""
     end_at_once(failed.result())
 
 

@@ -41,7 +41,7 @@ class WallClock:
         machine_ms: Callable[[], int] = machine_ms,
         steady_ms: Callable[[], int] = steady_ms,
     ) -> None:
-        """What the machine's clock says now is believed."""
+        """Begin with the machine's time, which is believed."""
         self._machine_ms = machine_ms
         self._steady_ms = steady_ms
         self._steady = steady_ms()

@@ -61,11 +61,11 @@ class Coordinator(Protocol):
 
     @property
     def room(self) -> Room:
-        """What the disks have room for."""
+        """The room on the disks."""
         ...
 
     def envelope(self) -> Envelope:
-        """What a command decided now would be told."""
+        """Return the envelope that a command would get now."""
         ...
 
     def elsewhere(self) -> NotHere:

@@ -89,7 +89,7 @@ NO_GROWTH: Final = Growth(0)
 
 
 def growth_of(state: ShardState, command: Command) -> Growth:
-    """What `command` would add to `state`."""
+    """Return what `command` would add to `state`."""
     match command:
         case OffsetCommit():
             return Growth(_of_commit(state.groups.get(command.group_id), command))
@@ -241,7 +241,7 @@ class StateSize:
         return None
 
     def note(self, group_id: str, used: int) -> None:
-        """What a group weighs by now, where it is asked to grow."""
+        """Note a group's size where the group is asked to grow."""
         if not warned(used, self.limits.group):
             self._near.pop(group_id, None)
         elif group_id in self._near or len(self._near) < NEAR_MAX:
@@ -292,7 +292,7 @@ class Remainder(NamedTuple):
 
 
 def remainder(group: Group | None, command: Command, refusal: Refused) -> Remainder | None:
-    """What is left of a commit where only some of its partitions grow; None: it is all or none.
+    """Return the part of a commit that does not grow the state; None: it is all or none.
 
     An atomic one is refused as a whole, and so is one with a blob that grows.
     """

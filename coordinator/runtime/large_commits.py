@@ -80,7 +80,7 @@ class Share:
 
     @property
     def stalled(self) -> bool:
-        """What waits for a quorum keeps nothing from other shards."""
+        """Whether the commits wait for a quorum; then they keep nothing from other shards."""
         return self._node.now_ms - self.moved_ms > LARGE_STALLED_MS
 
     def hold(self, work: int) -> None:

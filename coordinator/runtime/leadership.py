@@ -93,7 +93,7 @@ class LedShard(Protocol):
         ...
 
     def envelope(self) -> Envelope:
-        """What a command decided now would be told."""
+        """Return the envelope that a command would get now."""
         ...
 
     def elsewhere(self) -> NotHere:
@@ -156,7 +156,7 @@ class Leadership:
 
     @property
     def room(self) -> Room:
-        """What the disks of a majority, and this node's, have room for."""
+        """The room that the disks of a majority and of this node have."""
         return self._shard.log.room
 
     @property
@@ -213,7 +213,7 @@ class Leadership:
     # ---- what the router asks, too
 
     def envelope(self) -> Envelope:
-        """What a command decided now would be told."""
+        """Return the envelope that a command would get now."""
         return self._shard.envelope()
 
     def elsewhere(self) -> NotHere:
@@ -307,7 +307,7 @@ class Leadership:
                 self._looked_up_to = proposer.offered_total
 
     def _look_around(self, clock_ms: int) -> None:
-        """What nobody asked for: offsets that go, and topics that running groups do not know of."""
+        """Propose what no call asks for: offsets to remove, news of topics for groups."""
         groups = self.state.groups
         for sweep in self._sweep.turn(clock_ms, self._shard.node.wall_ms(), groups):
             self.proposer.offer(sweep, sweep_bytes(sweep, FIRING_BYTES))
@@ -358,7 +358,7 @@ class Leadership:
             self._shard.depose(call)
 
     def answering(self, flight: Flight | None) -> Callable[[CommandResult], None]:
-        """What is to be told of each command of an entry, right after it was applied.
+        """Return a function to be called with each command's result, right after it was applied.
 
         `flight` is the entry as this node proposed it, with its callers.
         """

@@ -43,7 +43,7 @@ class CheckpointRecord:
 
 
 def stored_checkpoints(view: StateView) -> tuple[CheckpointRecord, ...]:
-    """What this replica recorded, oldest first. Raises RecordError on an unreadable key."""
+    """Return this replica's checkpoints, oldest first. Raises RecordError on an unreadable key."""
     found = []
     for key, value in view.scan_meta(CHECKPOINT_PREFIX):
         try:

@@ -393,7 +393,7 @@ class Proposer:
 
 
 def work_of(command: Command, offsets: int = 0) -> int:
-    """What applying it takes, in partitions: as many as it names; 1 for most other commands.
+    """Return the work of applying a command, in partitions that it names; 1 for most others.
 
     The topics that a Join names are weighed and put several times. A group's deletion goes with the
     `offsets` that it has, and fills an entry at most.
@@ -435,7 +435,7 @@ def _number(pending: Pending) -> int:
 
 
 def _entry_work(pending: Pending) -> int:
-    """What it counts as in its entry."""
+    """Return the work that a command adds to its entry."""
     command = pending.command
     if isinstance(command, JoinGroup) and command.group_instance_id and not command.member_id:
         return max(pending.work, REPLACEMENT_WORK)

@@ -47,7 +47,7 @@ class Sweep:
     def turn(
         self, clock_ms: int, wall_ms: int, groups: Mapping[str, Group]
     ) -> Iterator[ExpireOffsets]:
-        """What is to be proposed in this turn."""
+        """Return the sweep's commands of this turn."""
         if not self._left and clock_ms >= self._due_ms:
             self._left.extend(groups)
             self._due_ms = clock_ms + self._retention.interval_ms

@@ -224,7 +224,7 @@ class Shard:
         return self.leadership.time_ms if self.leadership else self.state.time_ms
 
     def state_bytes(self) -> int:
-        """What the state weighs, and what is proposed will add (growth.py)."""
+        """Return the size of the state, with what is proposed and will add to it (growth.py)."""
         leadership = self.leadership
         return self.state.bytes + (leadership.proposer.reserved if leadership else 0)
 
@@ -318,7 +318,7 @@ class Shard:
         return member.session_timeout_ms if member else None
 
     def envelope(self) -> Envelope:
-        """What a command decided now would be told (arch-3.1)."""
+        """Return the envelope that a command would get now (arch-3.1)."""
         return Envelope(
             time_ms=self.time_ms,
             wall_ms=self.node.wall_ms(),

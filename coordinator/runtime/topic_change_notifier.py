@@ -43,7 +43,7 @@ class TopicChangeNotifier:
         return bool(self._left)
 
     def again(self, group_id: str) -> None:
-        """What the group was to be told did not get into the log."""
+        """Notify the group again: the command did not get into the log."""
         self._left.append(group_id)
 
     def formed(self, event: GenerationFormed, registry: ShardState) -> None:
@@ -52,7 +52,7 @@ class TopicChangeNotifier:
             self._left.append(event.group_id)
 
     def turn(self, registry: ShardState, groups: Mapping[str, Group]) -> Iterator[TopicsChanged]:
-        """What is to be proposed in this turn."""
+        """Return the notices to propose in this turn."""
         if not self._left and self._seen != registry.topics_version:
             self._seen = registry.topics_version
             self._left.extend(groups)

@@ -71,7 +71,7 @@ class TopicDeletion:
         return behind or bool(state.dropping or state.topics_deleted)
 
     def begin(self, registry: ShardState) -> Iterator[BeginDrop]:
-        """What the shard is to be told before any commit that was checked by this registry."""
+        """Yield the commands that must precede any commit that was checked by this registry."""
         known = max(self._state.dropped_version, self._begun)
         if registry.deletions_version <= known:
             return
@@ -93,7 +93,7 @@ class TopicDeletion:
         self._begun = _NEVER
 
     def turn(self, clock_ms: int, groups: Mapping[str, Group]) -> Iterator[Command]:
-        """What is to be proposed in this turn: offsets that go, groups that are told, the end."""
+        """Return the commands of this turn: remove offsets, tell groups, and state the end."""
         dropping = self._state.dropping
         if not dropping and not self._topics:
             return
@@ -130,7 +130,7 @@ class TopicDeletion:
                 yield command
 
     def _of(self, group: Group) -> Iterator[Command]:
-        """What is left to do in one group."""
+        """Return the commands that one group still needs."""
         stored: dict[str, list[int]] = {}
         for topic, partition in group.offsets:
             if topic in self._topics:

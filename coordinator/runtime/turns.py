@@ -92,6 +92,6 @@ class Turns:
         self._lively = {s.number: s for s in self._shards if s.number in hurried or not s.quiet}
 
     def after_apply(self, now: float) -> None:
-        """What was applied was answered by the shards; now those whose time is over."""
+        """Answer the calls whose time is over. The shards have answered what was applied."""
         self._heartbeats.turn(int(now * MS))
         self._after()

@@ -10,7 +10,7 @@ FILE_VARIABLE = "MUSTER_ADMIN_SECRET_FILE"
 
 
 def operator_metadata() -> tuple[tuple[str, bytes], ...]:
-    """What such a call carries: the content of the file that the variable names, if it is set.
+    """Return the metadata of operators' calls: the content of the named file, if one is named.
 
     Raises:
         OSError: the file cannot be read.

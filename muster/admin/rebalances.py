@@ -95,7 +95,7 @@ class Rebalance:
 
     @property
     def sentence(self) -> str:
-        """What happened, for people."""
+        """The cause of the round in one sentence, for people."""
         parts = [f"{self._cause()}: {self.members_before} -> {self.members_after} members"]
         if self.joining_ms is not None and self.ended != "emptied":
             parts.append(self._joining(self.joining_ms))

@@ -65,7 +65,7 @@ class _Numbers:
         return cls(takers, claimed, [Counter(c) for c in claimed], [c.total() for c in claimed])
 
     def hand_out(self, partition_counts: Mapping[str, int]) -> None:
-        """What nobody claims, topics with the fewest subscribers first, to the least loaded."""
+        """Give unclaimed partitions to the least loaded, the least subscribed topics first."""
         for topic in sorted(self.takers, key=lambda t: (len(self.takers[t]), t)):
             free = partition_counts[topic] - sum(self.claimed[i][topic] for i in self.takers[topic])
             heap = [(self.load[i], i) for i in self.takers[topic]]

@@ -258,7 +258,7 @@ class Connection:
         return all(said.startswith(unavailable) for said in self._said.values())
 
     def _tls_trouble(self, endpoints: Sequence[str]) -> CommandError | None:
-        """What is wrong with TLS at the first of these nodes where that is why nobody answers."""
+        """Return the TLS fault at the first of these nodes, where that is why nobody answers."""
         from muster.net.tls_probe import TlsFault, find_trouble  # noqa: PLC0415  # seldom needed
 
         for endpoint in endpoints:
@@ -383,7 +383,7 @@ def tls() -> Tls | None:
 
 
 def credentials() -> grpc.ChannelCredentials | None:
-    """What `MUSTER_TLS_CA`, `_CERT` and `_KEY` (PEM files) ask for; None where none is set: plain.
+    """Return what `MUSTER_TLS_CA`, `_CERT` and `_KEY` (PEM files) ask for; None where none is set.
 
     Raises CommandError (usage) where a file cannot be read.
     """

@@ -97,7 +97,7 @@ class _Grid:
         return lowest
 
     def without_constants(self) -> tuple[list[tuple[str, str]], "_Grid"]:
-        """What all rows have in common, and the table without it."""
+        """Return what all rows have in common, and the table without it."""
         kept = list(range(len(self.columns)))
         if len(self.rows) > 1:
             kept = [at for at in kept if len({row[at] for row in self.rows}) > 1]

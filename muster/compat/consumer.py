@@ -162,13 +162,13 @@ class Consumer:
         self._dispatcher.poll(self, timeout, self._group)
 
     def assignment(self) -> list[TopicPartition]:
-        """What it owns, as the last `poll` left it."""
+        """Return the partitions that it owns, as the last `poll` left them."""
         self._check()
         return sorted(self._dispatcher.owned)
 
     @property
     def fencing_token(self) -> int:
-        """What a store compares before it takes a write, as it was told last.
+        """The number that a store compares before it takes a write, as it was told last.
 
         -1 before the first assignment.
         """

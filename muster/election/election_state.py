@@ -87,7 +87,7 @@ class ElectionState(GroupKind):
         self._token = 0  # of the generation that this member assigns, as group leader
 
     def statement(self) -> bytes:
-        """What this member says in its next Join."""
+        """Return this member's statement for its next Join."""
         self._said = Statement(self.is_candidate, self.token, self._value)
         return self._said.encode()
 

@@ -26,7 +26,7 @@ class AssignorThread:
         self._last: Future[Assignments] | None = None
 
     async def run(self, asked: Assign) -> Assigned | AssignRefused | AssignLate:
-        """What comes of it, within the limit."""
+        """Run the assignor in a thread of its own, within the limit."""
         named = f"assignor {asked.assignor.name!r}"
         if self._last is not None and not self._last.done():
             return AssignLate(asked.call_id, f"{named} of a round before has not ended yet")

@@ -64,7 +64,7 @@ def decode_subscription(member_id: str, metadata: bytes, instance_id: str = "") 
 def encode_assignment(
     partitions: Iterable[TopicPartition], awaited: Iterable[TopicPartition] = ()
 ) -> bytes:
-    """What one member owns, and what others wait for; topics and partitions sorted."""
+    """Encode what one member owns, and what others wait for; topics and partitions sorted."""
     message = group_pb2.ConsumerAssignment(
         assigned=_by_topic(partitions), awaited=_by_topic(awaited)
     )
@@ -72,7 +72,7 @@ def encode_assignment(
 
 
 def decode_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """What this member owns; empty bytes mean nothing (a member that the group leader left out)."""
+    """Decode what this member owns; empty bytes mean nothing (the group leader left it out)."""
     return _keys(_assignment(assignment).assigned)
 
 

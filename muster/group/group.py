@@ -166,7 +166,7 @@ class Group:
 
     @property
     def assignment(self) -> Assignment | None:
-        """What this member owns now; None while it joins, and once it is lost.
+        """The assignment of this member now; None while it joins, and once it is lost.
 
         A cooperative member has one while it joins, too.
         """
@@ -408,7 +408,7 @@ class Group:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What is paused now."""
+        """The partitions that are paused now."""
         return self._handover.places.paused()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

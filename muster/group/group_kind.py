@@ -109,7 +109,7 @@ def tell(
 
 
 def told(assignment: bytes) -> Mapping[str, object]:
-    """What `tell` said; empty where the group leader left this member out.
+    """Return what `tell` said; empty where the group leader left this member out.
 
     Raises:
         InconsistentGroupProtocol: no SDK of muster's wrote it.

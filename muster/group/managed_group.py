@@ -60,7 +60,7 @@ class ManagedGroup(Group):
         return True
 
     def synced(self, sent_at: float) -> None:
-        """What brought the assignment was sent then (`clock.steady_s`): the session counts on."""
+        """Note when the call was sent (`clock.steady_s`) that brought the assignment."""
         self._synced_at = sent_at
 
     def session_end(self, part: float) -> float:

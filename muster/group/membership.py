@@ -175,12 +175,12 @@ class Membership:
 
     @property
     def held(self) -> Assignment | None:
-        """What the user may work under; None once it is lost."""
+        """The assignment that the user may work under; None once it is lost."""
         return None if self._lost else self.assignment
 
     @property
     def held_since(self) -> Mapping[TopicPartition, int]:
-        """What may be committed, and since which generation it is held without a break.
+        """The partitions that may be committed, each with the generation since which it is held.
 
         More than `held` names while partitions that move are being given up.
         """
@@ -249,7 +249,7 @@ class Membership:
         ]
 
     def _claim(self) -> Claim:
-        """What it keeps; else what it had last, lost or not: a later claim of others wins."""
+        """Return what it keeps, else what it had last, lost or not: others' later claims win."""
         if not self._config.tells_owned:
             return Claim()
         if self.assignment is not None:

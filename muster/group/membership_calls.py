@@ -68,7 +68,7 @@ class MembershipCalls:
         """What the next Join subscribes to."""
 
     def _metadata(self, assignor: Assignor, claim: Claim, user_data: bytes) -> bytes:
-        """What this member tells the group leader for one assignor."""
+        """Return the metadata that this member sends the group leader for one assignor."""
         if not wants_owned(assignor):
             claim = Claim()
         return encode_subscription(

@@ -126,7 +126,7 @@ def partition_results(
     response: group_pb2.OffsetCommitResponse,
     coordinator: Coordinator,
 ) -> CommitResult:
-    """What became of each partition.
+    """Return the result of each partition.
 
     Raises:
         MusterError: the call, or at least one partition, was refused. The message names the
@@ -196,7 +196,7 @@ class _Reading:
         self._blob = b""
 
     def committed(self) -> Committed:
-        """What was read. Its term and index are those of the earliest answer."""
+        """Return what was read. Its term and index are those of the earliest answer."""
         term, applied_index = min(self._read_at)
         return Committed(self._found, term, applied_index, self._blob)
 

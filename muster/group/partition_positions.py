@@ -53,7 +53,7 @@ class PartitionPosition:
             waiter.cancel()
 
     def seek(self, offset: int) -> None:
-        """What is committed by work that began before this does not move the position any more."""
+        """Set the position. Commits of work that began before do not move it any more."""
         self.position = offset
         self.seeks += 1
 

@@ -141,7 +141,7 @@ class Partition:
         self.fencing_token = assignment.fencing_token
 
     def bind(self, wake: Callable[[], None]) -> None:
-        """What to call after a commit was buffered."""
+        """Set the function to call after a commit was buffered."""
         self._wake = wake
 
     def revoke(self) -> None:
@@ -388,7 +388,7 @@ def _buffer_again(some: "list[tuple[Partition, OffsetAndMetadata]]") -> None:
 def _chunks(
     items: list[tuple[Partition, OffsetAndMetadata]],
 ) -> Iterator[list[tuple[Partition, OffsetAndMetadata]]]:
-    """What fits into one commit each, by count and by size."""
+    """Yield the offsets of one commit each, by count and by size."""
     chunk: list[tuple[Partition, OffsetAndMetadata]] = []
     size = 0
     for partition, what in items:

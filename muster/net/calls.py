@@ -278,7 +278,7 @@ class _Call(Generic[R]):
         self._attempts[task] = coordinator
 
     async def _passes_to(self, coordinator: Coordinator) -> bool:
-        """What comes before the first attempt there; whether it is to be made still."""
+        """Wait before the first attempt there; return whether it is still to be made."""
         if self._tried is not None and self._method is JOIN:
             left_ms = max(0.0, (self._deadline - self._loop.time()) * 1000)
             spread_s = min(self._spread_ms(coordinator), left_ms) / 1000
@@ -474,7 +474,7 @@ class _Call(Generic[R]):
 
 
 def client_closed() -> CallFailed:
-    """What a call says that was open when its client was closed."""
+    """Return the error of a call that was open when its client was closed."""
     return CallFailed("the client was closed during the call", grpc_code="CANCELLED")
 
 

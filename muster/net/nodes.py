@@ -104,7 +104,7 @@ class Nodes:
             self._open(endpoint)
 
     def endpoints(self) -> tuple[str, ...]:
-        """What the cluster said of itself; before that, what the user gave."""
+        """The endpoints that the cluster named; before that, those that the user gave."""
         return self._learned or self._bootstrap
 
     def order(self, avoid: str = "") -> list[str]:

@@ -63,7 +63,7 @@ class TaskKind(GroupKind):
         self._tasks = TaskSet(0, {})
 
     def statement(self) -> bytes:
-        """What this member says in its next Join. A version that is news makes it another Join."""
+        """Return this member's statement for its next Join. A new version makes it another Join."""
         return to_json({"works": self.works, "version": self.known_version}).encode()
 
     async def on_joined(self, answer: JoinAnswered) -> JoinAnswered:

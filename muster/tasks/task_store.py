@@ -88,7 +88,7 @@ class Kept(Protocol):
 
 
 def decode(one: Kept | None) -> Definition | None:
-    """What is in a slot; None where it is free."""
+    """Decode the content of a slot; None where it is free."""
     if one is None or not one.metadata:
         return None
     try:

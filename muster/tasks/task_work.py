@@ -46,7 +46,7 @@ class Task:
 
     @property
     def fencing_token(self) -> int:
-        """What a store compares before it takes a write."""
+        """The number that a store compares before it takes a write."""
         return self._partition.fencing_token
 
     def commit(self, offset: int, metadata: str = "", *, end_offset: int | None = None) -> None:

@@ -214,7 +214,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """What a client is given: all nodes."""
+        """The addresses of all nodes, for a client."""
         return ",".join(self.endpoint(node_id) for node_id in self._nodes)
 
     def endpoint(self, node_id: int) -> str:

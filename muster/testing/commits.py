@@ -43,7 +43,7 @@ class CommittedOffsets:
 
     @property
     def blob(self) -> bytes:
-        """What was committed with the offsets last; b"" = nothing."""
+        """The blob that was committed with the offsets last; b"" = none."""
         return self._blob.content
 
     def commit(self, request: group_pb2.OffsetCommitRequest) -> group_pb2.OffsetCommitResponse:
@@ -125,7 +125,7 @@ def _writer(request: group_pb2.OffsetCommitRequest) -> tuple[str, int]:
 
 
 def _wrong(request: group_pb2.OffsetCommitRequest) -> str:
-    """What is wrong with the whole request; "" = nothing."""
+    """Return what is wrong with the whole request; "" = nothing."""
     if request.HasField("blob"):
         if not request.atomic or not request.partitions:
             return "a blob goes with an atomic commit of at least one partition"

@@ -127,7 +127,7 @@ class Group:
         return self._park_join(member)
 
     def _take(self, member: Member, request: group_pb2.JoinGroupRequest) -> None:
-        """What a Join says of its member."""
+        """Take over what a Join says of its member."""
         self.protocol_type = request.protocol_type
         member.protocols = [(p.name, p.metadata) for p in request.protocols]
         member.topics = tuple(request.subscribed_topics)
@@ -444,7 +444,7 @@ class Group:
 
     @property
     def offsets(self) -> dict[TopicPartition, Stored]:
-        """What is committed, and by which commit."""
+        """The committed offsets, each with the commit that wrote it."""
         return self.committed.offsets
 
     def _may_commit(self, member_id: str, generation: int, instance_id: str) -> ErrorCode:

@@ -88,7 +88,7 @@ class Applying(Replication):
             self._machine.role_changed(Role.LEADER, self._term)
 
     def _lose_leadership(self) -> None:
-        """What waited has an unknown outcome, then the machine is told (pso-F17)."""
+        """Fail what waits, its outcome being unknown, then tell the machine (pso-F17)."""
         self._promoted = False
         self._proposals.fail()
         self._reads.fail()
@@ -161,7 +161,7 @@ class Applying(Replication):
         return True
 
     def stored(self) -> ShardView:
-        """What is written of this shard; a scan begun now stays at this moment."""
+        """Return a view of what is written of this shard; a scan begun now stays at this moment."""
         return ShardView(self._host.store, self._shard, self._snapshots.local_id, self._applied)
 
     def _reload(self) -> Iterator[None] | None:

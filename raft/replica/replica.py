@@ -142,7 +142,7 @@ class Replica(Ticking):
 
     @property
     def majority_room(self) -> Room:
-        """What the disks of a majority have room for at least; without one, this node's own.
+        """The room that the disks of a majority have at least; without one, this node's own.
 
         Who is not connected has said nothing, and stores nothing.
         """

@@ -95,7 +95,7 @@ class Replication(Voting):
         )
 
     def _take_heartbeat(self, peer: PeerNode, message: Message) -> None:
-        """What the base does with an append that matches and adds nothing: most of all messages.
+        """Handle an append that matches and adds nothing, as the base does; most messages are such.
 
         The next election is put off, the answer says so, the commit index follows (already capped).
         """
@@ -161,7 +161,7 @@ class Replication(Voting):
         return known
 
     def _announce_unapplied(self, last: int) -> None:
-        """What the log says behind the applied state, up to `last`, goes before that state."""
+        """Announce the admissions that the log has behind the applied state, up to `last`."""
         self._book.forget_unapplied(self._shard)
         at = self._applied + 1
         while at <= last:
@@ -356,7 +356,7 @@ class Replication(Voting):
             self._send_node(peer, message)
 
     def _forget_flight(self, peer: PeerNode) -> None:
-        """What was on its way to `peer` is lost."""
+        """Forget what was on its way to `peer`: it is lost."""
         self._snapshots.cancel(peer.id)
         self._progress[peer].clear()
         if self._state == LEADER:

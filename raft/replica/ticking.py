@@ -119,7 +119,7 @@ class Ticking(Applying):
             self._uncapped = {}
 
     def _forget_acknowledged(self, peer: PeerNode) -> None:
-        """What `peer` acknowledged to this leader is forgotten."""
+        """Forget what `peer` acknowledged to this leader."""
         self._match[peer] = 0
         if peer in self._uncapped:  # it is said by an entry, which a tick applies
             self._uncapped[peer] = 0

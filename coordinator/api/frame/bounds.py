@@ -60,7 +60,7 @@ class Bounds(NamedTuple):
         return (len(request.encode()) if text else request.ByteSize()) + self.margin_bytes
 
     def refusal(self, request: Any, size: int) -> Refused | None:
-        """What is wrong with a request of this size, or None."""
+        """Return what is wrong with a request of this size, or None."""
         if self.bytes_max is not None and size > self.bytes_max:
             return _invalid(self.too_large.format(size, self.bytes_max))
         for rule in self.rules:
@@ -93,12 +93,12 @@ def _counted(name: str, refuse: Callable[[int, Limits], Refused | None]) -> Rule
 
 
 def refuse_group(group_id: str) -> Refused | None:
-    """What is wrong with a group id, or None."""
+    """Return what is wrong with a group id, or None."""
     return requests.refuse_group_id(group_id, LIMITS)
 
 
 def refuse_configured_group(group_id: str) -> Refused | None:
-    """What is wrong with the id of a group whose settings are asked for, or None."""
+    """Return what is wrong with the id of a group whose settings are asked for, or None."""
     return requests.refuse_configured_group(group_id, LIMITS)
 
 
@@ -128,7 +128,7 @@ def command_size(request_bytes: int) -> int:
 
 
 def refuse_command_size(size: int) -> Refused | None:
-    """What is wrong with a command of so many bytes that is one of several of its request."""
+    """Refuse a command of so many bytes that is one of several of its request."""
     return COMMAND.refusal(None, size)
 
 
@@ -155,7 +155,7 @@ COMMIT: Final = _command(_counted("partitions", requests.refuse_commits), _group
 
 
 def refuse_join_form(command: JoinGroup) -> Refused | None:
-    """What is wrong with a Join for the wire alone, or None.
+    """Return what is wrong with a Join for the wire alone, or None.
 
     Asked of the command, in the call's turn: a Join may name many topics.
     """
@@ -259,7 +259,7 @@ ALTER_CONFIG: Final = _command(_changes, _configured_group)
 
 
 def refuse_shards(numbers: Sequence[int], count: int) -> Refused | None:
-    """What is wrong with these numbers of shards, where there are so many, or None."""
+    """Return what is wrong with these numbers of shards, where there are so many, or None."""
     if len(numbers) > count:
         return _invalid(f"There are {count} shards, and {len(numbers)} were named: name each once.")
     wrong = next((number for number in numbers if not 0 <= number < count), None)
@@ -267,7 +267,7 @@ def refuse_shards(numbers: Sequence[int], count: int) -> Refused | None:
 
 
 def refuse_node(node_id: int, known: Collection[int]) -> Refused | None:
-    """What is wrong with the id of a node, where these are known, or None."""
+    """Return what is wrong with the id of a node, where these are known, or None."""
     return None if node_id in known else _invalid(f"There is no node {node_id} in this cluster.")
 
 

@@ -66,11 +66,11 @@ class ClusterService(CoordinatorService):
         self.access = access
 
     def refuse_node(self, node_id: int) -> Refused | None:
-        """What is wrong with the id of a node of the cluster, or None."""
+        """Return what is wrong with the id of a node of the cluster, or None."""
         return refuse_node(node_id, [node.node_id for node in self.cluster.nodes()])
 
     def refuse_shards(self, numbers: Sequence[int]) -> Refused | None:
-        """What is wrong with these numbers of shards, or None."""
+        """Return what is wrong with these numbers of shards, or None."""
         return refuse_shards(numbers, len(self.core.shards))
 
 

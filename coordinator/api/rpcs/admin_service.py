@@ -155,7 +155,7 @@ class AdminService(
     async def Checkpoints(
         self, request: pb.CheckpointsRequest, call: ActiveCall
     ) -> pb.CheckpointsResponse:
-        """What this node recorded. Never refused for load: nodes ask each other."""
+        """Return this node's checkpoints. Never refused for load: nodes ask each other."""
         call.refuse(self.refuse_shards(request.shards), self.cluster)
         return pb.CheckpointsResponse(
             node_id=self.cluster.node_id,

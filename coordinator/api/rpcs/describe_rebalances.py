@@ -38,7 +38,7 @@ def is_awaited(group: Group, member: Member) -> bool:
 
 
 def wait_of(group: Group, time_ms: int, wall_ms: int) -> Wait | None:
-    """What the group waits for at this shard time; None where for nothing."""
+    """Return what the group waits for at this shard time; None where for nothing."""
     if group.timer is None:
         return None
     wait = Wait(kind=group.timer.name.lower(), remaining_ms=max(0, group.deadline_ms - time_ms))

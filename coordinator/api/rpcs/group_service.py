@@ -257,7 +257,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             return self._beat_response(request, refused, answer)
 
     def _beats(self, request: pb.HeartbeatRequest) -> tuple[list[Refused | None], list[Beat]]:
-        """What is wrong with each member's ids, or None, and those with which nothing is."""
+        """Return each member's refusal, or None, and the heartbeats that are not refused."""
         refused = [refuse_group(member.group_id) for member in request.members]
         beats = [
             Beat(

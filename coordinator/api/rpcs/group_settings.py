@@ -33,7 +33,7 @@ class GroupSettings(CoordinatorService):
     async def DescribeGroupConfigs(
         self, request: pb.DescribeGroupConfigsRequest, call: ActiveCall
     ) -> pb.DescribeGroupConfigsResponse:
-        """What counts for each group, from applied state, labelled with its index (gp-2.14)."""
+        """Return each group's settings, from applied state, labelled with its index (gp-2.14)."""
         core = self.core
         response = pb.DescribeGroupConfigsResponse()
         entries = len(request.group_ids) * (1 + len(SETTINGS))
@@ -88,7 +88,7 @@ class GroupSettings(CoordinatorService):
         return response
 
     async def _validate(self, shard: Shard, command: AlterGroupConfig) -> Answer:
-        """What the log would answer, once a quorum has confirmed that this node leads."""
+        """Return what the log would answer, once a quorum has confirmed that this node leads."""
         elsewhere = await self.core.confirmed(shard)
         if elsewhere is not None:
             return elsewhere

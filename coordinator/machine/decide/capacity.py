@@ -45,7 +45,7 @@ def refuse_full(
 def _weights(
     group: Group, command: JoinGroup, before: Member | None, env: Envelope
 ) -> tuple[int, int]:
-    """What the group weighs, and how much more it would with this Join, in bytes.
+    """Return what the group weighs, and how much more it would with this Join, in bytes.
 
     Rules 1 counted metadata alone. Where it would not weigh more there is room, whatever it weighs:
     a group that formed under rules 1 may come back.

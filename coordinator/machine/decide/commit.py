@@ -181,7 +181,7 @@ def _decide_atomic(group: Group | None, command: OffsetCommit, env: Envelope) ->
 
 
 def _blob(group: Group | None, command: OffsetCommit) -> tuple[BlobCommitted | None, bool]:
-    """What is to be kept, and whether this member has committed a newer one (gp-O9)."""
+    """Return the blob to keep, and whether this member has committed a newer one (gp-O9)."""
     if command.blob is None:
         return None, False
     member_id, commit_seq = _writer(command)

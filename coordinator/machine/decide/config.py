@@ -102,7 +102,7 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
 
 
 def _wrong(name: str, value: str, limits: Limits) -> str:
-    """What is wrong with a setting; "" where nothing is."""
+    """Return what is wrong with a setting; "" where nothing is."""
     setting = SETTINGS.get(name)
     if setting is None:
         return _unknown(name)

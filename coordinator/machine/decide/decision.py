@@ -26,7 +26,7 @@ def refuse(error: Error, message: str) -> Decision:
 
 
 def unavailable() -> Decision:
-    """What a dead group answers to every call (gp-1.6)."""
+    """Return a dead group's answer to every call (gp-1.6)."""
     return refuse(Error.COORDINATOR_NOT_AVAILABLE, "The group was deleted; find its coordinator.")
 
 

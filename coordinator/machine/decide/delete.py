@@ -115,7 +115,7 @@ def is_idle(group: Group) -> bool:
 
 
 def due_offsets(group: Group, wall_ms: int, retention_ms: int) -> Iterator[TopicPartition]:
-    """What a sweep may name."""
+    """Return the offsets that are old enough for a sweep to remove."""
     rule = _Due(group, wall_ms, retention_ms)
     return (TopicPartition(*key) for key, stored in group.offsets.items() if rule.of(key, stored))
 
@@ -148,7 +148,7 @@ class _Due:
 
 
 def decide_drop(group: Group | None, command: DropOffsets) -> Decision:
-    """What is stored of these partitions; the group stays, for retention to take (sc-E16)."""
+    """Remove the offsets of these partitions; the group stays, for retention to take (sc-E16)."""
     if group is None or group.phase is Phase.DEAD:
         return Decision((), Done(changed=False))
     keys = dict.fromkeys(TopicPartition(command.topic, number) for number in command.partitions)

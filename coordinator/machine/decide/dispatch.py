@@ -90,7 +90,7 @@ def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> R
 
 
 def heartbeat(group: Group | None, member_id: str, generation: int, instance_id: str = "") -> Error:
-    """What a heartbeat is told, from applied state alone (gp-2.4, gp-H2 to gp-H6)."""
+    """Return the answer to a heartbeat, from applied state alone (gp-2.4, gp-H2 to gp-H6)."""
     if group is None:
         return Error.UNKNOWN_MEMBER_ID
     if group.phase is Phase.DEAD:

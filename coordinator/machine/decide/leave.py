@@ -93,7 +93,7 @@ def after_departure(
     removed: Mapping[str, MemberRemoved],
     dropped: Mapping[str, PendingRemoved],
 ) -> list[GroupEvent]:
-    """What follows when members and pending ids are gone (the end of gp-P7 and gp-P8)."""
+    """Return the events that follow when members and pending ids are gone (gp-P7 and gp-P8)."""
     roster = Roster(group, gone=removed, settled=dropped)
     if removed:
         first = next(iter(removed.values()))

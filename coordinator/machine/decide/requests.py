@@ -70,7 +70,7 @@ def refuse_request(
 def refuse_fields(
     command: GroupCommand, limits: Limits, rules_version: int = RULES_VERSION
 ) -> Refused | None:
-    """What is wrong with a request beside its group id and the lengths of its lists, or None."""
+    """Return what is wrong with a request beside its group id and the lengths of its lists."""
     match command:
         case JoinGroup():
             return _refuse_joining(command, limits) or _refuse_protocols(command, limits)
@@ -209,7 +209,7 @@ def _refuse_commit(command: OffsetCommit, limits: Limits, rules_version: int) ->
 
 
 def below_0(wanted: PartitionCommit) -> str | None:
-    """What is wrong with a partition of a commit that names a negative number; None: nothing is."""
+    """Return what is wrong if a partition of a commit names a negative number, or None."""
     start = wanted.start_offset or 0
     if min(wanted.partition, wanted.offset, start) >= 0:
         return None

@@ -27,7 +27,7 @@ def begin_record(key_start: bytes, rest_bytes: int) -> blake2b:
 def end_records(
     begun: Iterable[blake2b], key_rests: Iterable[bytes], values: Iterable[bytes]
 ) -> list[int]:
-    """What `record_digest` is of each whole key and its value."""
+    """Return the `record_digest` of each whole key and its value."""
     digests = []
     size, size_said = -1, b""
     for start, key_rest, value in zip(begun, key_rests, values, strict=True):

@@ -166,7 +166,7 @@ Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | Round
 
 
 def group_prefix(group_id: str) -> bytes:
-    """What all keys of this group start with, and no other's."""
+    """Return the prefix of all keys of this group, and of no other's."""
     return GROUP_PREFIX + put_text(group_id)
 
 
@@ -230,7 +230,7 @@ class OffsetRecords(NamedTuple):
 
 
 def offset_records(commit: CommitEvents) -> OffsetRecords:
-    """What `group_key`, `put_offset` and `record_digest` say of each offset, in the same order.
+    """Return `group_key`, `put_offset` and `record_digest` of each offset, in the same order.
 
     What they share is put and hashed once: the names of group and topic, and who wrote them.
     """
@@ -353,7 +353,7 @@ def _syncs_last(group: Group | None) -> bool:
 
 
 def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
-    """What few joins touch beside the member's own record."""
+    """Yield the records that a join may change beside the member's own; few joins do."""
     if event.group_instance_id:
         yield StaticOf(event.member_id)
     if group is not None and event.member_id in group.pending:
@@ -361,7 +361,7 @@ def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
 
 
 def _missed(group: Group | None, event: MemberRemoved | PendingRemoved) -> tuple[Ref, ...]:
-    """What a removal touches of it."""
+    """Return the round's record, if the removal is noted there."""
     return (RoundOf(group.round),) if group is not None and is_missed(group, event) else ()
 
 

@@ -245,7 +245,7 @@ def recount(state: ShardState) -> int:
 
 
 def reweigh(state: ShardState) -> tuple[int, dict[str, int]]:
-    """What all records weigh, and those of each group, anew; equal to the running sums."""
+    """Return the size of all records, and of each group's, counted anew: the running sums."""
     total = sum(record_size(key, value) for key, value in shard_records(state))
     groups = {
         group_id: sum(record_size(key, value) for key, value in group_records(group))

@@ -13,5 +13,5 @@ member up to 880, so that a node of such takes 2.5 times what it weighs (docs/ad
 
 
 def record_size(key: bytes, value: bytes) -> int:
-    """What one record weighs, in bytes."""
+    """Return the bytes that one record counts against the limits."""
     return RECORD_BYTES + len(key) + len(value)

@@ -129,7 +129,7 @@ def take_member(member_id: str, reader: Reader) -> Member:
 
 
 def put_static(member: Member) -> bytes:
-    """What makes a member static."""
+    """Encode the fields that only a static member has."""
     version, token = (_LONGER, put_int(member.token)) if member.token else (_VERSION, b"")
     return version + put_text(member.instance_id) + put_text(member.replaced_id) + token
 
@@ -144,7 +144,7 @@ def take_static(member: Member, reader: Reader) -> None:
 
 
 def put_writer(member_id: str, generation: int, commit_seq: int, wall_ms: int) -> bytes:
-    """What a stored offset says of the commit that wrote it: the same in all its offsets."""
+    """Encode the commit that wrote an offset; equal in all offsets of the commit."""
     return put_text(member_id) + _THREE_INTS.pack(generation, commit_seq, wall_ms)
 
 
@@ -217,7 +217,6 @@ def take_offset(reader: Reader) -> Offset:
 
 
 def put_blob(kept: Blob) -> bytes:
-    """What an application keeps with its group."""
     return b"".join(
         (
             _VERSION,
@@ -294,7 +293,6 @@ def take_numbers(value: bytes) -> tuple[int, int]:
 
 
 def put_assignment(assignment: bytes) -> bytes:
-    """What a member was given."""
     return _VERSION + put_bytes(assignment)
 
 

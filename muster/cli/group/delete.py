@@ -109,7 +109,7 @@ def _delete(to: Connection, group_id: str) -> CommandError | None:
 
 
 def _why_not(to: Connection, group_id: str) -> CommandError | None:
-    """What a deletion would be refused for now."""
+    """Return the error that would refuse the deletion now."""
     found: list[Group] = []
     failure = _refusal(lambda: found.append(described(to, group_id)))
     if failure is None and found[0].members:
@@ -206,7 +206,7 @@ def delete_offsets(
 
 
 def _stored(to: Connection, group_id: str) -> dict[tuple[str, int], int]:
-    """What is committed now; the group must exist."""
+    """Return the offsets that are committed now; the group must exist."""
     missing = _exists(to, group_id)
     if missing is not None:
         raise missing
@@ -235,7 +235,7 @@ def _places(text: str, stored: dict[tuple[str, int], int]) -> list[tuple[str, in
 
 
 def _in_use(group: Group, wanted: list[tuple[str, int]]) -> dict[tuple[str, int], CommandError]:
-    """What a deletion would be refused for now: by the coordinator's own rule."""
+    """Return the errors that would refuse the deletion now, by the coordinator's own rule."""
     if group.members and group.protocol_type != CONSUMER:
         text = f"Group {group.group_id!r} has members, and what they read is not known here."
         raise refused(ErrorCode.NON_EMPTY_GROUP, text)

@@ -52,7 +52,7 @@ class Step:
 
     @property
     def metadata(self) -> str:
-        """What was stored with an offset says nothing about another one."""
+        """The metadata to store: the known one where the offset stays as it was, else none."""
         return self.known.metadata if self.known is not None and self.prior == self.new else ""
 
 

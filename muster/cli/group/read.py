@@ -80,7 +80,7 @@ def committed(to: Connection, group_id: str) -> Committed:
 
 
 def each(group_ids: list[str], one: Callable[[str], T]) -> tuple[list[T], CommandError | None]:
-    """What was found, and the first group's absence. Any other failure ends the command."""
+    """Return what was found, and the first group's absence. Any other failure ends the command."""
     found: list[T] = []
     failure: CommandError | None = None
     for group_id in group_ids:

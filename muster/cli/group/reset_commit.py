@@ -48,7 +48,7 @@ def in_use(group_id: str, members: int) -> CommandError:
 
 
 def slices(steps: Sequence[Step]) -> list[list[Step]]:
-    """What goes in one commit each: so many partitions, and so many bytes."""
+    """Return the steps of one commit each: so many partitions, and so many bytes."""
     parts: list[list[Step]] = []
     size = 0
     for step in steps:
@@ -147,7 +147,7 @@ def _status(response: OffsetCommitResponse) -> Status:
 def _judge(
     to: Connection, attempt: _Attempt, error: CommandError
 ) -> tuple[str, CommandError | None]:
-    """What a slice's failure means for its partitions."""
+    """Return what a slice's failure means for its partitions."""
     if attempt.code == ErrorCode.UNKNOWN_MEMBER_ID:  # Kafka's refusal of a commit from outside
         message = f"NON_EMPTY_GROUP: Group {attempt.group_id!r} has members by now."
         error = CommandError(message, next_step=_STOP, exit_code=ExitCode.CONFLICT)

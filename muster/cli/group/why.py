@@ -55,7 +55,7 @@ def why(
 
 
 def ask(to: Connection, group_id: str, most: int) -> Result:
-    """What the group's coordinator says. Raises CommandError where there is no such group."""
+    """Return the coordinator's answer. Raises CommandError where there is no such group."""
     request = DescribeRebalancesRequest(group_id=group_id, max_rebalances=most)
     answer = to.ask_coordinator(
         group_id, lambda at, s: at.admin.DescribeRebalances(request, timeout=s)
