@@ -1,4 +1,4 @@
-"""What each assignor moves and stops while members come and go; pure, no cluster.
+"""Measures what each assignor moves and stops while members come and go; pure, no cluster.
 
 The same random membership changes are played to every assignor; all members have the same topics.
 Beside what moved stands the least that any assignment so balanced could have moved, given what the
@@ -35,7 +35,7 @@ Owned = dict[str, tuple[TopicPartition, ...]]
 
 @dataclass(slots=True)
 class Played:
-    """What the changes did to the members of one assignor, one entry per change."""
+    """The effects of the changes on one assignor's members, one entry per change."""
 
     moved: list[int] = field(default_factory=list)
     least: list[int] = field(default_factory=list)

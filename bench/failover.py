@@ -1,4 +1,4 @@
-"""How long a group goes without an acknowledged commit when its coordinator's node dies.
+"""Measures how long a group has no acknowledged commit when its coordinator's node dies.
 
 Three nodes, 48 groups over 16 shards, each with a member of the public SDK in client processes of
 their own: held heartbeat, one commit always in flight. Ten times the node that leads most shards is
@@ -155,7 +155,7 @@ def _round(cluster: World, clients: list[Child], number: signal.Signals) -> Figu
 def _left_behind(
     clients: list[Child], cluster: World, shards: set[int], moved: dict[str, float]
 ) -> str:
-    """What the members say whose groups did not move, and the nodes of their shards."""
+    """Return what the members say whose groups did not move, and the nodes of their shards."""
     left = {
         group: (shard, status)
         for group, status in _statuses(clients).items()

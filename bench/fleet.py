@@ -1,4 +1,4 @@
-"""How long a fleet that starts at once takes until every group is stable, and what it costs.
+"""Measures how long a fleet that starts at once takes until every group is stable, and its cost.
 
 Groups of ten whose members are spread over 20 client processes. Each size is started twice, each
 time on three fresh nodes: by raw stubs, and through the SDK with one `Client` per process. The time
@@ -168,7 +168,7 @@ def _agreed(told: list[Message]) -> int:
 
 
 class _Measured:
-    """What one start of a fleet showed."""
+    """The figures of one start of a fleet."""
 
     def __init__(self, stable_s: float, generations: int, expired: int, changes: int) -> None:
         self.stable_s = stable_s

@@ -52,7 +52,7 @@ class FleetMember(RebalanceListener):
         await task
 
     async def _run(self) -> None:
-        """What the SDK raises ends the member, and is told."""
+        """Run the member until it is ended; an error of the SDK ends it and is told."""
         self._group = group = self._client.group(
             self.group_id, [TOPIC], session_timeout_ms=self._session_timeout_ms, listener=self
         )

@@ -51,7 +51,7 @@ class Open:
 
 @dataclass(slots=True)
 class Result:
-    """What became of the calls."""
+    """The outcomes of the calls."""
 
     outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
     acknowledged: list[tuple[float, float]] = field(default_factory=list)
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
 
 
 def outcome_of(answer: group_pb2.OffsetCommitResponse) -> str:
-    """What an answer about one partition says, in one word."""
+    """Return the outcome of an answer about one partition, in one word."""
     code = answer.status.code
     if code == errors_pb2.NONE and answer.partitions:
         code = answer.partitions[0].status.code

@@ -320,7 +320,7 @@ async def _grow_by(
 
 
 async def _at_limit(client: Client, member: Group, generation: int) -> list[str]:
-    """What was not taken of what does not grow. The member has sent heartbeats all the time."""
+    """Return the calls that were refused although they do not grow the state."""
     wrong = []
     kept = {TopicPartition("t0", number): 2 for number in range(KEPT_OFFSETS)}
     asked: list[tuple[str, Callable[[], Awaitable[object]]]] = [

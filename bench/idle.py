@@ -1,4 +1,4 @@
-"""What a node costs when nothing happens: 100 members that only heartbeat.
+"""Measures the cost of an idle node: 100 members that only heartbeat.
 
 Three nodes with leaders spread, one group of 100 members in 20 client processes, metrics of every
 node scraped every 15 s, an exporter (`muster export --follow`) beside each node. CPU of a node and

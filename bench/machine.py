@@ -1,4 +1,4 @@
-"""What the machine and the benchmark's processes used, read from /proc."""
+"""Reads the CPU and memory that the machine and the benchmark's processes used from /proc."""
 
 import os
 import time

@@ -85,7 +85,7 @@ class ClientProcess:
         self._over_interval_s = []
 
     def report(self) -> child.Message:
-        """What became of the heartbeats since `begin`: one per member and call."""
+        """Return the outcomes of heartbeats since `begin`: one per member and call."""
         return {
             "answered": self._answered,
             "failures": self._failures,

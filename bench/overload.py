@@ -131,7 +131,7 @@ def _judge_load(report: Report, got: Message, capacity: float, options: argparse
 
 
 class _Before:
-    """What must not change while the load is on."""
+    """The terms and members before the load, which it must not change."""
 
     def __init__(self, cluster: World, members: list[Child]) -> None:
         self.terms = cluster.terms()

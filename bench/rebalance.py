@@ -1,4 +1,4 @@
-"""How long a group of 100 or 1,000 members takes to agree again after one of them comes or goes.
+"""Measures how long a group of 100 or 1,000 members takes to agree again after one comes or goes.
 
 Three nodes, members in client processes of their own, one held heartbeat call per process: by raw
 stubs, whose figures have limits, and, with `sdk_` before the name, by the SDK, as users have it.

@@ -1,4 +1,4 @@
-"""What a benchmark says: lines for people, then one JSON object for machines as the last line."""
+"""The report of a benchmark: lines for people, then one line of JSON for machines."""
 
 import json
 import math

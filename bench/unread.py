@@ -1,4 +1,4 @@
-"""What a client that never reads does to the others, and to a node's memory.
+"""Measures what a client that never reads costs the others, and a node's memory.
 
 Three nodes; 80 commits a second to the node that leads most, over eight connections. Rounds of ten
 seconds, every second one with a client that asks that node for 350 long answers on one connection

@@ -1,4 +1,4 @@
-"""Which muster something was measured on, and when: what each result of the suite carries."""
+"""Names the build of muster that a result was measured on, and when."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ HERE = Path(__file__)
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What ran, as far as it is known."""
+    """The version and commit that ran, as far as they are known."""
 
     version: str | None
     """Of the package muster-coordinator, as `muster version` says it; None: not installed."""
@@ -57,7 +57,7 @@ def stamp() -> dict[str, str | None]:
 
 
 def read(told: object) -> Build | None:
-    """What `stamp` wrote; None: there is none, or not as it is written today."""
+    """Return what `stamp` wrote; None: there is none, or not as it is written today."""
     names = {"version", "commit", "at"}
     if not isinstance(told, dict) or told.keys() != names or not isinstance(told["at"], str):
         return None
@@ -81,7 +81,7 @@ def commit(file: Path) -> str | None:
 
 
 def _git(file: Path, *arguments: str) -> str | None:
-    """What it prints; None where it fails. It locks nothing, and heeds no hook's environment."""
+    """Return git's output; None where it fails. It locks nothing, and heeds no hook."""
     argv = ["git", "--no-optional-locks", *arguments]
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     with suppress(OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What clients saw: every operation with its outcome, known or not, one JSON object per line.
+"""The operations of clients with their outcomes, known or not, one JSON object per line.
 
 Each process writes a file of its own. An operation is written when it begins, and again when its
 outcome is known. So what a killed client had begun is there with an unknown outcome, as a call that
@@ -21,7 +21,7 @@ unknown (an earlier attempt may have been stored), but it has no effect after it
 
 
 class Outcome(StrEnum):
-    """What a client knows of an operation that it asked for."""
+    """The outcome of an operation, as its client knows it."""
 
     OK = "ok"
     """It was answered and done."""
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an offset belongs to."""
+    """The partition and the group that an offset belongs to."""
 
     group: str
     topic: str

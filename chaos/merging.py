@@ -201,7 +201,7 @@ class _Damaged(Exception):  # noqa: N818 - it becomes a RecordingError, with the
 
 
 class _File:
-    """What is known of one file; of each operation and ownership its last line."""
+    """The content of one file: the last line of each operation and ownership."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

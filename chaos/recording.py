@@ -1,4 +1,4 @@
-"""What a process records: each appends to a file of its own, and a reader merges the files.
+"""Records of a process: each appends to a file of its own, and a reader merges the files.
 
 A file is JSON lines: `{"header": {...}}` first, then one object per line whose one name says what
 it is. An operation has a line when it begins and one when it has ended; an ownership has one more
@@ -99,7 +99,7 @@ LINES: dict[str, type[Any]] = {
 
 
 def adapter(shape: type[Any]) -> TypeAdapter[Any]:
-    """What writes and checks one shape; unknown, missing and wrongly typed fields are errors."""
+    """Return an adapter that writes and checks one shape; wrong fields of any kind are errors."""
     # A union of one more passes its configuration on to a dataclass, which has none of its own.
     either: Any = shape | None
     return TypeAdapter(either, config={"extra": "forbid", "strict": True})
@@ -114,7 +114,7 @@ def boot_id() -> str:
 
 
 class Recording(ABC):
-    """What one process writes down; a subclass says where the lines go.
+    """Records the operations of one process; a subclass says where the lines go.
 
     Its methods raise RecordingError where a line cannot be kept.
     """
@@ -236,7 +236,7 @@ class Recording(ABC):
 
 
 def _under_way(begun: dict[int, _T], number: int) -> _T:
-    """What has begun under this number and not ended."""
+    """Return what has begun under this number and not ended."""
     if number not in begun:
         raise RecordingError(f"{number} is not under way")
     return begun[number]

@@ -1,4 +1,4 @@
-"""What a checker says of a run."""
+"""The verdict of a checker on a run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one checker looked at and found. One that looked at nothing has not passed."""
+    """The findings of one checker. One that looked at nothing has not passed."""
 
     invariant: str
     title: str

@@ -46,7 +46,7 @@ def _asked(one: Ownership) -> int:
 
 
 class _Told:
-    """What members were told of the generations of their groups."""
+    """The generations that members were told of."""
 
     def __init__(self, history: History) -> None:
         self._of: dict[tuple[str, str], list[Generation]] = defaultdict(list)
@@ -64,7 +64,7 @@ class _Told:
                 self._of[one.group, one.members[0]].append(one)
 
     def wrong(self, found: Findings, one: Ownership, back: Ownership | None) -> str | None:
-        """What is wrong; "" if nothing, None if nothing can be said."""
+        """Return what is wrong; "" if nothing, None if nothing can be said."""
         told = self._of.get((one.key.group, one.owner), [])
         index = bisect_right(told, _asked(one), key=lambda generation: generation.at_ns)
         before = told[index - 1] if index else None

@@ -1,4 +1,4 @@
-"""What a checker has found, in words that a person can act on."""
+"""Findings of a checker, in words that a person can act on."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What is known of groups at a moment: the highest generation, and who was removed by then."""
+"""The state of groups that was known at a moment: the highest generation, and removed members."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -46,7 +46,7 @@ def _rising(evidence: list[Evidence]) -> list[Evidence]:
 
 
 class Removals:
-    """Who was no member any more, and when, where the groups' logs are in the history."""
+    """The removals of members, where the history has the groups' logs."""
 
     def __init__(self, history: History) -> None:
         self._spans: dict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)

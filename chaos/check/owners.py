@@ -105,7 +105,7 @@ def _age(one: Ownership) -> tuple[int, int]:
 
 
 class _Members(Removals):
-    """Who was in each generation, and who was told to be in none, as far as that is known."""
+    """The members of each generation, and those that were told that they are in none."""
 
     def __init__(self, history: History) -> None:
         super().__init__(history)

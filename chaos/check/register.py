@@ -1,4 +1,4 @@
-"""What clients did to one key, as a register: writes and reads, and when each can have been."""
+"""Reads and writes of one key by all clients, as operations on a register with possible times."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What the checkers know of the set-up and the length of a run, and who owned what in it."""
+"""Facts of a run that several checkers need: its length, its set-up, its owners."""
 
 from collections import defaultdict
 

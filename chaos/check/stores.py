@@ -81,7 +81,7 @@ def _fenced(found: Findings, one: StoreWrite, known: _Seen | None) -> None:
 
 
 def _token(found: Findings, one: StoreWrite, known: _Seen | None, owners: list[Ownership]) -> None:
-    """What muster handed out, whatever the store made of it."""
+    """Check the token of a write, whatever the store made of it."""
     where = _word(found, one)
     other = None if known is None else known.holders.get(one.token)
     if one.accepted and other is not None and other.client != one.client:

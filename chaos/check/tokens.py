@@ -14,7 +14,7 @@ from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:
-    """What is sent under an earlier generation *after* a later one was known is refused.
+    """Check that what is sent under an earlier generation *after* a later one was known is refused.
 
     A commit from that moment on; a heartbeat as long after it as a coordinator that was deposed may
     go on to answer (inv-I15). A later generation is known from the moment when a commit under it

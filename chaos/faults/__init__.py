@@ -1,1 +1,1 @@
-"""What can be done to a world of real processes: each fault with what it needs and how it heals."""
+"""The faults of a world of real processes: what each needs, how it is injected and healed."""

@@ -1,4 +1,4 @@
-"""What a fault is: a kind, what it needs, how it is injected and how it is healed.
+"""The interface of a fault: a kind, its needs, and methods to inject and to heal it.
 
 An instance is one injection: it remembers what it did, so that `heal` undoes just that. `heal` may
 be called at any time, twice, and after an `inject` that failed half-way; it ends within
@@ -37,7 +37,7 @@ class FaultError(ClusterError):
 
 
 class Group(StrEnum):
-    """Which part of the world a fault breaks."""
+    """The part of the world that a fault breaks."""
 
     PROCESS = "process"
     NETWORK = "network"
@@ -49,7 +49,7 @@ class Group(StrEnum):
 
 
 class Whom(Enum):
-    """Which of the running nodes a fault hits."""
+    """The running nodes that a fault hits."""
 
     ANY = auto()
     SOME = auto()
@@ -66,7 +66,7 @@ class Whom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """What an injection did, as the run writes it down."""
+    """The record of an injection, as the run writes it down."""
 
     targets: tuple[str, ...]
     """What was hit: `node-1`, or `node-0>node-2` for one direction."""
@@ -154,7 +154,7 @@ class Fault(ABC):
         world.start_if_down(node_id)
 
     def injected(self, detail: str, minority: Iterable[int] = ()) -> Injected:
-        """What `inject` returns of the nodes that it hit."""
+        """Return the record of an injection that hit these nodes."""
         targets = tuple(map(node_place, self.hit))
         return Injected(targets, detail, tuple(minority), self.facts)
 
@@ -194,7 +194,7 @@ class Watched(Fault):
         self.unreal = "nobody looked"
 
     def look(self, world: World) -> Sight:
-        """What can be seen while it lasts, by default what was seen when it was injected.
+        """Return what can be seen while it lasts, by default what was seen when it was injected.
 
         Raises OSError, ClusterError.
         """
@@ -239,7 +239,7 @@ def last_words(world: World, node_id: int) -> str:
 
 
 def metric(page: str, name: str) -> float:
-    """What a page of metrics says of one, labels added up. Raises OSError where it says nothing.
+    """Return one metric of a page, its labels added up. Raises OSError where it says nothing.
 
     With labels in `name` it is a count of what may not have happened yet, which is 0.
     """
@@ -250,7 +250,7 @@ def metric(page: str, name: str) -> float:
 
 
 def counted(world: World, nodes: Iterable[int], name: str) -> int:
-    """What those of some nodes that run have counted together, see `metric`. Raises OSError."""
+    """Return the sum of a metric over nodes that run, see `metric`. Raises OSError."""
     return sum(int(metric(world.metrics(one), name)) for one in nodes if one in world.running())
 
 

@@ -248,7 +248,7 @@ class LostSynced(_Forgetful):
 
 
 def _lacks(world: World, node_id: int) -> str:
-    """What of all that the others have committed by now a node does not get; "" where it does."""
+    """Return what a node lacks of all that the others have committed by now; "" if nothing."""
     wanted: dict[int, int] = {}
     for other, view in world.views().items():
         for state in view.shard_states if other != node_id else ():

@@ -239,7 +239,7 @@ class DisksLow(_Full):
         return super().inject(world, rng)
 
     def look(self, world: World) -> Sight:
-        """What grows is refused, the rest is taken."""
+        """Check that growth is refused and everything else is taken."""
         low, what = super().look(world)
         if self._own is None or not low:
             return low, what

@@ -110,7 +110,7 @@ class LargeCommits(_Clients):
         return self.injected(f"{COMMITTERS} clients")
 
     def look(self, world: World) -> Sight:
-        """What is stored of each one's last partition is how often it committed."""
+        """Count the commits of each client by what is stored of its last partition."""
         request = group_pb2.OffsetFetchRequest()
         for name in self.groups:
             asked = request.groups.add(group_id=name)

@@ -205,7 +205,7 @@ class _ShapeAll(Shaped):
 
     @abstractmethod
     def draw(self, rng: Random) -> tuple[Shape, str]:
-        """What is done to packets, and the same for people."""
+        """Return what is done to packets, and the same for people."""
 
 
 @fault

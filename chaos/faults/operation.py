@@ -1,4 +1,4 @@
-"""What an operator does on purpose, under load."""
+"""Operations of an operator under load."""
 
 from random import Random
 

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 def answers(world: World, ask: Callable[[int], _T]) -> Iterator[_T]:
-    """What running nodes say, one after the other; who does not answer is passed over."""
+    """Yield the answers of running nodes, one after the other, of those that answer."""
     for node_id in world.running():
         with contextlib.suppress(grpc.RpcError):
             yield ask(node_id)
@@ -51,7 +51,7 @@ class OwnGroup:
             raise FaultError(f"nobody took a commit of {self.name} in {DONE_S_MAX:.0f} s")
 
     def told(self, offset: int, partition: int) -> set[int]:
-        """What its coordinator says to a commit of one partition: error codes; empty: nobody."""
+        """Return the error codes that answer a commit of one partition; empty: nobody answered."""
         return self._told(self._commit(offset, [partition]))
 
     def delete(self) -> set[int]:
@@ -66,7 +66,7 @@ class OwnGroup:
         return TAKEN if told == {int(errors_pb2.GROUP_ID_NOT_FOUND)} else told
 
     def offset(self) -> int:
-        """What is stored of partition 0. Raises FaultError where nobody says."""
+        """Return the offset of partition 0. Raises FaultError where nobody says."""
         request = group_pb2.OffsetFetchRequest(group_id=self.name)
         request.partitions.add(topic=TOPIC, partition=0)
         for answer in self._again(
@@ -105,7 +105,7 @@ class OwnGroup:
         codes: Callable[[int], set[int]],
         final: Callable[[set[int]], bool] = lambda codes: not codes & ELSEWHERE,
     ) -> set[int]:
-        """What a node says for good; empty: nobody."""
+        """Return what a node says for good; empty: nobody."""
         return next(filter(final, self._again(codes)), set())
 
     def _again(self, ask: Callable[[int], _T]) -> Iterator[_T]:

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """Where a layer seeks a build, and the promises that catch it."""
+    """The world in which a layer seeks a build, and the promises that catch it."""
 
     world: str
     """The scenario or schedule."""
@@ -48,7 +48,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """What one seed has shown."""
+    """The result of one seed."""
 
     shipped: str = ""
     """How the shipped build failed it, which ends the hunt; "" where it passed."""
@@ -111,7 +111,7 @@ class Layer(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """How one hunt ended. `seed` None: the build survived, and `what` says what was tried."""
+    """The end of one hunt. `seed` None: the build survived, and `what` says what was tried."""
 
     name: str
     layer: str
@@ -138,7 +138,7 @@ class Caught:
 
     @property
     def how(self) -> str:
-        """What became of it, for people."""
+        """The outcome of the hunt, for people."""
         if self.seed is None:
             return f"SURVIVED in {self.world}: {self.what}"
         return f"caught by {self.world}:{self.seed}, {self.what}"
@@ -170,7 +170,7 @@ HUNTS = TypeAdapter(Hunts)
 
 
 def published_cold() -> Hunts:
-    """What cold hunts cost of builds with a known seed, the longest first, as `COLD` measured it.
+    """Return the published costs of cold hunts of builds with a known seed, the longest first.
 
     It holds for the build that it names: with other code other seeds may catch.
     """
@@ -190,5 +190,5 @@ def by_promise(caught: Iterable[Caught]) -> dict[tuple[str, str], list[str]]:
 
 
 def due(all_of_it: Sequence[_T], turn: int) -> list[_T]:
-    """What a run with this number has."""
+    """Return the part that the run with this number has."""
     return [one for place, one in enumerate(all_of_it) if (place - turn) % TURNS == 0]

@@ -1,4 +1,4 @@
-"""How unit tests hunt a broken build: those that are named for it fail with it, and pass without.
+"""Hunts a broken build by the unit tests that are named for it: they fail with it alone.
 
 For rules that neither the simulator nor real servers under faults can see. A test counts as failed
 only by an assertion of its own: a build that breaks it in another way has shown nothing.

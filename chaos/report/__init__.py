@@ -1,1 +1,1 @@
-"""What runs found out, as one page and one JSON file; and every bug that was ever found."""
+"""The results of runs, as one page and one JSON file; and every bug that was ever found."""

@@ -1,4 +1,4 @@
-"""What a report says: every figure of every input, added up. What nobody measured stays None."""
+"""The figures of a report, added up over all inputs. A figure that nobody measured stays None."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What a report is made of: run folders, the simulator's summary, mutants, soaks.
+"""The inputs of a report: run folders, the simulator's summary, mutants, soaks.
 
 Each is told by what it holds, not by its name. A file that is none of them is an error.
 """
@@ -41,7 +41,7 @@ class SoakLine:
 
 @dataclass(slots=True)
 class Soaked:
-    """What the report shows of one soak: its memory curves, growth rows and verdicts."""
+    """The data that the report shows of one soak: memory curves, growth rows and verdicts."""
 
     name: str
     minutes: float

@@ -1,4 +1,4 @@
-"""What muster promises, by the numbers of the checkers: the table is `invariants.toml`."""
+"""The promises of muster, by the numbers of the checkers: the table is `invariants.toml`."""
 
 import tomllib
 from dataclasses import dataclass

@@ -122,7 +122,7 @@ def _drawn(svg: str) -> Markup:
 
 
 def _code(words: str) -> Markup:
-    """What stands between backticks as code."""
+    """Return the words between backticks as code."""
     parts = enumerate(str(escape(line(words))).split("`"))
     marked = (f"<code>{part}</code>" if number % 2 else part for number, part in parts)
     return Markup("".join(marked))  # noqa: S704 - escaped above

@@ -1,4 +1,4 @@
-"""What a report is made of and on which build each part was measured; its headline."""
+"""The parts of a report, each with the build that it was measured on; its headline."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def _told(inputs: Inputs) -> Iterator[tuple[str, str, Build | None]]:
 
 
 def headline(inputs: Inputs, parts: list[Part], reasons: int) -> str:
-    """What the report says in a line: whether something failed, and what it covers."""
+    """Return the headline: whether something failed, and what the report covers."""
     there, runs = {part.kind for part in parts}, len(inputs.runs)
     absent = ", ".join(words for kind, words in _ABSENT.items() if kind not in there)
     others = ", ".join(kind for kind in _ABSENT if any(p.another for p in parts if p.kind == kind))

@@ -1,4 +1,4 @@
-"""What is drawn: latency through each kind of fault, the memory of a soak."""
+"""The pictures of a report: latency through each kind of fault, the memory of a soak."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Whether anything grew in a soak: verdicts on its samples.
+"""Judges whether anything grew in a soak, by its samples.
 
 What is judged, and why so, stands in docs/chaos.md, A soak.
 """

@@ -1,4 +1,4 @@
-"""What a run that was played means: history and tracks in, `RunResult` out."""
+"""Judges a run that was played: history and tracks in, `RunResult` out."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ OWN_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a run was asked for."""
+    """The request and set-up of a run."""
 
     started: datetime
     seed: int

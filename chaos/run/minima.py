@@ -1,4 +1,4 @@
-"""What a run must have done at least, what must not have happened, and what is noted beside it."""
+"""Requirements of a run: what it must have done, and what must not have happened."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,7 +65,7 @@ def expired(plan: Plan, kinds: Iterable[str], history: History) -> Iterator[str]
 
 
 def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]:
-    """What was not done, a line each; of a run that was not cut short."""
+    """Yield what was not done, a line each; of a run that was not cut short."""
     wanted = max(1.0, COMMITS_PER_MINUTE * result.minutes)
     for one in result.workloads:
         commits = one.counts.get("commit")

@@ -1,4 +1,4 @@
-"""What a run can show at all, by its plan and its schedule: not by what it happened to see.
+"""The invariants that a run can show, by its plan and schedule and not by what it saw.
 
 A checker that looked at nothing has not passed, unless nothing of what the run was to do could have
 given it anything to look at.

@@ -1,4 +1,4 @@
-"""What became of partitions when members came and went, and how long they had no owner."""
+"""Follows partitions while members come and go, and measures how long they had no owner."""
 
 from bisect import bisect_left
 from collections import defaultdict

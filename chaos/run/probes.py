@@ -1,4 +1,4 @@
-"""What the probes saw: how long commits took, and how long each fault kept a group without one."""
+"""Judges the probes: how long commits took, and how long each fault kept a group without one."""
 
 import bisect
 import operator
@@ -70,7 +70,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """Who led which shard, as the watcher saw it."""
+    """The leader of each shard over time, as the watcher saw it."""
 
     at_ns: Sequence[int]
     led: Sequence[Mapping[int, int]]

@@ -29,7 +29,7 @@ class ResultError(Exception):
 
 @dataclass(slots=True)
 class Machine:
-    """What it ran on; the limits of what its figures mean."""
+    """The machine of a run; its limits are those of the figures."""
 
     cpu: str
     cores: int
@@ -225,7 +225,7 @@ class ProbeTrack:
 
 @dataclass(slots=True)
 class Rebalancing:
-    """What became of members that came and went."""
+    """Figures of members that came and went."""
 
     join_to_assigned_ms: Spread = field(default_factory=Spread)
     leave_to_reassigned_ms: Spread = field(default_factory=Spread)

@@ -44,7 +44,7 @@ REPLAY_S_MAX = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a run takes beside its schedule; shorter where one invariant is hunted."""
+    """Times of a run beside its schedule; shorter where one invariant is hunted."""
 
     warm_s: float = WARM_S
     quiet_s: float = QUIET_S
@@ -57,7 +57,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Played:
-    """What the runner saw of a run."""
+    """The course of a run, as the runner saw it."""
 
     began_ns: int
     ended_ns: int = 0

@@ -30,13 +30,13 @@ class SamplesError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """When what happens in a soak; seconds since the load began."""
+    """The phases of a soak, in seconds since the load began."""
 
     total_s: float
 
     @property
     def warm_up_s(self) -> float:
-        """What comes before is not judged: 20 minutes, or a sixth of a run of less than an hour."""
+        """Before this nothing is judged: 20 minutes, or a sixth of a run of less than an hour."""
         return WARM_UP_S_MAX if self.total_s >= 3 * WARM_UP_S_MAX else self.total_s / 6
 
     @property

@@ -1,4 +1,4 @@
-"""Which faults, in which order, for how long: drawn from a seed, kept in a file."""
+"""The schedule of a run: which faults, in which order, for how long. Drawn from a seed."""
 
 import json
 import random
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a schedule has to know of a kind of fault."""
+    """A kind of fault, as a schedule draws it."""
 
     name: str
     weight: float

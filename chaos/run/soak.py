@@ -1,4 +1,4 @@
-"""What a soak adds to a run: harmless faults for hours, quiet windows, a look at every process."""
+"""The additions of a soak to a run: harmless faults for hours, quiet windows, samples."""
 
 import time
 from collections.abc import Callable

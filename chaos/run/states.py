@@ -1,4 +1,4 @@
-"""What faults found out, as checkers want it: nodes that had to refuse service, or to lead less."""
+"""Nodes that had to refuse service or lead less, taken from the faults for the checkers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

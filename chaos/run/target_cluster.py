@@ -1,4 +1,4 @@
-"""What a run plays on; here a world of its own (`installation` has the user's)."""
+"""The cluster that a run plays on; here a world of its own (`installation` has the user's)."""
 
 import contextlib
 import random
@@ -29,7 +29,7 @@ class TargetClusterError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """What had been seen of a fault, by the time it was healed."""
+    """The visible effect of a fault, by the time it was healed."""
 
     effect: str = ""
     """For people; "": nothing was looked for."""
@@ -100,7 +100,7 @@ class TargetCluster(ABC):
         return []
 
     def copies(self) -> Mapping[str, float]:
-        """What the proxy that sends requests twice has counted."""
+        """Return the counts of the proxy that sends requests twice."""
         return {}
 
     def keep_logs(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether a fault of the user's own command is real: what nodes said before it, and say after it.
+"""Verifies that a fault of the user's own command had an effect on the nodes.
 
 A command that exits with 0 and does nothing would be a fault that every cluster survives.
 """
@@ -23,7 +23,7 @@ def is_known(kind: str) -> bool:
 
 
 def seen(look: Callable[[], Views], node: int, before: Views, within_s: float = VERIFY_S) -> str:
-    """What shows that a node is gone, or cut off, for people; "" where nothing did in time."""
+    """Return what shows that a node is gone, or cut off, for people; "" if nothing did in time."""
     deadline = time.monotonic() + within_s
     silent = 0
     while True:

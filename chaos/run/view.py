@@ -1,4 +1,4 @@
-"""What a run shows while it goes on."""
+"""Shows a run while it goes on."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ EVERY_S = 30.0
 
 
 class View:
-    """Where a run shows itself: this one nowhere."""
+    """A display of a run; this one shows nothing."""
 
     def say(self, line: str) -> None: ...
 

@@ -217,7 +217,7 @@ class WorkerProcesses:
 
     @contextlib.contextmanager
     def _telling(self, one: _WorkerProcess) -> Iterator[None]:
-        """What a child has not answered inside is an error with the end of its log."""
+        """Add the end of the child's log to an error of a question that is asked inside."""
         try:
             yield
         except ChildError as error:

@@ -1,4 +1,4 @@
-"""How many operations each workload made, what became of them, and how large the run was."""
+"""Counts the operations and outcomes of each workload, and the size of the run."""
 
 import math
 from collections import Counter, defaultdict

@@ -35,7 +35,7 @@ SURE = 20
 
 @dataclass(slots=True)
 class Totals:
-    """What many runs did, added up."""
+    """Sums over many runs."""
 
     seeds: int = 0
     violations: int = 0
@@ -57,7 +57,7 @@ class Totals:
         self.simulated_s += result.simulated_s
 
     def too_little(self, minima: Minima) -> list[str]:
-        """What these runs did not do often enough to prove anything."""
+        """Return what these runs did not do often enough to prove anything."""
         if 0 < self.seeds < FAULT_SEEDS:
             sure = [name for name, each in minima.per_seed.items() if each >= SURE]
             return [f"{name}: 0" for name in sure if not self.counts[name]]
@@ -82,7 +82,7 @@ def run_one(job: Job) -> Result:
 
 
 def describe(result: Result, mutant: str = "") -> Iterator[str]:
-    """What a failed run broke, and how to see it again."""
+    """Yield what a failed run broke, and how to see it again."""
     for violation in result.violations:
         where = f"{result.scenario} seed {result.seed} at {at_s(violation)} s"
         yield from f"{where}: {violation.invariant} {violation.what}".splitlines()
@@ -105,7 +105,7 @@ def jobs(seeds: int, scenarios: Sequence[str], first: int = 0) -> list[Job]:
 
 
 def be_quiet() -> None:
-    """What PySyncObj logs of a simulated fault is no news."""
+    """Silence PySyncObj, whose log lines on simulated faults are no news."""
     logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)
 
 
@@ -215,7 +215,7 @@ def judge(totals: Mapping[str, Totals], scenarios: Iterable[str]) -> list[str]:
 
 
 def _unequal(runs: Mapping[int, int]) -> list[str]:
-    """What is wrong where many more runs have one of `SIZES` than the other."""
+    """Return what is wrong where many more runs have one of `SIZES` than the other."""
     counts = [runs.get(size, 0) for size in SIZES]
     if min(counts) >= SIZES_MIN * max(counts):
         return []

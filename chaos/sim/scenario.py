@@ -1,4 +1,4 @@
-"""What one simulation is a simulation of: a world by name, its sizes, times and odds."""
+"""The world of a simulation: its sizes, times and odds, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -68,7 +68,7 @@ CLIENT_WEIGHTS = {
 
 @dataclass(frozen=True, slots=True)
 class ClientFaults:
-    """What happens to each message of a client, as likelihoods."""
+    """The likelihoods of faults of each message of a client."""
 
     loss: float = 0.004
     duplicate: float = 0.02
@@ -120,7 +120,7 @@ BY_SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Minima:
-    """What the runs of one scenario do at least, or they prove nothing."""
+    """The least that the runs of one scenario must do to prove anything."""
 
     per_seed: Mapping[str, float]
     """On average."""
@@ -134,7 +134,7 @@ MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 90, "acked": 80, "re
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What to simulate. Times are virtual seconds."""
+    """A world to simulate. Times are virtual seconds."""
 
     name: str
     """`WORLD`, or `WORLD@N`: the runs of WORLD on N nodes, whatever the seed."""

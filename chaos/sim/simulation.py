@@ -44,7 +44,7 @@ STEADY_S = 2.5
 
 @dataclass(slots=True)
 class Result:
-    """What one run did and broke."""
+    """The outcome of one run: violations and counts."""
 
     scenario: str
     seed: int

@@ -1,4 +1,4 @@
-"""What `muster chaos sim` says at its end."""
+"""The summary of `muster chaos sim`."""
 
 from dataclasses import dataclass, field
 

@@ -1,1 +1,1 @@
-"""What uses a cluster while it is broken: processes that write down what they saw."""
+"""The processes that use a cluster while it is broken, and write down what they saw."""

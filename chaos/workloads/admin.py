@@ -23,7 +23,7 @@ _K = TypeVar("_K")
 
 
 class AdminSettings(Settings):
-    """What it works on: all of it its own."""
+    """The groups and the topic that it works on; all of them are its own."""
 
     group: str
     """Without members; `GROUP-members` has some."""

@@ -1,4 +1,4 @@
-"""What every worker process has: its brief, a history, a track, tasks that may not fail unseen."""
+"""The base of every worker process: its brief, a history, a track, and watched tasks."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ NUMBERS = 16
 
 
 class Brief(pydantic.BaseModel):
-    """What a worker process is told on its command line, as JSON."""
+    """The command line of a worker process, as JSON."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 

@@ -29,7 +29,7 @@ NO_COPIES = "requests are sent twice by a proxy that a run has before nodes of i
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What is done to a process of a workload, again and again; spans in seconds."""
+    """A disturbance that a workload's process gets again and again; spans in seconds."""
 
     how: str
     """`kill` (kill -9, started again), `restart` (it is told to end, then started again), `pause`
@@ -86,7 +86,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where a plan is for."""
+    """The cluster and folder that a plan is made for."""
 
     prefix: str
     """Of groups."""
@@ -120,7 +120,7 @@ def names() -> list[str]:
 
 
 def title(name: str) -> str:
-    """What it does, in a line."""
+    """Return the workload's purpose in a line."""
     return _WORKLOADS[name][0]
 
 

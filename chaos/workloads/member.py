@@ -25,7 +25,7 @@ CLOSE_S = 20.0
 
 
 class MemberSettings(Settings):
-    """How a member, or several in one process, work and how often they come and go."""
+    """The settings of a member, or of several in one process."""
 
     group: str
     topic: str

@@ -17,7 +17,7 @@ TASKS = {f"task-{n}": {"n": n} for n in range(6)}
 
 
 class MembershipSettings(Settings):
-    """What they have in common; each is in the group that is called after its kind."""
+    """The settings that all kinds share; each is in the group that is called after its kind."""
 
     group: str
     """What the groups' names begin with."""

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class OperationLog(Recorder):
-    """What one process writes down; `client` stands in every line, unless another is named."""
+    """Records one process; `client` stands in every line, unless another is named."""
 
     def __init__(self, path: Path, client: str) -> None:
         """Create the file. Raises RecordingError where it exists."""
@@ -35,7 +35,7 @@ class OperationLog(Recorder):
         operations: Iterable[int] = (),
         outcome: Callable[[Any], Outcome] = of_rpc,
     ) -> _T | None:
-        """What a call gives; None: it raised, and its operations are over.
+        """Return the result of a call; None: it raised, and its operations are over.
 
         `outcome` says by the error what became of them: by default of a single attempt.
         """

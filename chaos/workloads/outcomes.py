@@ -1,4 +1,4 @@
-"""What a client knows of an operation that ended with an error: not done, or not known.
+"""Decides whether an operation that ended with an error is known not to be done.
 
 The rule is strict one way only: an operation counts as refused where nothing of it can take effect
 any more. Whatever is in doubt is unknown.
@@ -79,7 +79,7 @@ class Before:
         self._at_s = clock()
 
     def outcome(self, error: MusterError) -> Outcome:
-        """What became of the call that raised this.
+        """Return the outcome of the call that raised this.
 
         The SDK sends a call again where no answer came. A refusal of the second attempt says
         nothing of the first, so it counts only where nothing in this process was sent twice.

@@ -184,7 +184,7 @@ class RawMember:
         return given
 
     async def _ask(self, at: str) -> None:
-        """What the server says of the group, after it asked a quorum."""
+        """Ask a node for the group; the node asks a quorum first."""
         asked_ns = time.monotonic_ns()
         for told in await self._raw.groups(at, [self.group]):
             self._told.add(told[1])
@@ -192,7 +192,7 @@ class RawMember:
 
 
 class RecreatedSettings(Settings):
-    """What it works on: all of it its own."""
+    """The group that it works on; it is its own."""
 
     group: str
     every_s: float = 1.0

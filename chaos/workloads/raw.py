@@ -32,7 +32,7 @@ _Read = group_pb2.OffsetFetchResponse | group_pb2.OffsetFetchResponse.Group
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a member proves itself with."""
+    """The identity by which a member's calls are accepted."""
 
     group: str
     member_id: str

@@ -31,7 +31,7 @@ class ReplayError(Exception):
 
 
 class ReplaySettings(Settings):
-    """Whose logs, and where to."""
+    """The logs to replay, and the folder of the result."""
 
     data_dirs: list[Path]
     """Of nodes, which may run."""

@@ -92,7 +92,7 @@ class Watcher(Worker[WatcherSettings]):
             await asyncio.gather(*(self._describe(*each) for each in self._raw.nodes.items()))
 
     async def _describe(self, at: str, node: int) -> None:
-        """What a node says of the groups that it coordinates."""
+        """Record what a node says of the groups that it coordinates."""
         asked_ns = time.monotonic_ns()
         for known in await self._raw.groups(at, self._groups, CALL_S):
             if known not in self._told:

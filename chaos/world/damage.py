@@ -30,7 +30,7 @@ class DamageError(ClusterError):
 
 
 class Part(StrEnum):
-    """What of a node's files is hit."""
+    """The part of a node's files that is hit."""
 
     WAL = "wal"
     """The newest write-ahead log, somewhere in its first half."""
@@ -46,7 +46,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What was done to one file."""
+    """A damage of one file."""
 
     file: str
     """Relative to the data directory."""

@@ -1,4 +1,4 @@
-"""What the kernel says of a running process: who waits for a disk, its CPU time and memory."""
+"""The kernel's view of a running process: waits for a disk, CPU time and memory."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What nodes say of the cluster, together: who leads, and whether all agree and have caught up."""
+"""The nodes' views of the cluster: who leads, and whether all agree and have caught up."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -33,7 +33,7 @@ def terms(views: Views) -> dict[int, int]:
 
 
 def unsettled(views: Mapping[int, admin_pb2.DescribeClusterResponse | None], shards: int) -> str:
-    """What is missing, for people; "" where nothing is.
+    """Return what is missing, for people; "" where nothing is.
 
     `views`: of all nodes that ought to be up, by node id; None of one that does not answer.
     """

@@ -216,7 +216,7 @@ class World(Cluster):
         return node_id, led[node_id]
 
     def unsettled(self) -> str:
-        """What is missing, for people, until all running nodes agree on leaders and have caught up.
+        """Return what is missing, for people, until all nodes agree on leaders and caught up.
 
         "" where nothing is.
         """

@@ -1,1 +1,1 @@
-"""Who acts in a run: members, operators, clients that ask for much, schedules."""
+"""The actors of a run: members, operators, clients that ask for much, schedules."""

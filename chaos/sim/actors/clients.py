@@ -166,7 +166,7 @@ class Outsider(ABC):
 
     @abstractmethod
     async def step(self, client: Client) -> None:
-        """What it does again and again."""
+        """Do its work once; it does so again and again."""
 
 
 class Bystander(Outsider):

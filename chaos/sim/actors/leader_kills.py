@@ -39,7 +39,7 @@ def preparing(joined: int, members: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """What stood open when the leader was killed."""
+    """The state of a group's open round when the leader was killed."""
 
     index: int
     group: str

@@ -164,7 +164,7 @@ class Members:
         self._is_read = True
 
     def judged(self) -> Iterator[Violation]:
-        """What is broken in all that the run has written down, however it ended."""
+        """Return the violations in all that the run has written down, however it ended."""
         for checker in self.checkers:
             checker.history.finished()
         self._note_setup()
@@ -181,7 +181,7 @@ class Members:
             self.log.record(replace(expected, cooperative=cooperative, lasting=self._is_read))
 
     def _note_operated(self, node: int) -> None:
-        """What a node has of each group's settings, and of the topics that the operator knows.
+        """Note a node's settings of each group, and the topics there that the operator knows.
 
         -1 where a group has no such setting of its own, 0 where the topic is not there.
         """
@@ -201,7 +201,7 @@ class Members:
 
 
 def stored_offset(state: ShardState, key: Key) -> int:
-    """What the state has for a partition; -1: nothing."""
+    """Return the state's offset of a partition; -1: none."""
     group = state.groups.get(key.group)
     offset = None if group is None else group.offsets.get((key.topic, key.partition))
     return -1 if offset is None else offset.offset

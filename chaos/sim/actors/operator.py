@@ -1,4 +1,4 @@
-"""What a careful operator does: replace a node's disk."""
+"""An operator who replaces a node's disk with care."""
 
 from functools import partial
 

@@ -1,1 +1,1 @@
-"""What must hold in every run, by the simulator's own account and by what its clients saw."""
+"""Checks of every run, by the simulator's own account and by what its clients saw."""

@@ -1,4 +1,4 @@
-"""Who replaced a lost store may count only once it and all others hold the log until then.
+"""Checks that a replacement counts only once it and all others hold the log until then.
 
 The rule that raft/peers.py states; what was committed with the lost store's help could otherwise be
 outvoted by an empty one.

@@ -1,4 +1,4 @@
-"""What the checks of groups are told of each entry that a node applies."""
+"""The entry that a node applied, as the checks of groups get it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where a call is until it is answered: of everything that a shard was asked, nothing gets lost.
+"""Follows every call of a shard until it is answered: nothing that was asked gets lost.
 
 As long as the process lives, a call that has no answer yet is in one of these places, led or not:
 
@@ -39,7 +39,7 @@ LOOK_S = 1.0
 
 
 class Place(Enum):
-    """Where a call is that has no answer."""
+    """The place of a call that has no answer."""
 
     QUEUED = "waits for an entry"
     IN_FLIGHT = "is in an entry under way"

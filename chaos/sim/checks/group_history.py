@@ -1,4 +1,4 @@
-"""What a run's clients saw and its groups' logs say, written down for the checkers of chaos/check.
+"""Writes a run's calls and its groups' logs down for the checkers of chaos/check.
 
 It is the history that the processes of a real run leave, in memory and on virtual time, and with
 what only a simulator knows: every generation, every removal and every expiry as the log has them,
@@ -41,12 +41,12 @@ from musterd.coordinator.machine.replies import Committed
 
 
 def recorder(now_s: Callable[[], float]) -> MemoryRecorder:
-    """What a whole run writes down, on its virtual time."""
+    """Return a recorder for a whole run, on its virtual time."""
     return MemoryRecorder(lambda: round(now_s() * NS))
 
 
 def judge(log: MemoryRecorder, *, is_read: bool = True) -> Iterator[Violation]:
-    """What the checkers of real runs say of this one.
+    """Yield the violations that the checkers of real runs find in this one.
 
     Where not everything was read at the end, nobody asks for it (inv-I1, keys that were not read).
     """
@@ -100,7 +100,7 @@ class GroupHistory:
         return {key: self.log.invoke(client, "read", key) for key in keys}
 
     def found(self, began: Mapping[Key, int], offsets: Mapping[Key, int | None]) -> None:
-        """What the read says that began so; None: nothing is stored. Keys may be missing."""
+        """Record the answer to a read; None: nothing is stored. Keys may be missing."""
         for key, value in offsets.items():
             self.log.end(began[key], Outcome.OK, value=-1 if value is None else value)
 

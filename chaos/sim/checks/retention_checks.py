@@ -29,7 +29,7 @@ class Expiries:
     """Since when the groups without members have none."""
 
     def watch(self, one: Applied) -> None:
-        """What expired, and whether it was due."""
+        """Check that what expired was due."""
         for event in one.events:
             match event:
                 case OffsetCommitted():

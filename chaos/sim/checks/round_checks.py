@@ -1,4 +1,4 @@
-"""What must hold of a shard's rounds and sessions, checked at every apply.
+"""Checks a shard's rounds and sessions at every apply.
 
 * No timer acts before the deadline that the group's own events announced.
 * A Join that is repeated makes no second member (arch-3.6: every command is harmless on repeat).

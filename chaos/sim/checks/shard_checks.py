@@ -1,4 +1,4 @@
-"""What must hold of one shard's log, votes, leaders and events in every run, whatever fails.
+"""Checks one shard's log, votes, leaders and events in every run, whatever fails.
 
 The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
 client. A violation is kept once per kind and subject. The first letter of its kind says what it is:
@@ -43,7 +43,7 @@ def at_s(one: Violation) -> float:
 
 @dataclass(slots=True)
 class Counts:
-    """What a run did, so that a run that did nothing cannot pass."""
+    """Counts of what a run did, so that a run that did nothing cannot pass."""
 
     elections: int = 0
     crashes: int = 0
@@ -189,7 +189,7 @@ class ShardChecker:
     # -- state
 
     def applied(self, node: int, incarnation: int, index: int, entry: bytes, digest: bytes) -> None:
-        """What is applied is committed, and nothing is applied twice."""
+        """Check that what is applied is committed, and nothing is applied twice."""
         if node in self.differing:
             self._wrong.add((index, digest))
         else:

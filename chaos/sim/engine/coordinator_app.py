@@ -31,7 +31,7 @@ EPOCH_MS = 1_700_000_000_000
 
 @dataclass(slots=True)
 class GroupsChecker:
-    """What members are promised, over all groups of one shard (docs/chaos.md, What is promised)."""
+    """Checks the promises to members, over all groups of one shard (docs/chaos.md)."""
 
     shard: ShardChecker
     history: GroupHistory

@@ -189,7 +189,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._world.schedule(PASS_S, self._run, self._pass)
 
     def _pass(self) -> None:
-        """What was ready when the pass began, as asyncio's own loop does it."""
+        """Run what was ready when the pass began, as asyncio's own loop does."""
         self._pass_wanted = False
         before = events._get_running_loop()
         events._set_running_loop(self)

@@ -230,7 +230,7 @@ class SimNode:
         self.store = self.store.crash(survivors)
 
     def _cut_power(self) -> int:
-        """What was not synced is cut anywhere; says how many epochs are whole."""
+        """Cut what was not synced anywhere; return how many epochs are whole."""
         store = self.store
         written = [*store._unsynced]
         found = recover(cut(encode(written), self.world.rng))
@@ -346,7 +346,7 @@ class SimNode:
 
     @property
     def time_s(self) -> float:
-        """What its clock shows to whoever watches: that costs nothing."""
+        """The time on its clock, for observers: to read it costs nothing."""
         return self._offset + self.world.now * self._rate
 
     @property
@@ -354,7 +354,7 @@ class SimNode:
         return Room.ENOUGH if self.driver is None else self.driver.room
 
     def set_room(self, room: Room) -> None:
-        """What its disk has room for from now on, until it is started anew."""
+        """Set the room on its disk from now on, until it is started anew."""
         if self.driver is not None:
             life, driver = self.incarnation, self.driver
             self.run_later(life, lambda: driver.set_room(room))
@@ -445,7 +445,7 @@ class SimNode:
             self.world.schedule(0.0, self._end, self.incarnation, False)
 
     def checkpoints(self) -> pb_admin.CheckpointsResponse:
-        """What it tells the others."""
+        """Return the checkpoints as it tells them to the others."""
         return pb_admin.CheckpointsResponse(
             checkpoints=self._integrity.verifier.own_checkpoints(()), store_uuid=self.store_uuid
         )

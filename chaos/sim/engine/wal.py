@@ -1,4 +1,4 @@
-"""What a power cut leaves of unsynced writes: a log of checksummed records, cut anywhere.
+"""The unsynced writes that a power cut leaves: a log of checksummed records, cut anywhere.
 
 The disk has some first bytes of what was appended since the last sync. Where the file had grown
 already, zeros may follow. Recovery keeps whole records only, up to the first that is not.
@@ -27,7 +27,7 @@ _OP = Struct(">BBII")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What recovery made of a log."""
+    """The log that recovery read."""
 
     epochs: tuple[tuple[int, list[Op]], ...]
     torn: bool

@@ -1,4 +1,4 @@
-"""What the parts of a simulation see of it, and of a node, so that none has to name the whole."""
+"""The interfaces of a simulation and of a node, so that no part has to name the whole."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -170,7 +170,7 @@ class World(Protocol):
 
 
 class Injector(Protocol):
-    """Who injects a fault: the world it happens in, and the draws of this one fault."""
+    """Gives a fault the world it happens in, and its own draws."""
 
     world: World
     rng: Draws

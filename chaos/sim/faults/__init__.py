@@ -1,1 +1,1 @@
-"""What goes wrong in a run: the list that is drawn before it begins, and each kind of fault."""
+"""The faults of a run: the list that is drawn before it begins, and each kind of fault."""

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and how often."""
+"""The faults of nodes and of the network, with their rates."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -36,7 +36,7 @@ def _empty(node: Node, life: int) -> None:
 
 
 class Taken:
-    """Whether a follower's log grew while its disk had no room."""
+    """Detects that a follower's log grew while its disk had no room."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, int]] = {}

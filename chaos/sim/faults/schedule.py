@@ -26,7 +26,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """What came of a planned fault: what it drew, and whether it did anything."""
+    """The course of a planned fault: what it drew, and whether it did anything."""
 
     fault: Planned
     drawn: tuple[object, ...]
@@ -63,7 +63,7 @@ SCHEDULE = TypeAdapter(Schedule)
 def plan(
     salt: str, weights: Mapping[str, int], pause_s: float, first_s: float, until_s: float
 ) -> tuple[Planned, ...]:
-    """What goes wrong in the run `salt`: `pause_s` apart on average, by `weights`."""
+    """Return the faults of the run `salt`: `pause_s` apart on average, by `weights`."""
     rng = Random(f"{salt}/faults")
     kinds, odds = list(weights), list(weights.values())
     planned: list[Planned] = []

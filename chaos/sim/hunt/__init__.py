@@ -1,1 +1,1 @@
-"""How the simulator seeks broken builds, and makes a failing run shorter."""
+"""Hunts broken builds with the simulator, and shortens a failing run."""

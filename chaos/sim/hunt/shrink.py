@@ -29,7 +29,7 @@ MARGIN_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """What is left. `finished`: nothing more could be taken out one at a time."""
+    """The shortened schedule. `finished`: nothing more could be taken out one at a time."""
 
     schedule: Schedule
     runs: int

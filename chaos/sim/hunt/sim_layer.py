@@ -1,4 +1,4 @@
-"""How the simulator tries a broken build: on a seed that the shipped build passes."""
+"""Tries a broken build in the simulator, on a seed that the shipped build passes."""
 
 from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.mutants.hunt import Layer, Try

@@ -1,4 +1,4 @@
-"""Where the simulator seeks each broken build, and by which broken promise it has to catch it.
+"""The worlds in which each broken build is sought, and the promises that have to catch it.
 
 Any violation would catch a build, but only the check that is made for the missing rule shows that
 this check works. So a hunt counts the kinds that are named here and no other, on a seed that the

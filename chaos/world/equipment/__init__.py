@@ -1,1 +1,1 @@
-"""What nodes are equipped with, so that it can be broken: disks, clocks, limits."""
+"""The equipment of nodes that can be broken: disks, clocks, limits."""

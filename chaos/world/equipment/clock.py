@@ -31,7 +31,7 @@ class ClockError(ClusterError):
 
 
 class _Clock(NamedTuple):
-    """What a node's file says, as node_clock.c reads it."""
+    """The content of a node's clock file, as node_clock.c reads it."""
 
     ahead_ns: int = 0
     gain: float = 0.0

@@ -33,7 +33,7 @@ class DiskError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one node's disk is."""
+    """The place of one node's disk."""
 
     point: Path
     """Where the equipment process has mounted it."""

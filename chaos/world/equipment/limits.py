@@ -1,4 +1,4 @@
-"""What one node may take of the machine: CPU, memory, writes to its disk, open files.
+"""The limits of one node on the machine: CPU, memory, writes to its disk, open files.
 
 The first three are control groups that a node joins when it is started; nothing is limited in them
 until a fault says so.

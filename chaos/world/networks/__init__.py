@@ -1,1 +1,1 @@
-"""What nodes and clients talk through: each network, and the processes that hold its links."""
+"""The networks between nodes and clients, and the processes that hold their links."""

@@ -1,4 +1,4 @@
-"""Which of the two connections between two nodes is the bulk one: told by the handshake on it.
+"""Tells the bulk connection between two nodes from the other one, by its handshake.
 
 Magic, the dialling side's Hello, its verdict (raft/transport.py). Whoever hands a connection on
 reads that along with the nodes; what follows does not say which connection it is on.

@@ -64,7 +64,7 @@ class LinkProcess:
                 self.heal(source, target)
 
     def counts(self) -> Message:
-        """What became of the packets of shaped links: [source, target, what, packets]."""
+        """Return the packets of shaped links by outcome: [source, target, what, packets]."""
         return {"counts": [[*key, count] for key, count in sorted(self._shaper.counts.items())]}
 
 

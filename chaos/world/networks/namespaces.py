@@ -84,7 +84,7 @@ class Namespaces:
         enter_namespace(self.places[place].handle)
 
     def paths(self, place: str) -> list[str]:
-        """What another process of this user has to enter, in this order, to be at a place."""
+        """Return what another process of this user has to enter, in this order, for a place."""
         return [*self._users, f"/proc/{os.getpid()}/fd/{self.places[place].handle}"]
 
     def detour(self, source: str, target: str) -> None:

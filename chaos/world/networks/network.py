@@ -20,7 +20,7 @@ def client_place(host: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one direction of a link treats what passes."""
+    """The treatment of packets in one direction of a link."""
 
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
@@ -49,7 +49,7 @@ QUEUE_S_MAX = 2.0
 
 
 class Network(Loopback):
-    """What nodes and clients talk through: here plain loopback, whose links cannot be broken."""
+    """The network between nodes and clients: plain loopback, whose links cannot be broken."""
 
     name = "loopback"
     provides: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ class Network(Loopback):
         raise self._cannot(source, target)
 
     def heal(self, source: str, target: str) -> None:
-        """What goes from source to target passes as at the start; nothing where it does."""
+        """Let packets from source to target pass as at the start; here they always do."""
 
     def reset(self, source: str, target: str) -> int:
         """Reset every connection between the two, at both ends; returns how many there were."""
