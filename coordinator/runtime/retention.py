@@ -26,7 +26,7 @@ _PARTITION_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention of offsets and the time between two sweeps, in ms; 0 ms of retention is for ever."""
+    """The retention of offsets (0 = for ever) and the time between two sweeps, in ms."""
 
     offsets_ms: int = LIMITS.offset_retention_ms
     interval_ms: int = SWEEP_INTERVAL_MS
