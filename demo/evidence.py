@@ -140,7 +140,7 @@ class Evidence:
     leftovers: list[str] | None = None
 
 
-class Trail:
+class WorkerEvents:
     """The events as they come in, and what the run itself must know of them."""
 
     def __init__(self, evidence: Evidence) -> None:

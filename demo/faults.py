@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 from musterd.coordinator.node.launcher import Cluster
 from musterd.coordinator.node.loopback import ClusterError
-from musterd.demo.evidence import Evidence, NodeKill, NodeRestart, Trail, WorkerAdded, WorkerKill
+from musterd.demo.evidence import (
+    Evidence,
+    NodeKill,
+    NodeRestart,
+    WorkerAdded,
+    WorkerEvents,
+    WorkerKill,
+)
 from musterd.demo.ledger import Ledger
 from musterd.demo.plan import GROUP
 from musterd.demo.watch import Watch
@@ -27,14 +34,14 @@ class Faults:
         workers: WorkerProcesses,
         watch: Watch,
         ledger: Ledger,
-        trail: Trail,
+        worker_events: WorkerEvents,
         evidence: Evidence,
     ) -> None:
         self.cluster = cluster
         self.workers = workers
         self.watch = watch
         self.ledger = ledger
-        self.trail = trail
+        self.worker_events = worker_events
         self.evidence = evidence
 
     async def kill_leader(self, at_percent: float) -> str:
@@ -46,7 +53,7 @@ class Faults:
         self.evidence.node_kill = kill
         kill.exit_status = self.kill_node(before.node_id)
         every = range(len(self.evidence.lines))
-        terms = self.trail.terms
+        terms = self.worker_events.terms
         await self.until(lambda: all(terms.get(number, 0) > before.term for number in every))
         kill.after = await self.watch.group(GROUP, self.effect_s_max)
         if kill.after is None:
@@ -78,15 +85,15 @@ class Faults:
 
     async def kill_worker(self, at_percent: float) -> str:
         """Signal 9 to the worker that owns most partitions."""
-        owned = {name: share for name, (_, share) in self.trail.owned.items()}
+        owned = {name: share for name, (_, share) in self.worker_events.owned.items()}
         if not owned:
             return "no worker owns anything"
         name = min(owned, key=lambda one: (-len(owned[one]), one))
-        member, share = self.trail.members[name], owned[name]
+        member, share = self.worker_events.members[name], owned[name]
         kill = WorkerKill(at_percent, time.monotonic_ns(), name, member, tuple(sorted(share)))
         self.evidence.worker_kill = kill
         kill.exit_status = await self.workers.kill(name)
-        self.trail.gone(name)
+        self.worker_events.gone(name)
         kill.taken_over = await self.until(
             lambda: all(self.ledger.owners()[number].member != member for number in share)
         )
@@ -100,7 +107,10 @@ class Faults:
         partitions = len(self.evidence.lines)
         running = sum(one.running for one in self.workers.started.values())
         added.joined = await self.until(
-            lambda: one.name in self.trail.owned and self.trail.settled(running, partitions)
+            lambda: (
+                one.name in self.worker_events.owned
+                and self.worker_events.settled(running, partitions)
+            )
         )
         return f"{one.name} joined" if added.joined else f"{one.name} did not join in time"
 

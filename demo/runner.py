@@ -21,7 +21,7 @@ from musterd.demo import processes
 from musterd.demo.checks import run_checks
 from musterd.demo.checks.base import Check
 from musterd.demo.corpus import Corpus, CorpusError, count_alone, read_corpus
-from musterd.demo.evidence import Evidence, Trail
+from musterd.demo.evidence import Evidence, WorkerEvents
 from musterd.demo.faults import Faults
 from musterd.demo.history import Historian, HistoryError
 from musterd.demo.ledger import Ledger
@@ -102,7 +102,7 @@ class Runner:
         self.grid = Grid(corpus.lines, batches_for(self.duration_s))
         batch = tuple(map(self.grid.batch, range(plan.partitions)))
         self.evidence = Evidence(corpus.lines, batch, plan.workers)
-        self.trail = Trail(self.evidence)
+        self.worker_events = WorkerEvents(self.evidence)
         self.view.say(
             f"{len(corpus.files):,} files, {corpus.total:,} lines of {corpus.root} "
             f"in {plan.partitions} partitions"
@@ -186,7 +186,7 @@ class Runner:
         for _ in range(plan.workers):
             await self.workers.start()
         await self._reach(
-            lambda: self.trail.settled(plan.workers, plan.partitions),
+            lambda: self.worker_events.settled(plan.workers, plan.partitions),
             JOIN_S_MAX,
             "the workers did not all join",
         )
@@ -220,7 +220,7 @@ class Runner:
 
     async def _fire(self, clock: Clock) -> None:
         faults = self.faults(
-            self.cluster, self.workers, self.watch, self.ledger, self.trail, self.evidence
+            self.cluster, self.workers, self.watch, self.ledger, self.worker_events, self.evidence
         )
         steps: dict[str, Callable[[float], Awaitable[str]]] = {
             KILL_LEADER: faults.kill_leader,
@@ -239,7 +239,7 @@ class Runner:
     async def _all_committed(self, client: Client) -> None:
         lines = dict(enumerate(self.corpus.lines))
         await self._reach(
-            lambda: self.trail.acknowledged == lines,
+            lambda: self.worker_events.acknowledged == lines,
             self.finish_s_max,
             "not every commit was acknowledged",
         )
@@ -327,7 +327,7 @@ class Runner:
             session_timeout_ms=SESSION_TIMEOUT_MS,
         )
         return WorkerProcesses(
-            settings, self.worker, self.plan.folder, self.trail.hear, self._trouble
+            settings, self.worker, self.plan.folder, self.worker_events.hear, self._trouble
         )
 
     def _trouble(self, sentence: str) -> None:
@@ -345,7 +345,7 @@ class Runner:
         return 100 * sum(self.ledger.offsets().values()) / self.corpus.total
 
     def _scene(self, offsets: list[int]) -> Scene:
-        owned = self.trail.owned
+        owned = self.worker_events.owned
         return Scene(
             percent=100 * sum(offsets) / self.corpus.total,
             shares=tuple(a / b for a, b in zip(offsets, self.corpus.lines, strict=True)),
@@ -368,6 +368,6 @@ class Runner:
                 )
                 for name, one in self.workers.started.items()
             },
-            acknowledged=self.trail.acknowledgements,
-            compared=self.trail.comparisons,
+            acknowledged=self.worker_events.acknowledgements,
+            compared=self.worker_events.comparisons,
         )

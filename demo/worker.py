@@ -93,7 +93,7 @@ class Holding:
 
 
 @dataclass(slots=True)
-class Shift:
+class AssignmentWork:
     """The work under one assignment."""
 
     assignment: Assignment
@@ -125,7 +125,7 @@ class Worker(RebalanceListener):
         self.grid = Grid(settings.lines, settings.batches)
         self.allowed_ppm = 0
         self._paced = asyncio.Event()
-        self._shift: Shift | None = None
+        self._assignment_work: AssignmentWork | None = None
         self._failure: BaseException | None = None
 
     # ---- life
@@ -161,9 +161,9 @@ class Worker(RebalanceListener):
         self.group.stop("the work is done")
 
     def _begin(self, assignment: Assignment) -> None:
-        shift = self._shift = Shift(assignment)
-        shift.counting = self._start(self._count(shift))
-        shift.committing = self._start(self._commit_often(shift))
+        work = self._assignment_work = AssignmentWork(assignment)
+        work.counting = self._start(self._count(work))
+        work.committing = self._start(self._commit_often(work))
 
     def _start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
         task = asyncio.ensure_future(work)
@@ -177,9 +177,9 @@ class Worker(RebalanceListener):
 
     # ---- taking over, giving up
 
-    async def take(self, shift: Shift) -> None:
+    async def take(self, work: AssignmentWork) -> None:
         """Read what is committed, then claim every partition of the assignment."""
-        assignment = shift.assignment
+        assignment = work.assignment
         started_ns = now_ns()
         committed = await self.read_committed(p.partition for p in assignment.partitions)
         owner = Owner(assignment.fencing_token, assignment.member_id)
@@ -193,7 +193,7 @@ class Worker(RebalanceListener):
                 refused.append(number)
                 continue
             reader = PartitionReader(Path(self.settings.corpus), number, row.offset)
-            shift.holdings[number] = Holding(
+            work.holdings[number] = Holding(
                 number, owner, row.offset, row.counts, before[number], reader
             )
         self.tell(
@@ -203,12 +203,12 @@ class Worker(RebalanceListener):
                 assignment.member_id,
                 started_ns,
                 committed.term,
-                {h.partition: h.offset for h in shift.holdings.values()},
+                {h.partition: h.offset for h in work.holdings.values()},
                 before,
                 refused,
             )
         )
-        shift.written.set()  # the last owner may have died between its write and its commit
+        work.written.set()  # the last owner may have died between its write and its commit
 
     async def revoked(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002
         """The assignment ends in good order: stop counting, commit what is written."""
@@ -219,45 +219,45 @@ class Worker(RebalanceListener):
         await self._end(assignment, lost=True)
 
     async def _end(self, assignment: Assignment, *, lost: bool) -> None:
-        shift = self._shift
-        if shift is None or shift.assignment is not assignment:
+        work = self._assignment_work
+        if work is None or work.assignment is not assignment:
             return
-        counting, committing = shift.counting, shift.committing
+        counting, committing = work.counting, work.committing
         if counting is None or committing is None:
             return
         counting.cancel()
         await asyncio.wait([counting])
-        shift.over = True
-        shift.written.set()
+        work.over = True
+        work.written.set()
         if not lost:
             await asyncio.wait([committing], timeout=FLUSH_S_MAX)
         committing.cancel()
         await asyncio.wait([committing])
-        for holding in shift.holdings.values():
+        for holding in work.holdings.values():
             holding.reader.close()
-        self._shift = None
+        self._assignment_work = None
         self.tell(Ended(now_ns(), assignment.generation, lost))
 
     # ---- counting
 
-    async def _count(self, shift: Shift) -> None:
-        await self.take(shift)
+    async def _count(self, work: AssignmentWork) -> None:
+        await self.take(work)
         while True:
             self._paced.clear()
-            if not await self._count_what_is_due(shift):
+            if not await self._count_what_is_due(work):
                 await self._paced.wait()
 
-    async def _count_what_is_due(self, shift: Shift) -> bool:
+    async def _count_what_is_due(self, work: AssignmentWork) -> bool:
         """One batch of each partition that has one; False where none has."""
         busy = False
-        for number, holding in list(shift.holdings.items()):
+        for number, holding in list(work.holdings.items()):
             end = self.grid.next_end(number, holding.offset)
             if holding.offset < end <= self.grid.arrived(number, self.allowed_ppm):
                 busy = True
                 if not self.count_batch(holding, end):
                     self.tell(Fenced(now_ns(), number, *holding.owner))
-                    shift.holdings.pop(number).reader.close()
-                shift.written.set()
+                    work.holdings.pop(number).reader.close()
+                work.written.set()
                 await asyncio.sleep(0)
         return busy
 
@@ -279,33 +279,33 @@ class Worker(RebalanceListener):
 
     # ---- committing
 
-    async def _commit_often(self, shift: Shift) -> None:
+    async def _commit_often(self, work: AssignmentWork) -> None:
         """One commit in flight, always of everything written until then."""
         while True:
-            await shift.written.wait()
-            shift.written.clear()
-            offsets = shift.uncommitted()
-            if offsets and not await self._commit_once(shift, offsets):
+            await work.written.wait()
+            work.written.clear()
+            offsets = work.uncommitted()
+            if offsets and not await self._commit_once(work, offsets):
                 return
-            if shift.over and not shift.uncommitted():
+            if work.over and not work.uncommitted():
                 return
 
-    async def _commit_once(self, shift: Shift, offsets: Offsets) -> bool:
+    async def _commit_once(self, work: AssignmentWork, offsets: Offsets) -> bool:
         """False where nothing more can be committed under this assignment."""
-        generation = shift.assignment.generation
+        generation = work.assignment.generation
         self.tell(Attempt(now_ns(), generation, offsets))
         try:
-            result = await self.send_commit(shift.assignment, offsets)
+            result = await self.send_commit(work.assignment, offsets)
         except (*_TRY_AGAIN, *_OVER) as error:
             self.tell(NotCommitted(now_ns(), generation, type(error).__name__, offsets))
             log.warning("commit under generation %d: %s", generation, error)
-            shift.written.set()
+            work.written.set()
             return isinstance(error, _TRY_AGAIN)
         acknowledged = {key.partition: at for key, at in result.acknowledged.items()}
         self.tell(Acknowledged(now_ns(), generation, result.term, acknowledged))
         for number, offset in acknowledged.items():
-            if number in shift.holdings:
-                shift.holdings[number].committed = offset
+            if number in work.holdings:
+                work.holdings[number].committed = offset
         return True
 
     async def send_commit(self, assignment: Assignment, offsets: Offsets) -> CommitResult:
@@ -316,16 +316,16 @@ class Worker(RebalanceListener):
 
     async def compare(self, change: CoordinatorChange) -> None:
         """A later coordinator: read what is committed before anything else is committed."""
-        shift = self._shift
-        if shift is None or not shift.holdings:
+        work = self._assignment_work
+        if work is None or not work.holdings:
             return
         started_ns = now_ns()
-        committed = await self.read_committed(shift.holdings)
+        committed = await self.read_committed(work.holdings)
         offsets = {key.partition: committed.offset(key) or 0 for key in committed}
         self.tell(
             Compared(
                 now_ns(),
-                shift.assignment.generation,
+                work.assignment.generation,
                 change.old.term,
                 change.new.term,
                 started_ns,

@@ -112,7 +112,7 @@ class WithoutForgettingTheMatch(Replica):
     """Believes of a peer that was started again what its last process had acknowledged."""
 
     def peer_started_anew(self, node: int) -> None:
-        self._forget_flight(self._by_id[node])
+        self._forget_in_flight(self._by_id[node])
 
 
 @BUILDS.replaces("introduction", driver)

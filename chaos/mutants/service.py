@@ -34,7 +34,7 @@ from musterd.coordinator.metrics import groups
 from musterd.coordinator.runtime import growth, heartbeats, persist, proposer
 from musterd.coordinator.runtime.heartbeats import Heartbeats, _Places
 from musterd.coordinator.runtime.large_commits import Share
-from musterd.coordinator.runtime.sessions import Arrivals, Sessions
+from musterd.coordinator.runtime.sessions import Sessions, UntakenCalls
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
 
 BUILDS = Builds()
@@ -179,7 +179,7 @@ BUILDS.add_all(
      Share, "may_go", gives(True)),
     ("silence_of_the_unheard",
      "Takes a member for silent whose call was read and waits for its turn.",
-     Arrivals, "waited_rounds", gives(0)),
+     UntakenCalls, "waited_rounds", gives(0)),
     ("shards_apart", "The SDK looks for the coordinator of each group, whichever shard it is in.",
      Routes, "place", gives(None)),
     ("busy_asked_as_often", "The SDK asks a node that does not answer as often as one that does.",

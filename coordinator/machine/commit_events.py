@@ -16,7 +16,7 @@ from musterd.coordinator.machine.replies import PartitionResult
 _T_co = TypeVar("_T_co", covariant=True)
 
 
-class _Made(Sequence[_T_co]):
+class _LazySequence(Sequence[_T_co]):
     """A sequence whose items are made anew whenever they are read; equal to a tuple of them."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class _Made(Sequence[_T_co]):
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
 
-class CommitEvents(_Made[OffsetCommitted | BlobCommitted]):
+class CommitEvents(_LazySequence[OffsetCommitted | BlobCommitted]):
     """An OffsetCommitted for each partition, each partition once; then the BlobCommitted, if any.
 
     The columns have one value per partition, in the order of the command; `refs` are topic and
@@ -94,7 +94,7 @@ class CommitEvents(_Made[OffsetCommitted | BlobCommitted]):
         return committed if self.blob is None else chain(committed, (self.blob,))
 
 
-class StoredResults(_Made[PartitionResult]):
+class StoredResults(_LazySequence[PartitionResult]):
     """That every partition of a commit is stored."""
 
     __slots__ = ("_refs",)

@@ -27,7 +27,7 @@ Families = Callable[[], Iterable[Metric | None]]
 """Makes the page's families; None stands where it would like the loop to turn."""
 
 
-class _One:
+class _SingleMetric:
     """A registry of one family: what prometheus_client encodes."""
 
     def __init__(self, metric: Metric) -> None:
@@ -42,7 +42,7 @@ def encode(metric: Metric) -> Iterator[bytes]:
     for start in range(0, max(1, len(metric.samples)), SLICE_SAMPLES):
         piece = Metric(metric.name, metric.documentation, metric.type)
         piece.samples = metric.samples[start : start + SLICE_SAMPLES]
-        text = generate_latest(_One(piece))
+        text = generate_latest(_SingleMetric(piece))
         # HELP and TYPE come once per family.
         yield text if start == 0 else text.split(b"\n", 2)[2]
 

@@ -16,7 +16,7 @@ from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.answers import Loading, NotHere
 from musterd.coordinator.runtime.deadlines import KeyedHeap
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
-from musterd.coordinator.runtime.sessions import Arrivals, MemberKey, Sessions
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions, UntakenCalls
 from musterd.coordinator.runtime.timeouts import HEARTBEAT_INTERVAL_MS
 
 HEARTBEATS_PER_S: Final = 370
@@ -184,7 +184,7 @@ class Heartbeats:
     def __init__(self, shards: Sequence[HeartbeatShard], disconnects: DisconnectDetector) -> None:
         self._shards = shards
         self._disconnects = disconnects
-        self.arrivals = Arrivals()
+        self.untaken_calls = UntakenCalls()
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._ends: KeyedHeap[str] = KeyedHeap()
         self._places = _Places()

@@ -41,7 +41,7 @@ from musterd.coordinator.runtime.large_commits import Share
 from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.proposer import (
     FIRING_BYTES,
-    Flight,
+    InFlightEntry,
     Pending,
     Propose,
     Proposer,
@@ -357,12 +357,12 @@ class Leadership:
         else:
             self._shard.depose(call)
 
-    def answering(self, flight: Flight | None) -> Callable[[CommandResult], None]:
+    def answering(self, proposed: InFlightEntry | None) -> Callable[[CommandResult], None]:
         """Return a function to be called with each command's result, right after it was applied.
 
-        `flight` is the entry as this node proposed it, with its callers.
+        `proposed` is the entry as this node proposed it, with its callers.
         """
-        calls = iter([pending.call for pending in flight.pending] if flight else ())
+        calls = iter([pending.call for pending in proposed.pending] if proposed else ())
 
         def applied(result: CommandResult) -> None:
             self._consume(result, next(calls, None))

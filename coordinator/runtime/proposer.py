@@ -105,7 +105,7 @@ class Pending:
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class InFlightEntry:
     """An entry that was proposed and is not applied yet."""
 
     encoded: bytes
@@ -156,7 +156,7 @@ class Proposer:
         self._held: deque[Pending] = deque()
         """Large commands whose turn has not come, and what came after them of their groups."""
         self._held_groups: Counter[str] = Counter()
-        self._flights: deque[Flight] = deque()
+        self._in_flight: deque[InFlightEntry] = deque()
         self._groups: Counter[str] = Counter()
         self._reserved: Counter[str] = Counter()
         self.reserved = 0
@@ -175,7 +175,7 @@ class Proposer:
 
     def ended_up_to(self, number: int) -> bool:
         """True where of the first `number` commands offered none waits or is under way."""
-        if any(flight.first <= number for flight in self._flights):
+        if any(proposed.first <= number for proposed in self._in_flight):
             return False
         return all(not queue or queue[0].number > number for queue in (self._held, self._queue))
 
@@ -196,7 +196,7 @@ class Proposer:
     @property
     def open(self) -> bool:
         """True where the next flush may close an entry."""
-        return len(self._flights) < ENTRIES_IN_FLIGHT_MAX
+        return len(self._in_flight) < ENTRIES_IN_FLIGHT_MAX
 
     @property
     def drains(self) -> bool:
@@ -274,20 +274,20 @@ class Proposer:
             invariant(len(encoded) < ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
             size, work = sum(p.size for p in taken), sum(p.work for p in taken)
             first = min(p.number for p in taken)
-            flight = Flight(encoded, entry, taken, size, work, first)
+            proposed = InFlightEntry(encoded, entry, taken, size, work, first)
             turn_work += sum(map(_entry_work, taken))
-            self._flights.append(flight)
-            propose(encoded, partial(self._done, flight))
+            self._in_flight.append(proposed)
+            propose(encoded, partial(self._done, proposed))
         return self.open and self._next() is not None
 
-    def applied(self, encoded: bytes) -> Flight | None:
+    def applied(self, encoded: bytes) -> InFlightEntry | None:
         """Take the oldest entry under way, which is the one being applied; None: it is not ours."""
-        if not self._flights:
+        if not self._in_flight:
             return None
-        flight = self._flights.popleft()
-        invariant(flight.encoded == encoded, "a leader's entries are applied as it proposed them")
-        self._forget(flight.pending)
-        return flight
+        proposed = self._in_flight.popleft()
+        invariant(proposed.encoded == encoded, "a leader's entries are applied as it proposed them")
+        self._forget(proposed.pending)
+        return proposed
 
     def fail_queue(self, answer: Answer) -> None:
         """Answer what no entry holds yet: the shard is not led here any more."""
@@ -361,13 +361,13 @@ class Proposer:
         self._queued_size -= pending.size
         self._queued_work -= pending.work
 
-    def _done(self, flight: Flight, outcome: Outcome) -> None:
+    def _done(self, proposed: InFlightEntry, outcome: Outcome) -> None:
         if isinstance(outcome, Applied):
             return  # `applied` took it, in the order of the log
-        if flight in self._flights:
-            self._flights.remove(flight)
-            self._forget(flight.pending)
-            for pending in flight.pending:
+        if proposed in self._in_flight:
+            self._in_flight.remove(proposed)
+            self._forget(proposed.pending)
+            for pending in proposed.pending:
                 self._failed(pending, outcome)
 
     def _forget(self, pending: tuple[Pending, ...]) -> None:

@@ -8,7 +8,7 @@ only ever proposes a command; what happens is decided when that is applied.
 Before a session ends, the coordinator proves that it had read everything the member could have
 sent: a passed deadline *ripens* over full rounds of the node's loop that began after it (arch-3.1,
 arch-3.5). A call that is read and waits to be taken in holds that up: no deadline that passed after
-the call came counts as proven (`Arrivals`).
+the call came counts as proven (`UntakenCalls`).
 """
 
 import zlib
@@ -74,7 +74,7 @@ class MemberKey(NamedTuple):
     member_id: str
 
 
-class Arrivals:
+class UntakenCalls:
     """The calls of a node's members that are read and wait for their turn to be taken in.
 
     The sessions know nothing of them yet.

@@ -116,9 +116,9 @@ class Shard:
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:  # noqa: ARG002
         """Apply one committed entry: decide, evolve, persist; on the leader also answer."""
         leadership = self.leadership
-        flight = leadership.proposer.applied(entry) if leadership else None
-        decoded = flight.entry if flight else decode_entry(entry)
-        observe = leadership.answering(flight) if leadership else None
+        proposed = leadership.proposer.applied(entry) if leadership else None
+        decoded = proposed.entry if proposed else decode_entry(entry)
+        observe = leadership.answering(proposed) if leadership else None
         results = apply_entry(self.state, decoded, index, observe)
         self.persist.write(batch, index, self.state, results)
         if leadership is not None:

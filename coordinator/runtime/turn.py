@@ -33,7 +33,7 @@ class Turn:
 
     `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
     rounds of the node's loop so far (see sessions.py). `joins`: how they come. `waited_rounds`: for
-    how many rounds the oldest call has waited that is read and not taken in (sessions.Arrivals).
+    how many rounds the oldest call has waited that is read and not taken in (sessions.py).
     """
 
     clock_ms: int

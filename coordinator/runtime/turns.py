@@ -65,7 +65,7 @@ class Turns:
             self._lag_ms,
             self._loop_round,
             self._joins(),
-            self._heartbeats.arrivals.waited_rounds(self._loop_round),
+            self._heartbeats.untaken_calls.waited_rounds(self._loop_round),
         )
         hurried, self._hurried = self._hurried, {}
         if self._fired:

@@ -268,12 +268,12 @@ class Replica(Ticking):
         peer = self._by_id[node]
         self._progress[peer].link_broke(self._clock())
         self._base_disconnected(peer)
-        self._forget_flight(peer)
+        self._forget_in_flight(peer)
 
     def peer_started_anew(self, node: int) -> None:
         """The store of `node` is in a new life, or a new one: what it acknowledged is forgotten."""
         peer = self._by_id[node]
-        self._forget_flight(peer)
+        self._forget_in_flight(peer)
         if self._state == LEADER:
             self._forget_acknowledged(peer)
         self._pre_vote.forget(node)

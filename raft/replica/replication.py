@@ -355,7 +355,7 @@ class Replication(Voting):
             self._next[peer] = entries[-1].log_index + 1
             self._send_node(peer, message)
 
-    def _forget_flight(self, peer: PeerNode) -> None:
+    def _forget_in_flight(self, peer: PeerNode) -> None:
         """Forget what was on its way to `peer`: it is lost."""
         self._snapshots.cancel(peer.id)
         self._progress[peer].clear()

@@ -136,7 +136,7 @@ class LocalNode:
             loop_round += 1
             now_ms = int(time.monotonic() * 1_000)
             self.call_limits.disconnects.turn(now_ms)
-            waited_rounds = self.heartbeats.arrivals.waited_rounds(loop_round)
+            waited_rounds = self.heartbeats.untaken_calls.waited_rounds(loop_round)
             for shard, log in zip(self.shards, self.logs, strict=True):
                 shard.turn(Turn(now_ms, 0, loop_round, waited_rounds=waited_rounds))
                 if self.applying:

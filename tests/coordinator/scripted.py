@@ -90,7 +90,7 @@ class ScriptedNode(LocalNode):
         self.loop_round += 1
         now_ms = self.loop.now_ms
         self.call_limits.disconnects.turn(now_ms)
-        waited_rounds = self.heartbeats.arrivals.waited_rounds(self.loop_round)
+        waited_rounds = self.heartbeats.untaken_calls.waited_rounds(self.loop_round)
         for shard, log in zip(self.shards, self.logs, strict=True):
             shard.turn(Turn(now_ms, 0, self.loop_round, waited_rounds=waited_rounds))
             if self.applying:

@@ -103,19 +103,19 @@ class KeepsWithNewToken(Liar):
         self.mine = {}
         self.kept = set()
 
-    async def take(self, shift):
-        await super().take(shift)
+    async def take(self, work):
+        await super().take(work)
         if self.settings.name != "worker-2":
             return
         lost = self.mine if self.allowed_ppm else {}  # nothing is kept before the work begins
         for number, was in lost.items():
-            if number not in shift.holdings and (kept := self.keep(shift, was)) is not None:
-                shift.holdings[number] = kept
+            if number not in work.holdings and (kept := self.keep(work, was)) is not None:
+                work.holdings[number] = kept
                 self.kept.add(number)
-        self.mine = dict(shift.holdings)
+        self.mine = dict(work.holdings)
 
-    def keep(self, shift, was):
-        owner = Owner(shift.assignment.fencing_token, shift.assignment.member_id)
+    def keep(self, work, was):
+        owner = Owner(work.assignment.fencing_token, work.assignment.member_id)
         row = self.ledger.claim(was.partition, owner)
         if row is None:
             return None
@@ -133,7 +133,7 @@ class KeepsWithNewToken(Liar):
 class KeepsWithOldToken(KeepsWithNewToken):
     """The same under the token that it had it with."""
 
-    def keep(self, shift, was):
+    def keep(self, work, was):
         return dataclasses.replace(was, reader=self.reader(was, was.offset))
 
 

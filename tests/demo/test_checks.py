@@ -7,7 +7,7 @@ import pytest
 
 from musterd.demo.checks import CHECKS, run_checks
 from musterd.demo.events import Acknowledged, Attempt, Compared, Took
-from musterd.demo.evidence import Evidence, Trail
+from musterd.demo.evidence import Evidence, WorkerEvents
 from musterd.demo.ledger import CLAIM, WRITE, Note
 
 WORK = "work finished"
@@ -396,20 +396,20 @@ def test_rebalances_are_told_with_worker_and_reason(proofs):
     )
 
 
-def test_the_trail_knows_who_owns_what_and_what_is_acknowledged(proofs):
+def test_the_events_of_workers_tell_who_owns_what_and_what_is_acknowledged(proofs):
     """What the runner waits for."""
     evidence = proofs.sound()
     told = list(evidence.events)
     evidence.events.clear()
-    trail = Trail(evidence)
+    worker_events = WorkerEvents(evidence)
     for worker, event in told[:2]:
-        assert not trail.settled(2, 2)
-        trail.hear(worker, event)
-    assert trail.settled(2, 2)
-    trail.gone("worker-1")
-    assert not trail.settled(1, 2)
+        assert not worker_events.settled(2, 2)
+        worker_events.hear(worker, event)
+    assert worker_events.settled(2, 2)
+    worker_events.gone("worker-1")
+    assert not worker_events.settled(1, 2)
     for worker, event in told[2:]:
-        trail.hear(worker, event)
-    assert trail.acknowledged == {0: 10, 1: 10}
-    assert trail.terms == {0: 2, 1: 2}
+        worker_events.hear(worker, event)
+    assert worker_events.acknowledged == {0: 10, 1: 10}
+    assert worker_events.terms == {0: 2, 1: 2}
     assert evidence.events == told

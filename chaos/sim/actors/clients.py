@@ -93,7 +93,7 @@ def start(members: Fleet) -> None:
         if scenario.deletes_topics:
             _use_topics_that_are_deleted(members, shard)
         if scenario.removals:
-            Stranger(members, shard, "strangers")
+            IdRequester(members, shard, "strangers")
             for group in [group for at, group in members.group_ids() if at == shard]:
                 Deleter(members, shard, "operator", group)
             Deleter(members, shard, "operator", group_in("strangers", shard, scenario.shards))
@@ -255,7 +255,7 @@ class Filler(Outsider):
         self.group = self.group_of(f"{self.name}-{self._groups}")
 
 
-class Stranger(Outsider):
+class IdRequester(Outsider):
     """Asks for a member id, and never comes back with it.
 
     So several ids wait at once, in the members' groups and in one that has no members; nodes that

@@ -137,8 +137,8 @@ class CallLedger:
             proposer = leadership.proposer
             if any(pending.call is call for pending in (*proposer._queue, *proposer._held)):
                 return Place.QUEUED
-            flights = proposer._flights
-            if any(pending.call is call for flight in flights for pending in flight.pending):
+            in_flight = proposer._in_flight
+            if any(pending.call is call for entry in in_flight for pending in entry.pending):
                 return Place.IN_FLIGHT
         if any(question.open for question in waiting.questions):
             return Place.AT_QUORUM

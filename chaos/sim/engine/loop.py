@@ -20,7 +20,7 @@ Run = Callable[[Callable[[], None]], None]
 """Runs a pass of the loop as its process: now, when the process goes on, or never."""
 
 
-class Clockwork(Protocol):
+class Scheduler(Protocol):
     """What a loop needs of the simulation."""
 
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
@@ -60,7 +60,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def __init__(
         self,
-        world: Clockwork,
+        world: Scheduler,
         clock: Callable[[], float],
         run: Run,
         defect: Callable[[BaseException], None],
@@ -212,7 +212,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
 
 def make_loop(
-    world: Clockwork,
+    world: Scheduler,
     clock: Callable[[], float],
     run: Run,
     defect: Callable[[BaseException], None],

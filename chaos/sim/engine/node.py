@@ -11,7 +11,7 @@ from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.server import SimServer
 from musterd.chaos.sim.engine.wal import cut, encode, has_entry, recover
 from musterd.chaos.sim.engine.world import Node, World
-from musterd.chaos.sim.faults.full_disks import Taken
+from musterd.chaos.sim.faults.full_disks import GrowthDetector
 from musterd.chaos.sim.faults.hung_disks import (
     POLL_S,
     Unsynced,
@@ -122,7 +122,7 @@ class SimNode:
         self.crash_after_vote = crash_after_vote
         self.sync_stalled_until_s = self.sync_hangs_until_s = 0.0
         self._unsynced = Unsynced()
-        self._taken = Taken()
+        self._growth = GrowthDetector()
         self.paused_until_s = 0.0
         self.busy_until_s = 0.0
         """Its loop is at work until then (actors/clients.py)."""
@@ -188,7 +188,7 @@ class SimNode:
         self.told_s.clear()
         self.wrong_after.clear()
         self._unsynced.restart()
-        self._taken = Taken()
+        self._growth = GrowthDetector()
         self.busy_until_s = 0.0
         self._starting = True
         self.crash_after_sends = None
@@ -364,7 +364,7 @@ class SimNode:
         for shard, replica in self.running.replicas.items():
             follows = replica.role is not Role.LEADER
             term, last_index = replica.term, replica.last_index
-            if self._taken.look(shard, term, last_index, follows=follows, room=self.room):
+            if self._growth.look(shard, term, last_index, follows=follows, room=self.room):
                 checker = self.world.checkers[shard]
                 checker.violated("A-took-entry-without-room", node=self.number)
 

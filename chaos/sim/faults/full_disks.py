@@ -35,7 +35,7 @@ def _empty(node: Node, life: int) -> None:
         node.set_room(Room.ENOUGH)
 
 
-class Taken:
+class GrowthDetector:
     """Detects that a follower's log grew while its disk had no room."""
 
     def __init__(self) -> None:

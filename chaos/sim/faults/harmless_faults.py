@@ -22,8 +22,8 @@ def kinds(faults: Injector) -> dict[str, Callable[[], bool]]:
     return {
         "follower_isolation": away.isolate,
         "follower_reconnect": away.reconnect,
-        "leader_blinks": _Blinks(faults, BLINK_S).blink,
-        "leader_stalls": _Blinks(faults, STALL_S).blink,
+        "leader_blinks": _LeaderStalls(faults, BLINK_S).stall,
+        "leader_stalls": _LeaderStalls(faults, STALL_S).stall,
         "all_stand_still": lambda: _all_stand_still(faults),
     }
 
@@ -68,14 +68,14 @@ class _Away:
         return True
 
 
-class _Blinks:
+class _LeaderStalls:
     """The leader's loop is stuck for a moment."""
 
     def __init__(self, faults: Injector, range_s: tuple[float, float]) -> None:
         self._faults, self._range_s = faults, range_s
         self._next_s = 0.0
 
-    def blink(self) -> bool:
+    def stall(self) -> bool:
         """Not too soon after the last time: its followers must hear from it in between."""
         world = self._faults.world
         leader, (low, high) = _leader(self._faults), self._range_s

@@ -102,7 +102,7 @@ class Admission:
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
         self._herd_at = -math.inf
-        self._spell = _Spell()
+        self._allowance = _TimeAllowance()
         self._clock_s, self._looked_at = 0.0, math.inf
         self._joins: deque[tuple[float, str]] = deque(maxlen=MANY_JOINS)
         """The latest Joins that were read: when, and of which group."""
@@ -166,7 +166,7 @@ class Admission:
         since_s = now - self._herd_at
         herd = since_s < HERD_MS / MS
         many = since_s < JOINS_FOLLOW_MS / MS or self._fleet_comes()
-        if not self._spell.counts(now, lasts=herd or many):
+        if not self._allowance.counts(now, lasts=herd or many):
             return Joins.FEW
         if herd:
             return Joins.HERD if many else Joins.HERD_OVER
@@ -200,7 +200,7 @@ class Admission:
                     return
 
 
-class _Spell:
+class _TimeAllowance:
     """Something that counts for JOINS_MS_MAX in all, which time without it gives back.
 
     Of a long time it has half at most, however often it comes; what never ends counts no more.

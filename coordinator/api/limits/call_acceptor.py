@@ -108,7 +108,7 @@ class CallAcceptor:
         """Methods whose answers may be long while nothing is changed by them."""
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
-        self._gates = _Gates()
+        self._read_semaphores = _ReadSemaphores()
         self._parse_queue = ParseQueue(large.full)
         large.subscribe(self._parse_queue.look)
         self.requests = Requests()
@@ -208,19 +208,19 @@ class CallAcceptor:
 
     async def _slot(self, peer: str) -> "ReadSlot | str":
         """Wait for one of this connection; or why there is none."""
-        gate = self._gates.of(peer)
-        if gate.waiting >= READS_WAITING_MAX:
+        semaphore = self._read_semaphores.of(peer)
+        if semaphore.waiting >= READS_WAITING_MAX:
             return OVERLOADED
-        given_up = gate.given_up
-        await gate.enter()
-        slot = ReadSlot(gate)
+        given_up = semaphore.given_up
+        await semaphore.enter()
+        slot = ReadSlot(semaphore)
         try:
             few = await self.untaken.few(peer)
-            gate.given_up += not few
+            semaphore.given_up += not few
         except BaseException:
             slot.free()
             raise
-        if gate.given_up != given_up:
+        if semaphore.given_up != given_up:
             slot.free()
             return NOT_TAKEN
         return slot
@@ -326,7 +326,7 @@ def open_answers() -> UntakenAnswers:
     return UntakenAnswers(asyncio.get_running_loop().time, Calls.end)
 
 
-class _Gate(asyncio.Semaphore):
+class _ReadSemaphore(asyncio.Semaphore):
     """Lets one in, and READS_AT_ONCE_MAX once an answer has been taken.
 
     So a client that takes none has one at a time made for it.
@@ -355,36 +355,36 @@ class _Gate(asyncio.Semaphore):
             self.waiting -= 1
 
 
-class _Gates:
-    """Each connection's gate for reads, as long as one of them is at it."""
+class _ReadSemaphores:
+    """Each connection's semaphore for reads, as long as one of them is at it."""
 
     def __init__(self) -> None:
-        self._by_peer: WeakValueDictionary[str, _Gate] = WeakValueDictionary()
+        self._by_peer: WeakValueDictionary[str, _ReadSemaphore] = WeakValueDictionary()
 
-    def of(self, peer: str) -> _Gate:
+    def of(self, peer: str) -> _ReadSemaphore:
         """To be entered for the time of a read."""
-        gate = self._by_peer.get(peer)
-        if gate is None:
-            gate = self._by_peer[peer] = _Gate()
-        return gate
+        semaphore = self._by_peer.get(peer)
+        if semaphore is None:
+            semaphore = self._by_peer[peer] = _ReadSemaphore()
+        return semaphore
 
 
 class ReadSlot:
     """One of the READS_AT_ONCE_MAX of a connection."""
 
-    def __init__(self, gate: _Gate) -> None:
-        self._gate = gate
+    def __init__(self, semaphore: _ReadSemaphore) -> None:
+        self._semaphore = semaphore
         self._held = True
 
     def free(self, _ended: object = None) -> None:
         """The next read may come. A second time changes nothing."""
         if self._held:
             self._held = False
-            self._gate.release()
+            self._semaphore.release()
 
     def taken(self) -> None:
         """Note that the client took the answer."""
-        self._gate.widen()
+        self._semaphore.widen()
 
 
 READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=None)

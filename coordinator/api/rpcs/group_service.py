@@ -130,7 +130,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.JoinGroupResponse:
         """Park until the round's barrier completes, 25 s at most; as long for the assignment."""
         host = translate.client_host(call.peer)
-        with self.core.heartbeats.arrivals.waiting():
+        with self.core.heartbeats.untaken_calls.waiting():
             entries = len(request.subscribed_topics)
             command = await call.decoded(entries, translate.join, request, host, uuid4().hex)
             call.refuse(bounds.refuse_join_form(command), command)
@@ -209,10 +209,10 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         self, call: ActiveCall, peer: str, entries: int
     ) -> AbstractContextManager[None]:
         """For a call until it is taken in; sheds it where too much of its connection waits."""
-        arrivals = self.core.heartbeats.arrivals
-        if not arrivals.room(peer, entries):
+        untaken_calls = self.core.heartbeats.untaken_calls
+        if not untaken_calls.room(peer, entries):
             await call.shed(WAITING)
-        return arrivals.waiting(peer, entries)
+        return untaken_calls.waiting(peer, entries)
 
     @handler(Kind.EXEMPT, bounds.NONE)
     async def Heartbeat(

@@ -151,7 +151,7 @@ class RoundOf(NamedTuple):
     round: int
 
 
-class Own(Enum):
+class OwnRecord(Enum):
     """Names a record of the group itself, beside its header."""
 
     EMPTIED = _EMPTIED
@@ -161,7 +161,7 @@ class Own(Enum):
     FENCE = _FENCE
 
 
-Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | Own
+Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | OwnRecord
 """One record of a group: None its header, a member id, a (topic, partition), or what it names."""
 
 
@@ -183,7 +183,7 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + ref.kind + ref.member_id.encode()
         case RoundOf():
             return group_prefix(group_id) + _ROUND + put_int(ref.round)
-        case Own():
+        case OwnRecord():
             return group_prefix(group_id) + ref.value
         case (topic, partition):
             return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
@@ -215,7 +215,7 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case RoundOf():
             kept = group.rebalances.get(ref.round)
             return None if kept is None else put_round(kept)
-        case Own():
+        case OwnRecord():
             return _own_value(group, ref)
         case _:
             return _put_known(group.offsets.get(ref), put_offset)
@@ -247,17 +247,17 @@ def offset_records(commit: CommitEvents) -> OffsetRecords:
     return OffsetRecords(keys, values, digests)
 
 
-def _own_value(group: Group, own: Own) -> bytes | None:
+def _own_value(group: Group, own: OwnRecord) -> bytes | None:
     match own:
-        case Own.EMPTIED:
+        case OwnRecord.EMPTIED:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
-        case Own.BLOB:
+        case OwnRecord.BLOB:
             return None if group.blob == _NO_BLOB else put_blob(group.blob)
-        case Own.CONFIG:
+        case OwnRecord.CONFIG:
             return put_config(group.config) if group.config else None
-        case Own.TOPICS:
+        case OwnRecord.TOPICS:
             return put_number(group.topics_version) if group.topics_version else None
-        case Own.FENCE:
+        case OwnRecord.FENCE:
             return put_fence(group) if group.fence or group.token else None
         case _:
             assert_never(own)
@@ -285,7 +285,7 @@ def _refs(group: Group) -> tuple[Ref, ...]:
         *map(StaticOf, group.members),
         *map(AssignmentOf, group.members),
         *map(RoundOf, group.rebalances),
-        *Own,
+        *OwnRecord,
     )
 
 
@@ -302,9 +302,9 @@ def touched(  # noqa: PLR0912 - one arm per event
         case OffsetRemoved():
             return ((event.topic, event.partition),)
         case BlobCommitted():
-            return (Own.BLOB,)
+            return (OwnRecord.BLOB,)
         case GroupConfigChanged():
-            return (None, Own.CONFIG) if group is None else (Own.CONFIG,)
+            return (None, OwnRecord.CONFIG) if group is None else (OwnRecord.CONFIG,)
         case GroupDeleted():
             return () if group is None else _refs(group)
         case MemberSynced():
@@ -315,7 +315,7 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, *_records_of(event.member_id), *_missed(group, event))
         case MemberReplaced():
             old, new = _records_of(event.replaced_id), _records_of(event.member_id)
-            return (None, Own.FENCE, *old, *new)
+            return (None, OwnRecord.FENCE, *old, *new)
         case PendingRemoved():
             return (PendingOf(event.member_id), *_missed(group, event))
         case PendingAdded():
@@ -326,15 +326,15 @@ def touched(  # noqa: PLR0912 - one arm per event
         case RebalanceStarted() if group is not None:
             cleared = group.phase is Phase.COMPLETING_REBALANCE
             cleared_of = map(AssignmentOf, group.members) if cleared else ()
-            return (None, Own.EMPTIED, *cleared_of, *_opened(group, event))
+            return (None, OwnRecord.EMPTIED, *cleared_of, *_opened(group, event))
         case AssignmentPublished() if group is not None:
             return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
         case GroupEmptied():
-            return (None, Own.EMPTIED, RoundOf(event.round))
+            return (None, OwnRecord.EMPTIED, RoundOf(event.round))
         case GenerationFormed():
             syncing = () if group is None else group.synced_by_joining(event)
             ids = (member.member_id for member in syncing)
-            return (None, Own.TOPICS, Own.FENCE, RoundOf(event.round), *ids)
+            return (None, OwnRecord.TOPICS, OwnRecord.FENCE, RoundOf(event.round), *ids)
         case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():

@@ -904,14 +904,14 @@ async def test_of_one_connection_few_members_wait_in_large_heartbeats():
             )
             async with node.core.one_long_heartbeat:
                 waiting = asyncio.create_task(_await(node.groups.Heartbeat(beating())))
-                await until(lambda: node.heartbeats.arrivals._came)
+                await until(lambda: node.heartbeats.untaken_calls._came)
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await node.groups.Heartbeat(beating(count=2))
                 assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert (await node.groups.Heartbeat(beating(count=1))).results
             assert len((await waiting).results) == ENTRIES_AT_ONCE + 1
             assert (await node.groups.Heartbeat(beating())).results
-            assert not node.heartbeats.arrivals._members
+            assert not node.heartbeats.untaken_calls._members
 
 
 @run
@@ -927,13 +927,13 @@ async def test_of_one_connection_few_entries_wait_in_large_syncs_and_leaves():
             patch.setattr("musterd.coordinator.runtime.sessions.MEMBERS_WAITING_MAX", count)
             async with node.core.one_long_read:
                 waiting = asyncio.create_task(_await(node.groups.SyncGroup(sync)))
-                await until(lambda: node.heartbeats.arrivals._came)
+                await until(lambda: node.heartbeats.untaken_calls._came)
                 for call in (node.groups.SyncGroup(sync), node.groups.LeaveGroup(leave)):
                     with pytest.raises(grpc.aio.AioRpcError) as refused:
                         await call
                     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert (await waiting).status.code == ErrorCode.UNKNOWN_MEMBER_ID
-            assert not node.heartbeats.arrivals._members
+            assert not node.heartbeats.untaken_calls._members
 
 
 @run

@@ -36,8 +36,8 @@ def under_way(rig):
     """Of the commits in the log, those that are not applied: group, partitions."""
     return [
         (one.command.group_id, one.work)
-        for flight in rig.proposer._flights
-        for one in flight.pending
+        for entry in rig.proposer._in_flight
+        for one in entry.pending
         if isinstance(one.command, OffsetCommit)
     ]
 

@@ -1,6 +1,6 @@
 """The coordinator's part in the turn: whose turn comes when, and that quiet shards cost little."""
 
-from musterd.coordinator.runtime.sessions import Arrivals
+from musterd.coordinator.runtime.sessions import UntakenCalls
 from musterd.coordinator.runtime.turn import Joins, Turn
 from musterd.coordinator.runtime.turns import TIMERS_PER_SWEEP, Turns
 from musterd.raft.contract import ShardId
@@ -26,7 +26,7 @@ class FakeBeats:
     """Neither holds heartbeats nor sees them break."""
 
     def __init__(self) -> None:
-        self.arrivals = Arrivals()
+        self.untaken_calls = UntakenCalls()
 
     def turn(self, clock_ms: int) -> None:
         """Nothing is due."""
@@ -131,13 +131,13 @@ def test_every_turn_says_for_how_long_the_oldest_call_waits():
     """It came after the turn of a round: all that are full since then it waits."""
     rig = Rig()
     rig.shards[1].quiet = False
-    arrivals = rig.turns._heartbeats.arrivals
+    untaken_calls = rig.turns._heartbeats.untaken_calls
     rig.sweep()
-    with arrivals.waiting():
+    with untaken_calls.waiting():
         rig.turn()
-        with arrivals.waiting():
+        with untaken_calls.waiting():
             rig.turn()
-    with arrivals.waiting():
+    with untaken_calls.waiting():
         rig.turn()
     rig.turn()
     assert [turn.waited_rounds for turn in rig.shards[1].turns] == [1, 2, 1, 0]
