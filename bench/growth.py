@@ -160,7 +160,7 @@ def _state_bytes(cluster: World, node_id: int) -> int:
     return sum(int(float(x.split()[1])) for x in lines if x.startswith("muster_state_bytes{"))
 
 
-class Caller:
+class LeaderClient:
     """Calls of whoever leads the group's shard."""
 
     def __init__(self, cluster: World) -> None:
@@ -204,27 +204,27 @@ def _commit(group: str, first: int, count: int, metadata: str = "") -> pb.Offset
     return request
 
 
-async def _offsets(caller: Caller, worker: int, number: int) -> None:
+async def _offsets(caller: LeaderClient, worker: int, number: int) -> None:
     """1,000 new offsets a call; a group has 80,000."""
     group, first = divmod(number, TOPICS * PARTITIONS // 1_000)
     name = f"o-{worker}-{group}"
     await caller.call("OffsetCommit", name, _commit(name, first * 1_000, 1_000))
 
 
-async def _metadata(caller: Caller, worker: int, number: int) -> None:
+async def _metadata(caller: LeaderClient, worker: int, number: int) -> None:
     """100 new offsets with 4,000 bytes of metadata each."""
     group, first = divmod(number, TOPICS * PARTITIONS // 100)
     name = f"d-{worker}-{group}"
     await caller.call("OffsetCommit", name, _commit(name, first * 100, 100, METADATA))
 
 
-async def _groups(caller: Caller, worker: int, number: int) -> None:
+async def _groups(caller: LeaderClient, worker: int, number: int) -> None:
     """A group of its own with a long name."""
     name = f"{worker}-{number}-".ljust(249, "g")
     await caller.call("OffsetCommit", name, _commit(name, 0, 1))
 
 
-async def _topics(caller: Caller, worker: int, number: int) -> None:
+async def _topics(caller: LeaderClient, worker: int, number: int) -> None:
     """A topic with a long name: shard 0 alone has them."""
     endpoint = secrets.choice(caller.endpoints)
     async with grpc.aio.insecure_channel(endpoint) as channel:
@@ -237,7 +237,7 @@ async def _topics(caller: Caller, worker: int, number: int) -> None:
             caller.outcomes[errors_pb2.ErrorCode.Name(answer.status.code)] += 1
 
 
-async def _members(caller: Caller, worker: int, number: int) -> None:
+async def _members(caller: LeaderClient, worker: int, number: int) -> None:
     """A static member with much to say, its assignment as large, and then it is silent."""
     name = f"m-{worker}-{number}"
     join = pb.JoinGroupRequest(
@@ -261,7 +261,7 @@ async def _members(caller: Caller, worker: int, number: int) -> None:
     await caller.call("SyncGroup", name, sync)
 
 
-PATHS: Final[Mapping[str, Callable[[Caller, int, int], Awaitable[None]]]] = {
+PATHS: Final[Mapping[str, Callable[[LeaderClient, int, int], Awaitable[None]]]] = {
     "offsets": _offsets,
     "metadata": _metadata,
     "groups": _groups,
@@ -284,12 +284,12 @@ async def _grow(
         await client.commit_offsets(KEPT, kept)
         member = client.group(f"{KEPT}-member", ["t1"], session_timeout_ms=MEMBER_SESSION_MS)
         generation = (await member.next_assignment()).generation
-        outcomes = await _grow_by(Caller(cluster), path, seconds, watch, rss, enough)
+        outcomes = await _grow_by(LeaderClient(cluster), path, seconds, watch, rss, enough)
         return outcomes, await _at_limit(client, member, generation)
 
 
 async def _grow_by(
-    caller: Caller,
+    caller: LeaderClient,
     path: str,
     seconds: float,
     watch: Mapping[int, psutil.Process],

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from musterd.raft.peers import Admission
+from musterd.raft.peers import ReplicaAdmission
 
 
 @dataclass(slots=True)
-class _Begun:
+class _OpenAdmission:
     """An admission that is under way, of the store in which a node lives now."""
 
     store_uuid: bytes
@@ -25,7 +25,7 @@ class Admitting:
     """
 
     def __init__(self) -> None:
-        self._begun: dict[int, _Begun] = {}
+        self._begun: dict[int, _OpenAdmission] = {}
 
     def restart(self) -> None:
         """A new leadership: what an earlier one began counts for nothing."""
@@ -53,9 +53,11 @@ class Admitting:
         begun = self._begun.get(node)
         return begun is not None and begun.effective
 
-    def appended(self, admission: Admission, index: int) -> None:
+    def appended(self, admission: ReplicaAdmission, index: int) -> None:
         """The entry is in the log at `index`."""
         if admission.effective:
             self._begun[admission.node].effective = True
         else:
-            self._begun[admission.node] = _Begun(admission.store_uuid, admission.life, index)
+            self._begun[admission.node] = _OpenAdmission(
+                admission.store_uuid, admission.life, index
+            )

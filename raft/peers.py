@@ -72,7 +72,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class ReplicaAdmission:
     """One ReplicaAdmitted entry: which store of a replaced node may count, and who says so."""
 
     node: int
@@ -95,14 +95,16 @@ class Admission:
         ).SerializeToString()
 
 
-def decode_admission(data: bytes) -> Admission:
+def decode_admission(data: bytes) -> ReplicaAdmission:
     """The admission in these bytes; CodecError where they are none."""
     one = pb.Admission()
     try:
         one.ParseFromString(data)
     except DecodeError as error:
         raise CodecError("garbage", "an admission that is no protobuf") from error
-    return Admission(one.node_id, one.store_uuid, one.term, one.leader, one.effective, one.life)
+    return ReplicaAdmission(
+        one.node_id, one.store_uuid, one.term, one.leader, one.effective, one.life
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +132,9 @@ class PeerBook:
         """Peers that said that they have this node's store on their disk."""
         self.introduced = False
         """Whether this node's store may count at all; see raft/store_introduction.py."""
-        self._admissions: dict[tuple[int, int], Admission] = {}
+        self._admissions: dict[tuple[int, int], ReplicaAdmission] = {}
         """By shard and node, the last one in the log."""
-        self._admitted: dict[tuple[int, int], Admission] = {}
+        self._admitted: dict[tuple[int, int], ReplicaAdmission] = {}
         """The last one that is applied."""
         self.endpoints: dict[int, str] = {}
         """The client endpoint that each peer advertised when it last connected."""
@@ -243,12 +245,12 @@ class PeerBook:
         admission = self._admissions.get((shard, node))
         return admission is not None and self._is_present(admission)
 
-    def _is_present(self, admission: Admission) -> bool:
+    def _is_present(self, admission: ReplicaAdmission) -> bool:
         """Whether an admission is of the store that its node lives in, and of no life before."""
         node = admission.node
         return admission.store_uuid == self._store_now(node) and admission.life >= self.life(node)
 
-    def announced_itself(self, shard: int) -> Admission | None:
+    def announced_itself(self, shard: int) -> ReplicaAdmission | None:
         """Return the log's admission of this node's own store; None where that is void.
 
         So where the log does not name it, where it is not introduced, and where another store took
@@ -322,7 +324,7 @@ class PeerBook:
         self._store.mark_hard()
         return True
 
-    def announce(self, shard: int, admission: Admission) -> None:
+    def announce(self, shard: int, admission: ReplicaAdmission) -> None:
         """An admission is in the log, committed or not; called in the order of the log.
 
         Until it is effective nobody counts as its node; from then on the newcomer does.
@@ -338,14 +340,14 @@ class PeerBook:
             else:
                 self._admissions[shard, node] = applied
 
-    def admit(self, shard: int, admission: Admission) -> None:
+    def admit(self, shard: int, admission: ReplicaAdmission) -> None:
         """A ReplicaAdmitted entry was applied, or came with a snapshot."""
         self._admissions[shard, admission.node] = admission
         self._admitted[shard, admission.node] = admission
         key = keys.admitted_key(shard, admission.node)
         self._store.batch.put(Family.META, key, admission.encode())
 
-    def admissions(self, shard: int) -> list[Admission]:
+    def admissions(self, shard: int) -> list[ReplicaAdmission]:
         """Return the admissions that a snapshot of the shard must carry: those that are written."""
         found = []
         for node in self._identity.nodes:

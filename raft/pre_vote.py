@@ -11,7 +11,7 @@ _QUICK_RETRIES = 5
 """So many pre-votes in a row follow each other sooner than by an election timeout."""
 
 
-class Refused(NamedTuple):
+class RefusedPreVote(NamedTuple):
     """A pre-vote that was refused to another only because the leader was heard."""
 
     node: int
@@ -32,7 +32,7 @@ class PreVote:
         self.asked = 0
         """How many pre-votes it began since a leader was heard."""
         self._from: set[int] = set()
-        self._refused: Refused | None = None
+        self._refused: RefusedPreVote | None = None
 
     def begin(self, term: int) -> int | None:
         """Ask about `term`. Gives how many times to double the wait before the next pre-vote.
@@ -81,11 +81,11 @@ class PreVote:
         """The next pre-vote is the first, and comes soon."""
         self.asked = 0
 
-    def note_refused(self, refused: Refused | None) -> None:
+    def note_refused(self, refused: RefusedPreVote | None) -> None:
         """Remember the last refusal that only the leader's life was the reason of; None: none."""
         self._refused = refused
 
-    def take_refused(self, since: float) -> Refused | None:
+    def take_refused(self, since: float) -> RefusedPreVote | None:
         """The pre-vote that was refused at `since` or later, once."""
         refused, self._refused = self._refused, None
         return refused if refused is not None and refused.at >= since else None

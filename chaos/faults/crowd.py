@@ -40,7 +40,7 @@ ELSEWHERE = {
 """Whoever says so is to be asked again, or another."""
 
 
-class Caller:
+class CommitClient:
     """Commits to one group; it asks node after node where one does not answer for that."""
 
     def __init__(
@@ -122,10 +122,10 @@ async def _members(config: child.Message, held: contextlib.AsyncExitStack) -> ch
     return {"first": generations}
 
 
-def _callers(config: child.Message, groups: Iterable[str]) -> list[Caller]:
+def _callers(config: child.Message, groups: Iterable[str]) -> list[CommitClient]:
     channels = [grpc.aio.insecure_channel(one) for one in config["endpoints"]]
     stubs = [group_pb2_grpc.GroupCoordinatorStub(one) for one in channels]
-    return [Caller(stubs, group, config["topic"]) for group in groups]
+    return [CommitClient(stubs, group, config["topic"]) for group in groups]
 
 
 async def _serve(config: child.Message) -> None:

@@ -10,7 +10,7 @@ from musterd.raft.admission import Admitting
 from musterd.raft.codec import COUNT_END, Message, Reach
 from musterd.raft.driver import Driver
 from musterd.raft.lives import PeerLives
-from musterd.raft.peers import Admission, PeerBook, Replacement
+from musterd.raft.peers import PeerBook, Replacement, ReplicaAdmission
 from musterd.raft.replica import ticking
 from musterd.raft.replica.pysyncobj_adapter import LEADER, NEVER, PeerNode
 from musterd.raft.replica.replica import Replica
@@ -183,7 +183,7 @@ class KeepingVotes(Replica):
 class MarkingHard(Replica):
     """Calls the batch of its admission hard, which is empty where a start reads that again."""
 
-    def _begin_to_vote(self, admission: Admission, was_learner: bool) -> None:
+    def _begin_to_vote(self, admission: ReplicaAdmission, was_learner: bool) -> None:
         super()._begin_to_vote(admission, was_learner)
         if admission.node == self._me.id and was_learner and not self.learner:
             store: Store = self._host.store

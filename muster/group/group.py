@@ -65,7 +65,7 @@ from muster.group.partition_tasks import (
     drain_on_sigterm,
     refuse_synchronous,
 )
-from muster.group.session import Moment, Session
+from muster.group.session import CallTime, Session
 from muster.net import background_tasks
 from muster.net.calls import Caller
 from muster.net.topic_registry import TopicRegistry
@@ -569,7 +569,7 @@ class Group:
         if isinstance(action, Assign):
             self._feed(await self._assignor.run(action))
             return
-        sent = Moment.now()
+        sent = CallTime.now()
         if isinstance(action, SendSync):
             self._answered(await self._rounds.sync(action), sent)
             return
@@ -581,7 +581,7 @@ class Group:
             self._answered(answer, sent)
 
     def _answered(
-        self, answer: JoinAnswered | JoinRefused | SyncAnswered | SyncRefused, sent: Moment
+        self, answer: JoinAnswered | JoinRefused | SyncAnswered | SyncRefused, sent: CallTime
     ) -> None:
         if isinstance(answer, JoinAnswered | SyncAnswered):
             self._session.joined(sent, synced=answer.assignment is not None)

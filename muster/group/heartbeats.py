@@ -18,7 +18,7 @@ import grpc
 from muster import timeouts
 from muster.errors import ErrorCode
 from muster.group.actions import Identity, Refusal
-from muster.group.session import Moment, Session
+from muster.group.session import CallTime, Session
 from muster.net import background_tasks, backoff, sleep_clock
 from muster.net.calls import Caller
 from muster.net.discovery import Want, coordinator_of
@@ -202,7 +202,7 @@ class _Call:
         self.members = {member: member.identity for member in members}
         self.task = task
         self.started_at = now
-        self.sent = Moment.now()
+        self.sent = CallTime.now()
 
 
 _Answer = group_pb2.HeartbeatResponse | grpc.aio.AioRpcError

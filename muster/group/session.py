@@ -10,7 +10,7 @@ SLEPT_S_MIN: Final = 0.1
 """Two clocks are read one after the other: a smaller difference is no sleep."""
 
 
-class Moment(NamedTuple):
+class CallTime(NamedTuple):
     """The time at which a call was sent."""
 
     at_s: float
@@ -40,7 +40,7 @@ class Session:
         self._rebalance_s = rebalance_timeout_ms / 1000
         self._certain = certain
         self._loop = asyncio.get_running_loop()
-        self._heard = Moment.now()
+        self._heard = CallTime.now()
         self._outside_s = self._heard.at_s  # when the last call answered outside a round was sent
         self._in_round = False
 
@@ -68,7 +68,7 @@ class Session:
         """For how many seconds no call was answered, counted from the sending of the last one."""
         return sleep_clock.steady_s(self._loop) - self._heard.at_s
 
-    def heard(self, sent: Moment) -> None:
+    def heard(self, sent: CallTime) -> None:
         """The coordinator has answered, as to a member, what was sent then."""
         doubted = self.in_doubt
         self._heard = max(self._heard, sent)
@@ -81,7 +81,7 @@ class Session:
         """One is open: until `joined` no sign of life puts its end off."""
         self._in_round = True
 
-    def joined(self, sent: Moment, *, synced: bool) -> None:
+    def joined(self, sent: CallTime, *, synced: bool) -> None:
         """A Join or Sync that was sent then is answered: its round ended with this member.
 
         Args:

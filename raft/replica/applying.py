@@ -10,7 +10,7 @@ from musterd.raft.contract import NodeId, Role, SetAsideState, ShardId, StateMac
 from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry
-from musterd.raft.peers import Admission, decode_admission
+from musterd.raft.peers import ReplicaAdmission, decode_admission
 from musterd.raft.proposals import Proposals
 from musterd.raft.replica.pysyncobj_adapter import LEADER, PeerNode
 from musterd.raft.replica.replication import Replication
@@ -108,7 +108,7 @@ class Applying(Replication):
             )
         return None
 
-    def _admit(self, admission: Admission) -> None:
+    def _admit(self, admission: ReplicaAdmission) -> None:
         """A ReplicaAdmitted entry is committed, or came with a snapshot."""
         was_learner = self.learner
         self._book.admit(self._shard, admission)

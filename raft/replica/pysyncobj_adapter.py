@@ -1,5 +1,5 @@
 # ruff: noqa: N802, N803 - overrides carry the names of PySyncObj
-"""The one place that knows PySyncObj's private names: `Core`, which the layers of a replica extend.
+"""The one place that knows PySyncObj's private names: `SyncObjAdapter`, which a replica extends.
 
 What of PySyncObj runs once a replica is made is `RUNNING`, with about a sixth of the lines of its
 syncobj.py: roles, terms and votes, the vote-grant rule, appending and cutting, the commit rule
@@ -63,7 +63,7 @@ OVERRIDES = frozenset(
         "_onTick",
     }
 )
-"""Every method of PySyncObj that `Core` replaces; PySyncObj itself calls each."""
+"""Every method of PySyncObj that `SyncObjAdapter` replaces; PySyncObj itself calls each."""
 
 FOLLOWER, CANDIDATE, LEADER = range(3)
 """PySyncObj's role numbers."""
@@ -117,7 +117,7 @@ def _private(name: str) -> Any:
     return property(attrgetter(name), write)
 
 
-class Core(SyncObj, ABC):
+class SyncObjAdapter(SyncObj, ABC):
     """SyncObj over our journal, clock and outbox, with its private names under readable ones.
 
     What the layers call of PySyncObj begins with `_base_`; what PySyncObj calls of theirs is

@@ -14,7 +14,7 @@ from musterd.raft.heartbeat_rounds import RoundTimes
 from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED, Entry
-from musterd.raft.peers import Admission, decode_admission
+from musterd.raft.peers import ReplicaAdmission, decode_admission
 from musterd.raft.progress import Progress
 from musterd.raft.reads import Reads
 from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, PeerNode
@@ -184,7 +184,7 @@ class Replication(Voting):
                 self._book.announce(self._shard, admission)
                 self._begin_to_vote(admission, was_learner)
 
-    def _begin_to_vote(self, admission: Admission, was_learner: bool) -> None:
+    def _begin_to_vote(self, admission: ReplicaAdmission, was_learner: bool) -> None:
         """A newcomer starts with a vote for the leader that admitted it, in that leader's term."""
         if admission.node != self._me.id or not was_learner or self.learner:
             return

@@ -12,7 +12,7 @@ from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED
 from musterd.raft.notices import ElectionCause, LeadershipLost
-from musterd.raft.peers import Admission
+from musterd.raft.peers import ReplicaAdmission
 from musterd.raft.replica.applying import Applying
 from musterd.raft.replica.pysyncobj_adapter import (
     CANDIDATE,
@@ -198,7 +198,7 @@ class Ticking(Applying):
             step = self._admitting.next_step(node, store_uuid, life, held_by_voters, holds[node])
             if step is None:
                 continue
-            admission = Admission(
+            admission = ReplicaAdmission(
                 node, store_uuid, self._term, self._me.id, effective=step, life=life
             )
             index = self._append_own(bytes((KIND_ADMITTED,)) + admission.encode())

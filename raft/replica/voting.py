@@ -10,14 +10,14 @@ from musterd.raft.contract import NodeId, Role, Room, ShardId
 from musterd.raft.host import Host
 from musterd.raft.journal import Journal
 from musterd.raft.notices import ElectionCause
-from musterd.raft.pre_vote import PreVote, Refused
+from musterd.raft.pre_vote import PreVote, RefusedPreVote
 from musterd.raft.replica.pysyncobj_adapter import (
     CANDIDATE,
     FOLLOWER,
     LEADER,
     NEVER,
-    Core,
     PeerNode,
+    SyncObjAdapter,
 )
 
 _ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
@@ -27,7 +27,7 @@ _PASSED_OVER_MAX = 3
 """So many elections a replica whose state is wrong leaves to the others."""
 
 
-class Voting(Core):
+class Voting(SyncObjAdapter):
     """Gains and gives up leadership."""
 
     _rebuilding: bool
@@ -161,7 +161,9 @@ class Voting(Core):
         )
         granted = could and not self._sticky()
         alive = could and not granted
-        self._pre_vote.note_refused(Refused(peer.id, message, self._clock()) if alive else None)
+        self._pre_vote.note_refused(
+            RefusedPreVote(peer.id, message, self._clock()) if alive else None
+        )
         if granted:
             self._leave_it_to(peer, message["next_term"])
         self._send_node(

@@ -7,7 +7,7 @@ import pytest
 
 from muster import TopicPartition
 from muster.errors import IllegalGeneration
-from muster.group.session import Moment, Session
+from muster.group.session import CallTime, Session
 from muster.net import sleep_clock
 from muster.testing import Abort
 from tests.client.listeners import Journal
@@ -223,11 +223,11 @@ async def test_a_sign_of_life_within_a_round_does_not_put_its_end_off(sleep):
     of = Doubts(sleep)
     sleep(2)
     of.session.round_began()
-    of.session.heard(Moment.now())
+    of.session.heard(CallTime.now())
     assert not of.session.in_doubt
     sleep(2)
     assert of.session.in_doubt
-    of.session.heard(Moment.now())
+    of.session.heard(CallTime.now())
     assert not of.session.in_doubt, "it was a member still when it was awake again"
     assert of.ended == 1
 
@@ -237,14 +237,14 @@ async def test_the_time_for_the_sync_counts_from_the_join(sleep):
     of = Doubts(sleep)
     of.session.round_began()
     sleep(2)
-    of.session.joined(Moment.now(), synced=False)
+    of.session.joined(CallTime.now(), synced=False)
     sleep(2)
     assert not of.session.in_doubt
-    of.session.heard(Moment.now())
+    of.session.heard(CallTime.now())
     sleep(2)
     assert of.session.in_doubt
-    of.session.joined(Moment.now(), synced=True)
+    of.session.joined(CallTime.now(), synced=True)
     sleep(2)
-    of.session.heard(Moment.now())
+    of.session.heard(CallTime.now())
     sleep(2)
     assert not of.session.in_doubt

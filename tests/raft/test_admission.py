@@ -5,7 +5,7 @@ import pytest
 from muster.v1 import peer_pb2 as pb
 from musterd.raft.contract import Applied, Role, ShardId
 from musterd.raft.log_format import KIND_ADMITTED, NOOP
-from musterd.raft.peers import Admission, Replacement, decode_admission
+from musterd.raft.peers import Replacement, ReplicaAdmission, decode_admission
 from tests.raft.memory_cluster import SMALL, MemoryCluster, Recorder
 
 
@@ -487,7 +487,7 @@ NEXT = b"the next store.."
 
 def announcing_next(leader):
     """The entry that announces the next store of node 2."""
-    return bytes((KIND_ADMITTED,)) + Admission(2, NEXT, 9, leader, effective=False).encode()
+    return bytes((KIND_ADMITTED,)) + ReplicaAdmission(2, NEXT, 9, leader, effective=False).encode()
 
 
 def test_a_leader_that_hears_of_the_next_store_when_it_is_deposed_counts_nobody_as_that_node():
@@ -569,7 +569,7 @@ def test_a_voter_does_not_vote_for_the_store_whose_successor_is_announced():
     cluster = MemoryCluster()
     cluster.commit([b"x"])
     lost = cluster.nodes[2].driver.identity.store_uuid
-    announced = Admission(2, b"the new store...", 1, 0, effective=False)
+    announced = ReplicaAdmission(2, b"the new store...", 1, 0, effective=False)
     cluster.replica(1)._book.announce(ShardId(0), announced)
     cluster.crash(0)
     assert cluster.nodes[1].driver.book.store_uuid(2) == lost
@@ -616,7 +616,7 @@ def test_another_store_than_the_one_that_was_admitted_does_not_count():
     """Whatever the log said of an earlier store of the same node."""
     cluster = MemoryCluster()
     book = cluster.nodes[0].driver.book
-    admitted = Admission(2, b"a" * 16, 1, 0, effective=True)
+    admitted = ReplicaAdmission(2, b"a" * 16, 1, 0, effective=True)
     book.announce(ShardId(0), admitted)
     assert not counts(cluster, 0, 2)
     book.meet(2, b"b" * 16)

@@ -23,7 +23,7 @@ from pysyncobj.syncobj import SyncObjConf
 import musterd.raft
 from musterd.raft import pysyncobj_pin
 from musterd.raft.journal import Journal
-from musterd.raft.replica.pysyncobj_adapter import OVERRIDES, RUNNING, Core
+from musterd.raft.replica.pysyncobj_adapter import OVERRIDES, RUNNING, SyncObjAdapter
 from musterd.raft.replica.replica import Replica
 from musterd.raft.snapshots import Snapshots
 from tests.raft.flaws.hand import Options
@@ -71,7 +71,7 @@ def test_the_overrides_are_those_that_are_meant() -> None:
         for name in vars(layer)
         if name in base and not (name.startswith("__") and name.endswith("__"))
     }
-    assert defined == {(Core, name) for name in OVERRIDES}
+    assert defined == {(SyncObjAdapter, name) for name in OVERRIDES}
 
 
 def test_no_attribute_of_ours_hides_one_of_syncobj_or_is_set_by_two_layers() -> None:
@@ -94,13 +94,15 @@ def test_no_attribute_of_ours_hides_one_of_syncobj_or_is_set_by_two_layers() -> 
     assert len(assigned) > 20
     assert not assigned.keys() & theirs
     shared = {name for name, files in assigned.items() if len(files) > 1}
-    assert shared <= {name for name, value in vars(Core).items() if isinstance(value, property)}
+    assert shared <= {
+        name for name, value in vars(SyncObjAdapter).items() if isinstance(value, property)
+    }
 
 
 @pytest.mark.parametrize("name", sorted(OVERRIDES))
 def test_an_override_takes_what_the_original_takes(name: str) -> None:
     """Parameter names, order and defaults are those that SyncObj's own calls rely on."""
-    ours = inspect.signature(vars(Core)[name]).parameters.values()
+    ours = inspect.signature(vars(SyncObjAdapter)[name]).parameters.values()
     theirs = inspect.signature(vars(SyncObj)[name]).parameters.values()
     assert [(p.name, p.default, p.kind) for p in ours] == [
         (p.name, p.default, p.kind) for p in theirs
@@ -139,7 +141,7 @@ def _called_by_syncobj(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return seen
 
     for name in OVERRIDES:
-        monkeypatch.setattr(Core, name, spy(name, vars(Core)[name]))
+        monkeypatch.setattr(SyncObjAdapter, name, spy(name, vars(SyncObjAdapter)[name]))
     _live(ReplicaGroup(Options(snapshot_chunk_bytes=64)))
     return called
 

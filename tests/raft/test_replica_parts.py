@@ -4,7 +4,7 @@ import pytest
 
 from musterd.invariant import InvariantError
 from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, Unknown
-from musterd.raft.pre_vote import PreVote, Refused
+from musterd.raft.pre_vote import PreVote, RefusedPreVote
 from musterd.raft.progress import PeerBudget, Progress
 from musterd.raft.proposals import Proposals
 from musterd.raft.settings import RaftSettings
@@ -77,7 +77,7 @@ def test_pre_votes_follow_each_other_ever_later_until_a_leader_is_heard_or_lost(
 @pytest.mark.parametrize(("since", "found"), [(10.0, True), (10.1, False)])
 def test_a_refused_pre_vote_is_answered_again_once_and_not_late(since, found):
     """Who asked long ago has asked again since."""
-    pre_vote, refused = PreVote(), Refused(1, {"type": "pre_vote"}, 10.0)
+    pre_vote, refused = PreVote(), RefusedPreVote(1, {"type": "pre_vote"}, 10.0)
     pre_vote.note_refused(refused)
     assert pre_vote.take_refused(since) == (refused if found else None)
     assert pre_vote.take_refused(since) is None

@@ -85,7 +85,7 @@ def start(members: Fleet) -> None:
         if scenario.partition_s:
             checker.watches.append(partial(_hold_up, world))
             for number in range(LARGE_CLIENTS):
-                LargeCommits(members, shard, f"large{number}")
+                LargeCommitter(members, shard, f"large{number}")
         if scenario.state_limits:
             checker.watches.append(partial(_weigh, checker.shard))
             for number in range(FILLERS):
@@ -192,7 +192,7 @@ class Bystander(Outsider):
             await self.read(client, shard, [group, *others])
 
 
-class LargeCommits(Outsider):
+class LargeCommitter(Outsider):
     """Commits a thousand partitions at once."""
 
     is_wide = True

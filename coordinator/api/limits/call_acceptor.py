@@ -260,7 +260,7 @@ class CallAcceptor:
             # What is raised keeps this frame for a while, so that no request may be left in it.
             peer, size = PEER.get() or context.peer(), len(received.raw)
             has_room = requests.take(peer, size)
-            ending = _Ending(requests, untaken, peer, size)
+            ending = _CallRelease(requests, untaken, peer, size)
             _call_task(self._loop).add_done_callback(ending)
             if not has_room or untaken.refuses(peer):
                 received.raw = b""
@@ -395,7 +395,7 @@ PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
 """Whose call the running handler serves, where the acceptor took it: to ask gRPC is slow."""
 
 
-class _Ending:
+class _CallRelease:
     """Releases what a call holds when its task ends: its request, its answer, its turn to read."""
 
     __slots__ = ("_peer", "_requests", "_size", "_untaken", "answer", "slot")

@@ -8,7 +8,7 @@ import pytest
 from musterd.chaos.sim.checks.admission_checks import Admissions
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND
-from musterd.raft.peers import Admission
+from musterd.raft.peers import ReplicaAdmission
 from musterd.storage import keys
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Family
@@ -39,7 +39,7 @@ class Node:
 
 def entry(*, effective, leader=LEADER, term=TERM):
     """As it is in the log."""
-    one = Admission(NEWCOMER, STORE, term, leader, effective=effective)
+    one = ReplicaAdmission(NEWCOMER, STORE, term, leader, effective=effective)
     return bytes((KIND_ADMITTED,)) + one.encode()
 
 
