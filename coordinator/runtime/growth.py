@@ -4,7 +4,8 @@ A command grows the state or it does not. What grows it is refused where a limit
 (of the group, the shard, the node), or where the disks of a majority are low. What does not grow it
 passes: leaves, deletions, timers, heartbeats, fetches, commits over offsets that are there. What an
 existing group needs to go on (a Sync, members that join again) may exceed the limits by a tenth, so
-that a group at its limit can still rebalance (docs/adr/0018).
+that a group at its limit can still rebalance; new members of a group that has offsets by half of
+that (docs/adr/0018).
 
 Sizes are those of coordinator/machine/records/sizes.py. What is proposed and not applied is counted
 as reserved (proposer.py). So a shard exceeds its limit by no more than that tenth, plus what its
@@ -67,6 +68,10 @@ TOPIC_BYTES: Final = 3 * (RECORD_BYTES + 16)
 WARN_SHARE: Final = 0.8
 """Of a limit: from here on the node warns."""
 
+RETURNS_SHARE: Final = 1.05
+"""Of a limit: so far reach new members of a group that has offsets. Else the workers of a fleet
+that was restarted could not come back once other groups took what theirs had freed."""
+
 GOES_ON_SHARE: Final = 1.1
 """Of a limit: so far reaches what a group that is there goes on with."""
 
@@ -81,8 +86,13 @@ class Growth(NamedTuple):
     """The bytes that a command adds to the state at most; 0 where it does not grow the state."""
 
     size: int
-    goes_on: bool = False
-    """A group that is there needs it to go on."""
+    share: float = 1.0
+    """How far it may reach, as a share of each limit."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a group that is there needs it to go on."""
+        return self.share >= GOES_ON_SHARE
 
 
 NO_GROWTH: Final = Growth(0)
@@ -156,12 +166,13 @@ def _of_join(group: Group | None, command: JoinGroup) -> Growth:
     member = _known(group, command)
     if member is not None:
         more = new - metadata_bytes(member.protocols, member.subscribed_topics)
-        return Growth(ROUND_BYTES + max(0, more), goes_on=more <= 0)
+        return Growth(ROUND_BYTES + max(0, more), GOES_ON_SHARE if more <= 0 else 1.0)
     names = 3 * len(joining_id(command).encode()) + len(command.group_instance_id.encode())
     hosts = len(command.client_id.encode()) + len(command.client_host.encode())
     keys = 3 * len(command.group_id.encode())
     header = HEADER_BYTES if group is None else 0
-    return Growth(header + ROUND_BYTES + MEMBER_BYTES + new + names + hosts + keys)
+    size = header + ROUND_BYTES + MEMBER_BYTES + new + names + hosts + keys
+    return Growth(size, RETURNS_SHARE if group is not None and group.offsets else 1.0)
 
 
 def _known(group: Group | None, command: JoinGroup) -> Member | None:
@@ -177,7 +188,7 @@ def _of_sync(group: Group | None, command: SyncGroup) -> Growth:
         return NO_GROWTH
     held = sum(len(member.assignment) for member in group.members.values())
     more = sum(len(one.assignment) for one in command.assignments) - held
-    return Growth(max(0, more), goes_on=True)
+    return Growth(max(0, more), GOES_ON_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +245,7 @@ class StateSize:
             ("shard", shard, limits.shard),
             ("node", self.used, limits.node),
         ):
-            allowed = int(most * GOES_ON_SHARE) if growth.goes_on else most
-            if used + growth.size > allowed:
+            if used + growth.size > int(most * growth.share):
                 self.refused[what] += 1
                 return _at_limit(what, most)
         return None

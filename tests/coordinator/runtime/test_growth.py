@@ -16,7 +16,12 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, Joined, Refused, Synced
 from musterd.coordinator.machine.shard_state import reweigh
-from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits, growth_of
+from musterd.coordinator.runtime.growth import (
+    GOES_ON_SHARE,
+    RETURNS_SHARE,
+    StateLimits,
+    growth_of,
+)
 from musterd.raft.contract import Room
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
 
@@ -183,6 +188,28 @@ def test_of_a_commit_what_grows_is_refused_and_the_rest_stored():
     assert is_refused(rig.answers["atomic"], no)
     offsets = rig.shard.state.groups["g1"].offsets
     assert (offsets["t", 0].offset, offsets["t", 1].offset, len(offsets)) == (7, 1, 2)
+
+
+def test_workers_that_restart_come_back_though_others_took_their_room():
+    """New members of a group that has offsets pass by half of the tenth; those of others do not."""
+    rig = rig_with()
+    for number in range(100):
+        rig.ask(number, simple(number, metadata="m" * 2_000))
+    rig.drain()
+    rig.ask("commit", commit("a", formed(rig, "a"), 5))
+    rig.ask("leave", leave("a"))
+    rig.turn()
+    full(rig)
+    rig.ask("back", join("b"))
+    rig.ask("elsewhere", replace(join("c"), group_id="new"))
+    rig.run(5_000)
+    assert isinstance(rig.answers["back"], Joined)
+    assert is_refused(rig.answers["elsewhere"], Error.POLICY_VIOLATION)
+    size = rig.shard.node.state_size
+    size.limits = replace(size.limits, shard=int(rig.shard.state.bytes / RETURNS_SHARE))
+    rig.ask("too many", join("d"))
+    rig.turn()
+    assert is_refused(rig.answers["too many"], Error.POLICY_VIOLATION)
 
 
 def test_what_a_group_goes_on_with_ends_a_tenth_above_the_limit():
