@@ -12,7 +12,7 @@ As long as the process lives, a call that has no answer yet is in one of these p
 
 And it does not stay where something is due: two looks in a row, a second apart, do not both find
 it in a queue from which entries could be made, at a quorum that is heard, among the deposed calls,
-or in a round whose timer should have closed it.
+or in a round whose timer should have closed it. No timer fires while the disks are full.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIRING_RETRY_MS
 from musterd.coordinator.runtime.waiters import Barrier, Waiters
-from musterd.raft.contract import ShardId
+from musterd.raft.contract import Room, ShardId
 
 LOOK_S = 1.0
 """So often a call is looked at that nothing moves, in virtual seconds."""
@@ -183,7 +183,8 @@ class CallLedger:
             group = shard.state.groups[group_id]
             overdue = shard.time_ms > group.deadline_ms + FIRING_RETRY_MS
             busy = proposer is not None and proposer.busy(group_id)
-            return overdue and shard.log.quorum_heard and not busy and not self._rounds_held()
+            fires = shard.log.quorum_heard and shard.log.room is not Room.NONE
+            return overdue and fires and not busy and not self._rounds_held()
         return place is Place.DEPOSED
 
     def _violated(self, kind: str, waiting: _Waiting, place: Place) -> None:
