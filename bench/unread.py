@@ -75,7 +75,7 @@ def _run(
             client = None
             if deaf:
                 config = {"endpoint": node.endpoint, "calls": CALLS, "waits": True}
-                client = Child("musterd.chaos.faults.deaf", config)
+                client = Child("musterd.chaos.faults.nonreading_client", config)
                 os.setpriority(os.PRIO_PROCESS, client.pid, DEAF_NICE)
                 client.ready()
             load.send("open", **_round(options.seconds))

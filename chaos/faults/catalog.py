@@ -7,7 +7,7 @@ from musterd.chaos.faults import (
     clock,
     damage,
     disk,
-    diverging,
+    divergence,
     garbage,
     load,
     network,
@@ -17,6 +17,6 @@ from musterd.chaos.faults import (
 )
 from musterd.chaos.faults.contract import kinds
 
-MODULES = (process, network, garbage, operation, disk, damage, diverging, clock, resources, load)
+MODULES = (process, network, garbage, operation, disk, damage, divergence, clock, resources, load)
 
 __all__ = ["MODULES", "kinds"]

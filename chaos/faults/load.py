@@ -6,6 +6,7 @@ from random import Random
 
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 from musterd.chaos.child import Child, Message, ask_all, close_all
+from musterd.chaos.faults.client_load import CALL_S, GROUP_SIZE, MEMBERS_S_MAX
 from musterd.chaos.faults.contract import (
     FaultError,
     Group,
@@ -16,7 +17,6 @@ from musterd.chaos.faults.contract import (
     fault,
     one_of,
 )
-from musterd.chaos.faults.crowd import CALL_S, GROUP_SIZE, MEMBERS_S_MAX
 from musterd.chaos.faults.own_group import answers
 from musterd.chaos.world.world import World
 
@@ -32,7 +32,7 @@ TOPIC_PARTITIONS = 1_000
 FILLED_TOPIC, FILLED_PARTITIONS = "filled", 10_000
 ANSWER_S_MAX = 30.0
 DELETED_S_MAX = 40.0
-DEAF_CALLS = 350
+LONG_CALLS = 350
 """Calls of a client that reads no answer; each is of 0.3 MB and more."""
 DEAF_RISE_MAX_BYTES = 64 << 20
 """What a node's memory may rise by for such a client, and for all else that goes on meanwhile."""
@@ -59,10 +59,10 @@ class _Clients(Watched):
         self._clients.append(child)
         return child
 
-    def crowd(
+    def start_load(
         self, world: World, rng: Random, what: Message, groups: int = 0, processes: int = 1
     ) -> list[Message]:
-        """Start processes of `crowd`, and wait until something came of it; what each said then.
+        """Start processes of `client_load`, and return what each said once it had an effect.
 
         `groups`: how many they make; 0: one, by the name alone. Facts: `clients`. Raises ChildError
         where nothing comes.
@@ -74,7 +74,7 @@ class _Clients(Watched):
         endpoints = [world.nodes[one].endpoint for one in self.hit]
         shared = {"endpoints": endpoints, "group": name, "processes": processes}
         for number in range(processes):
-            self.start(world, "crowd", {"topic": TOPIC, **shared, "process": number, **what})
+            self.start(world, "client_load", {"topic": TOPIC, **shared, "process": number, **what})
         for one in self._clients:
             one.ready(timeout_s=ANSWER_S_MAX)
         return ask_all(self._clients, "begin", MEMBERS_S_MAX + ANSWER_S_MAX)
@@ -106,7 +106,7 @@ class LargeCommits(_Clients):
 
     def inject(self, world: World, rng: Random) -> Injected:
         world.create_topic(TOPIC, TOPIC_PARTITIONS)
-        self.crowd(world, rng, {"commits": COMMITTERS}, COMMITTERS)
+        self.start_load(world, rng, {"commits": COMMITTERS}, COMMITTERS)
         return self.injected(f"{COMMITTERS} clients")
 
     def look(self, world: World) -> Sight:
@@ -141,7 +141,7 @@ class FleetStarts(_Clients):
         world.create_topic(TOPIC, TOPIC_PARTITIONS)
         first: dict[str, set[int]] = {}
         what = {"members": FLEET}
-        for answer in self.crowd(world, rng, what, FLEET // GROUP_SIZE, FLEET_PROCESSES):
+        for answer in self.start_load(world, rng, what, FLEET // GROUP_SIZE, FLEET_PROCESSES):
             for group_id, generations in answer["first"].items():
                 first.setdefault(group_id, set()).update(generations)
         formed = max((max(one) - min(one) + 1 for one in first.values()), default=0)
@@ -178,7 +178,7 @@ class StateFull(_Clients):
         world.create_topic(FILLED_TOPIC, FILLED_PARTITIONS)
         self._before = counted(world, world.running(), GROWTH)
         what = {"topic": FILLED_TOPIC, "fill": FILLED_PARTITIONS}
-        [told] = self.crowd(world, rng, what)
+        [told] = self.start_load(world, rng, what)
         self.facts |= told
         if not told["went_on"]:
             raise FaultError("a commit over an offset that is there was refused at the limit")
@@ -203,7 +203,9 @@ class UnreadAnswers(_Clients):
         self._before = counted(world, self.hit, UNTAKEN)
         Path(f"/proc/{node.pid}/clear_refs").write_text("5")  # the kernel counts its peak anew
         self._peak_bytes = peak_bytes(node.pid)
-        client = self.start(world, "deaf", {"endpoint": node.endpoint, "calls": DEAF_CALLS})
+        client = self.start(
+            world, "nonreading_client", {"endpoint": node.endpoint, "calls": LONG_CALLS}
+        )
         return self.injected(f"{client.ready()['calls']} calls on one connection")
 
     def heal(self, world: World) -> None:

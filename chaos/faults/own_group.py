@@ -9,8 +9,8 @@ from typing import TypeVar
 import grpc
 
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
+from musterd.chaos.faults.client_load import CALL_S, ELSEWHERE
 from musterd.chaos.faults.contract import FaultError
-from musterd.chaos.faults.crowd import CALL_S, ELSEWHERE
 from musterd.chaos.world.world import World
 from musterd.coordinator.runtime.routing import shard_of
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from musterd.chaos.build import Build
 from musterd.chaos.mutants import hunt
 from musterd.chaos.mutants.hunt import Caught, Hunts
-from musterd.chaos.run import growth, result, sampling
+from musterd.chaos.run import growth, result, samples
 from musterd.chaos.run.growth import Row
 from musterd.chaos.sim import summary
 from musterd.chaos.sim.summary import Summary
 from musterd.chaos.verdict import Verdict
 
 KIB_PER_MIB = 1024
-BESIDE = ("sim.json", "mutants.json", sampling.FILE)
+BESIDE = ("sim.json", "mutants.json", samples.FILE)
 """What may lie in a run's folder beside its result."""
 
 
@@ -129,8 +129,8 @@ def _read_file(path: Path, inputs: Inputs) -> None:
 
 def _soaked(path: Path) -> Soaked:
     try:
-        found = sampling.read(path)
-    except (OSError, sampling.SamplesError) as error:
+        found = samples.read(path)
+    except (OSError, samples.SamplesError) as error:
         raise InputError(f"{path} holds no samples of a soak: {error}") from error
     table = growth.rows(found)
     slopes = {row.name: row.growth_mib_per_h for row in table}

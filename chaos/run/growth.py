@@ -11,7 +11,7 @@ from statistics import linear_regression
 from typing import Any, Final
 
 from musterd.chaos.history import History, Outcome
-from musterd.chaos.run.sampling import Sample, Samples
+from musterd.chaos.run.samples import Sample, Samples
 from musterd.chaos.verdict import Verdict, Violation
 
 GROWTH_MIB_PER_H: Final = 1.0

@@ -11,8 +11,8 @@ from musterd.chaos import build
 from musterd.chaos.build import Build
 from musterd.chaos.check import check_all
 from musterd.chaos.history import History, Outcome
-from musterd.chaos.merging import read_folder
-from musterd.chaos.run import growth, sampling
+from musterd.chaos.history_files import read_folder
+from musterd.chaos.run import growth, samples
 from musterd.chaos.run.minima import expired, notes_of, too_little, unseen
 from musterd.chaos.run.observable_invariants import not_observable
 from musterd.chaos.run.ownership import gaps_of, judge_owned, rebalancing
@@ -98,8 +98,8 @@ def judge(
     lines = list(read_tracks(folder / "tracks"))
     found = check_all(history)
     end_ns = _let_go_ns(history, played)
-    if (folder / sampling.FILE).exists():
-        found += growth.judge(sampling.read(folder / sampling.FILE))
+    if (folder / samples.FILE).exists():
+        found += growth.judge(samples.read(folder / samples.FILE))
         groups = [*plan.watched, *plan.probes]
         found.append(growth.went_on(history, groups, played.began_ns, end_ns))
     probes = probes_of(lines)

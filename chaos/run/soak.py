@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from musterd.chaos.run.sampling import FILE, Timetable, Writer, look
+from musterd.chaos.run.samples import FILE, Timetable, Writer, look
 from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.run.worker_processes import WorkerProcesses
 from musterd.chaos.workloads.catalog import Plan

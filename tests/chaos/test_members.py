@@ -12,7 +12,7 @@ from muster.testing.statuses import status
 from muster.v1 import group_pb2
 from musterd.chaos.check import lost
 from musterd.chaos.history import Key
-from musterd.chaos.merging import read_folder
+from musterd.chaos.history_files import read_folder
 from musterd.chaos.workloads import member
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes

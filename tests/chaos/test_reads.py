@@ -10,7 +10,7 @@ import pytest
 
 from muster.v1 import admin_pb2
 from musterd.chaos.history import Key, Operation, Outcome
-from musterd.chaos.merging import read_folder
+from musterd.chaos.history_files import read_folder
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.chaos.workloads.run_worker import KINDS

@@ -12,7 +12,7 @@ import pytest
 
 from musterd.chaos import history, recording
 from musterd.chaos.history import Key, Outcome
-from musterd.chaos.merging import MemoryRecorder, read_files, read_folder
+from musterd.chaos.history_files import MemoryRecorder, read_files, read_folder
 from musterd.chaos.recording import Recorder, RecordingError, RecordingFullError
 
 KEY = Key("billing", "orders", 3)

@@ -3,7 +3,7 @@
 import asyncio
 
 from muster.v1 import admin_pb2
-from musterd.chaos.merging import read_folder
+from musterd.chaos.history_files import read_folder
 from musterd.chaos.workloads.watcher import Watcher
 from tests.chaos.briefs import brief
 

@@ -13,7 +13,7 @@ from muster.v1.admin_pb2 import DescribeGroupsRequest
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.config import split_address
-from tests.coordinator.deaf import Deaf
+from tests.coordinator.nonreading_client import NonReadingClient
 
 pytestmark = pytest.mark.processes
 
@@ -61,14 +61,14 @@ async def _scene(cluster, path):
         stub = GroupCoordinatorStub(channel)
         await _fill(stub)
         before = process.memory_info().rss
-        async with Deaf() as deaf:
-            await deaf.connect(*split_address(node.endpoint))
-            asking = asyncio.gather(*(deaf.ask(path, ASKED[path]) for _ in range(CALLS)))
+        async with NonReadingClient() as client:
+            await client.connect(*split_address(node.endpoint))
+            asking = asyncio.gather(*(client.ask(path, ASKED[path]) for _ in range(CALLS)))
 
             def ended():
                 nonlocal highest
                 highest = max(highest, process.memory_info().rss)
-                return asking.done() and set(asking.result()) <= deaf.ended
+                return asking.done() and set(asking.result()) <= client.ended
 
             answers = 0
             end = asyncio.create_task(_until(ended))
@@ -78,7 +78,7 @@ async def _scene(cluster, path):
                 await asyncio.sleep(LOOK_S)
             await end
             assert answers > 1
-            assert deaf.data_bytes == 0
+            assert client.data_bytes == 0
         assert highest - before < RISE_MAX_BYTES
         if path in GIVEN_BACK:
             await _until(lambda: process.memory_info().rss - before < RISE_MAX_BYTES // 2)

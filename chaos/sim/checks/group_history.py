@@ -20,7 +20,7 @@ from musterd.chaos.history import (
     Removal,
     StaleJoin,
 )
-from musterd.chaos.merging import MemoryRecorder
+from musterd.chaos.history_files import MemoryRecorder
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import NS, ShardChecker
 from musterd.chaos.sim.checks.stale_joins import StaleJoins

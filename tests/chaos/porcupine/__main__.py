@@ -21,7 +21,7 @@ from random import Random
 from musterd.chaos.check.register import FOREVER, Access, Register, registers
 from musterd.chaos.check.search import UndecidedError
 from musterd.chaos.history import History, Operation, Outcome
-from musterd.chaos.merging import read_folder
+from musterd.chaos.history_files import read_folder
 from tests.chaos.check.brute import is_explained
 from tests.chaos.check.generated import generated
 

@@ -13,7 +13,7 @@ from musterd.chaos.report import page
 from musterd.chaos.report.figures import build
 from musterd.chaos.report.inputs import Inputs, Soaked, read
 from musterd.chaos.run import result
-from musterd.chaos.run.sampling import SCHEMA, Writer
+from musterd.chaos.run.samples import SCHEMA, Writer
 from musterd.chaos.sim import run as sim_run
 from musterd.chaos.sim.summary import Summary
 from tests.chaos.report import made_up

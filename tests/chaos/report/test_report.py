@@ -11,7 +11,7 @@ from musterd.chaos.report import bugs, page
 from musterd.chaos.report.figures import ABSENT, EMPTY, HELD, VIOLATED, WAITS, build
 from musterd.chaos.report.inputs import InputError, Inputs, read
 from musterd.chaos.run import result
-from musterd.chaos.run.sampling import Sample, Writer
+from musterd.chaos.run.samples import Sample, Writer
 from musterd.chaos.sim.run import Totals, summary
 from musterd.chaos.sim.summary import Summary
 from musterd.svg import short_ms

@@ -7,7 +7,7 @@ import pytest
 
 from musterd.chaos.history import Outcome
 from musterd.chaos.run.growth import DATABASE_HANDLES_MAX, QUIET, judge, rows, went_on
-from musterd.chaos.run.sampling import Sample, Samples, SamplesError, Timetable, Writer, read
+from musterd.chaos.run.samples import Sample, Samples, SamplesError, Timetable, Writer, read
 from tests.chaos.check.made import S, commit, history
 
 TWO_HOURS_S = 7_200.0

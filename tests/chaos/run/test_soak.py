@@ -2,7 +2,7 @@
 
 import pytest
 
-from musterd.chaos.run import growth, sampling, schedule
+from musterd.chaos.run import growth, samples, schedule
 from musterd.chaos.run import result as results
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -18,7 +18,7 @@ def test_a_short_soak_leaves_nothing_behind(start):
     assert all(verdicts[f"S{n}"].passed for n in range(2, 7))
     assert not verdicts["S1"].applies, "what two minutes say of memory is noise"
     assert verdicts["I1"].passed
-    table = growth.rows(sampling.read(run.folder / "run" / sampling.FILE))
+    table = growth.rows(samples.read(run.folder / "run" / samples.FILE))
     assert [row.kind for row in table].count("node") == 3
     assert all(row.tasks[0] > 0 and row.handles[0] > 0 and row.threads[0] > 0 for row in table)
     planned = schedule.read(run.folder / "run" / schedule.FILE).steps
@@ -36,7 +36,7 @@ def test_ctrl_c_judges_what_a_soak_has_seen_and_leaves_nothing_running(start):
     code, _ = run.ended()
     assert code == 1, run.said
     assert any("the run is not complete: interrupted" in line for line in run.said), run.said
-    assert sampling.read(run.folder / "run" / sampling.FILE).samples
+    assert samples.read(run.folder / "run" / samples.FILE).samples
     result = results.read(run.folder / "run")
     assert {one.invariant for one in result.verdicts if one.violations_count} == {"S6"}
     assert run.left() == []

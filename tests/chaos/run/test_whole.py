@@ -12,7 +12,7 @@ import pytest
 
 from musterd.chaos.check.lost import look_up
 from musterd.chaos.history import Key, Operation, Outcome
-from musterd.chaos.merging import read_folder
+from musterd.chaos.history_files import read_folder
 from musterd.chaos.recording import LINES, OperationLine, adapter
 from musterd.chaos.run import result as results
 from musterd.chaos.run import schedule as schedules

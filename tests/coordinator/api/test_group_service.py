@@ -25,9 +25,9 @@ from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.raft.contract import NodeId, Role
-from tests.coordinator.deaf import Deaf
 from tests.coordinator.fakes import id_of, nonce
 from tests.coordinator.local import local_node, until
+from tests.coordinator.nonreading_client import NonReadingClient
 from tests.coordinator.scripted import Peer, ScriptedLoop, ScriptedNode
 
 
@@ -1310,12 +1310,15 @@ async def test_who_watches_the_health_and_does_not_read_keeps_nobody_waiting():
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     await health.start()
-    async with Deaf() as deaf, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        await deaf.connect("127.0.0.1", port)
+    async with (
+        NonReadingClient() as client,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        await client.connect("127.0.0.1", port)
         request = health_pb2.HealthCheckRequest(service=READY)
         for _ in range(WATCHES_PER_CONNECTION_MAX + 1):
-            await deaf.ask("/grpc.health.v1.Health/Watch", request)
-        await until(lambda: len(deaf.ended) == 1)
+            await client.ask("/grpc.health.v1.Health/Watch", request)
+        await until(lambda: len(client.ended) == 1)
         watching = health_pb2_grpc.HealthStub(channel).Watch(request)
         assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         await health.set_ready(ready=True)

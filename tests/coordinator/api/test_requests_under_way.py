@@ -39,8 +39,8 @@ from musterd.coordinator.metrics.grpc import GrpcMetrics
 from musterd.coordinator.runtime.large_commits import HELD_MAX, LargeCommits
 from tests.coordinator.api.test_call_acceptor import Case
 from tests.coordinator.api.test_group_service import joining
-from tests.coordinator.deaf import Deaf
 from tests.coordinator.local import local_node, until
+from tests.coordinator.nonreading_client import NonReadingClient
 from tests.coordinator.scripted import Peer
 
 SERVICE = "muster.v1.GroupCoordinator"
@@ -63,7 +63,7 @@ class Parsed:
 
 
 class Bytes:
-    """What `Deaf` sends as it is."""
+    """What `NonReadingClient` sends as it is."""
 
     def __init__(self, raw):
         self.raw = raw
@@ -261,10 +261,10 @@ def test_a_request_is_not_kept_while_its_answer_waits(drops):
     """Nor while its call is parked, where the handler drops it; the bytes that gRPC keeps count."""
 
     async def test():
-        async with Node() as node, Deaf() as deaf:
+        async with Node() as node, NonReadingClient() as client:
             node.drops = drops
-            await deaf.connect("127.0.0.1", node.port)
-            await deaf.ask(COMMIT, Bytes(bytes(LARGE)))
+            await client.connect("127.0.0.1", node.port)
+            await client.ask(COMMIT, Bytes(bytes(LARGE)))
             await until(lambda: node.parked)
             assert (node.refs[0]() is None) == drops
             node.let_go.set()

@@ -12,7 +12,7 @@ from musterd.coordinator.api.limits import call_acceptor, untaken_answers
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.untaken_answers import ANSWER_BYTES, CONNECTION_BYTES_MAX
 from tests.coordinator.api.test_call_acceptor import Case, Groups
-from tests.coordinator.deaf import Deaf
+from tests.coordinator.nonreading_client import NonReadingClient
 
 FETCH = "/muster.v1.GroupCoordinator/OffsetFetch"
 CALLS = 350
@@ -80,18 +80,18 @@ def test_for_a_client_that_never_reads_one_answer_is_made_and_no_more():
     """
 
     async def test():
-        async with Bounded() as case, Deaf() as deaf:
-            await deaf.connect("127.0.0.1", case.port)
+        async with Bounded() as case, NonReadingClient() as client:
+            await client.connect("127.0.0.1", case.port)
             for _ in range(CALLS):
-                await deaf.ask(FETCH, pb.OffsetFetchRequest())
+                await client.ask(FETCH, pb.OffsetFetchRequest())
             waiting = call_acceptor.READS_WAITING_MAX + 1
-            await _seen(lambda: len(deaf.statuses) == CALLS - 1 - waiting)
-            assert set(deaf.statuses.values()) == {EXHAUSTED}
+            await _seen(lambda: len(client.statuses) == CALLS - 1 - waiting)
+            assert set(client.statuses.values()) == {EXHAUSTED}
             assert len(case.untaken) == case.groups.fetches == 1
             assert LARGE < case.untaken.bytes < LARGE + 2 * ANSWER_BYTES
-            late = await deaf.ask(FETCH, pb.OffsetFetchRequest())
-            await case.until(lambda: late in deaf.statuses)
-            assert deaf.statuses[late] == EXHAUSTED
+            late = await client.ask(FETCH, pb.OffsetFetchRequest())
+            await case.until(lambda: late in client.statuses)
+            assert client.statuses[late] == EXHAUSTED
             assert case.groups.fetches == 1
 
     run(test())
@@ -101,14 +101,14 @@ def test_a_call_whose_answer_is_not_taken_is_ended(soon):
     """The client sees it reset, nothing of it is kept, and the connection may be used again."""
 
     async def test():
-        async with Bounded() as case, Deaf() as deaf:
-            await deaf.connect("127.0.0.1", case.port)
+        async with Bounded() as case, NonReadingClient() as client:
+            await client.connect("127.0.0.1", case.port)
             for _ in range(2):
-                asked = await deaf.ask(FETCH, pb.OffsetFetchRequest())
-                await _seen(lambda asked=asked: asked in deaf.resets)
+                asked = await client.ask(FETCH, pb.OffsetFetchRequest())
+                await _seen(lambda asked=asked: asked in client.resets)
                 assert len(case.untaken) == case.untaken.bytes == 0
             assert case.groups.fetches == case.untaken.ended_total == 2
-            assert deaf.data_bytes == 0
+            assert client.data_bytes == 0
             running = [t for t in asyncio.all_tasks() if "HandleExceptions" in t.get_name()]
             assert not running
 
@@ -119,11 +119,11 @@ def test_reads_that_wait_behind_an_answer_that_is_not_taken_end_with_it(soon):
     """Each would be answered, and not taken, one after the other for minutes."""
 
     async def test():
-        async with Bounded() as case, Deaf() as deaf:
-            await deaf.connect("127.0.0.1", case.port)
-            asked = [await deaf.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(20)]
-            await _seen(lambda: set(asked) <= deaf.ended)
-            assert sum(status == EXHAUSTED for status in deaf.statuses.values()) == 19
+        async with Bounded() as case, NonReadingClient() as client:
+            await client.connect("127.0.0.1", case.port)
+            asked = [await client.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(20)]
+            await _seen(lambda: set(asked) <= client.ended)
+            assert sum(status == EXHAUSTED for status in client.statuses.values()) == 19
             assert case.groups.fetches == 1
 
     run(test())
@@ -133,10 +133,10 @@ def test_who_reads_is_served_beside_one_who_does_not():
     """On another connection, with answers as large; and each is counted until it is taken."""
 
     async def test():
-        async with Bounded() as case, Deaf() as deaf:
-            await deaf.connect("127.0.0.1", case.port)
+        async with Bounded() as case, NonReadingClient() as client:
+            await client.connect("127.0.0.1", case.port)
             for _ in range(CALLS):
-                await deaf.ask(FETCH, pb.OffsetFetchRequest())
+                await client.ask(FETCH, pb.OffsetFetchRequest())
             for _ in range(20):
                 answer = await case.stub.OffsetFetch(pb.OffsetFetchRequest())
                 assert len(answer.partitions[0].metadata) == LARGE
@@ -150,9 +150,9 @@ def test_a_connection_that_is_gone_keeps_nothing():
 
     async def test():
         async with Bounded() as case:
-            async with Deaf() as deaf:
-                await deaf.connect("127.0.0.1", case.port)
-                await deaf.ask(FETCH, pb.OffsetFetchRequest())
+            async with NonReadingClient() as client:
+                await client.connect("127.0.0.1", case.port)
+                await client.ask(FETCH, pb.OffsetFetchRequest())
                 await case.until(lambda: len(case.untaken) == 1)
             await case.until(lambda: len(case.untaken) == 0)
             assert case.untaken.bytes == 0

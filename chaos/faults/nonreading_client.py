@@ -1,8 +1,8 @@
 """A client over bare HTTP/2 that asks and never takes an answer: its windows are 0.
 
-It answers pings and settings, so that nobody takes it for dead. `python -m
-musterd.chaos.faults.deaf` asks `calls` times for what is long, at `endpoint`, and holds its
-connection until stdin ends; with `waits` it begins when it is told to.
+It answers pings and settings, so that nobody takes it for dead. As a program it asks `calls` times
+for what is long, at `endpoint`, and holds its connection until stdin ends; with `waits` it begins
+when it is told to.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _INITIAL_WINDOW, _FRAME_BYTES = 4, 16_384
 _WINDOW_FIRST = 65_535
 
 
-class Deaf:
+class NonReadingClient:
     """One connection, for `async with`. Requests are sent as the node's windows let them."""
 
     def __init__(self) -> None:
@@ -137,12 +137,12 @@ async def _hold(endpoint: str, calls: int, *, waits: bool) -> None:
     for number in range(GROUPS):
         request.group_ids.append(str(number).rjust(LIMITS.id_max_bytes, "g"))
     host, port = split_address(endpoint)
-    async with Deaf() as deaf:
-        await deaf.connect(host, port)
+    async with NonReadingClient() as client:
+        await client.connect(host, port)
         if waits:
             child.answer(connected=True)
             await asyncio.to_thread(sys.stdin.readline)
-        asking = [asyncio.create_task(deaf.ask(DESCRIBE, request)) for _ in range(calls)]
+        asking = [asyncio.create_task(client.ask(DESCRIBE, request)) for _ in range(calls)]
         child.answer(calls=calls)
         await asyncio.to_thread(sys.stdin.read)
         for one in asking:

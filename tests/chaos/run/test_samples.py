@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from musterd.chaos.run.sampling import SamplesError, look
+from musterd.chaos.run.samples import SamplesError, look
 from musterd.chaos.workloads.run_worker import live_tasks
 
 

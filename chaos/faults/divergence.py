@@ -29,7 +29,7 @@ REPAIRED_S_MAX = 90.0
 POLL_S = 0.2
 
 
-class _Diverging(Watched):
+class _Divergence(Watched):
     """An acknowledged offset is another one on some nodes: a minority, which is outvoted."""
 
     group = Group.DISK
@@ -116,14 +116,14 @@ class _Diverging(Watched):
 
 
 @fault
-class OneDiverges(_Diverging):
+class OneDiverges(_Divergence):
     kind = "one_diverges"
     title = "one node stores another offset than was acknowledged: it is outvoted and rebuilt"
     wrong = 1
 
 
 @fault
-class TwoDiverge(_Diverging):
+class TwoDiverge(_Divergence):
     kind = "two_diverge"
     title = "two of five nodes store the same wrong offset: they are outvoted and rebuilt"
     wrong = 2

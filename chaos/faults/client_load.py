@@ -1,4 +1,4 @@
-"""Clients that come all at once, or ask for much work: `python -m musterd.chaos.faults.crowd`.
+"""Clients that come all at once, or ask for much work.
 
 The config says which. {"commits": callers} commit as many partitions as a call may name, each to
 a group of its own, one after the other. {"members": n} join groups of ten at once: process P of

@@ -1,11 +1,11 @@
-"""`musterd.chaos.faults.deaf`'s client, which also says with which status its calls ended."""
+"""The non-reading client of the chaos suite, which also says with which status its calls ended."""
 
 import hpack
 
-from musterd.chaos.faults import deaf
+from musterd.chaos.faults import nonreading_client
 
 
-class Deaf(deaf.Deaf):
+class NonReadingClient(nonreading_client.NonReadingClient):
     """For the tests: one on this machine."""
 
     def __init__(self):
