@@ -56,8 +56,11 @@ test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on 
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
-# Which third of what takes long is run: the next commit has the next one.
-TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+# Which third of what takes long is run: by the number of commits, so that a later commit has another
+# one. A clone without its history has no such number and is refused: give TURN=<number> there.
+TURN ?= $(if $(filter false,$(shell git rev-parse --is-shallow-repository 2>/dev/null)),$(shell \
+	git rev-list --count HEAD),$(error No history is here to choose a third of the tests by: run \
+	`git fetch --unshallow`, or give TURN=<number>))
 
 .PHONY: test-demo
 test-demo: venv-dev ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find

@@ -107,8 +107,11 @@ class CommandRouter:
         """Take a validated request whose encoding is at most `size` bytes."""
         coordinator = self._coordinator
         group = coordinator.state.groups.get(command.group_id)
-        plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
+        plain = False
         if isinstance(command, OffsetCommit):
+            plain = _is_plain(group, command)
+            if _is_of_member(group, command):  # a sign of life, even where it is refused (gp-O8)
+                coordinator.sessions.heard(MemberKey(command.group_id, command.member_id))
             coordinator.begin_drop()
             if _is_late(command, coordinator.state):
                 call.answer(DELETIONS_DIFFER)
@@ -166,20 +169,6 @@ class CommandRouter:
             growth, held, coordinator.state.bytes + proposer.reserved
         )
 
-    def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
-        """True where this state would not refuse the commit as a whole: nothing more need be asked.
-
-        A commit is a sign of life when it comes, not only when it is applied (sc-H12).
-        """
-        if command.generation < 0:
-            nobody = not command.member_id and not command.group_instance_id
-            return nobody and (group is None or group.phase is Phase.EMPTY)
-        status = heartbeat(group, command.member_id, command.generation, command.group_instance_id)
-        if status not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
-            return False
-        self._coordinator.sessions.heard(MemberKey(command.group_id, command.member_id))
-        return group is not None and group.phase is not Phase.COMPLETING_REBALANCE
-
     def _refusal(self, command: GroupCommand) -> Refused | None:
         group = self._coordinator.state.groups.get(command.group_id)
         return would_refuse(group, command, self._coordinator.envelope())
@@ -207,6 +196,23 @@ def _hold(call: Call, command: GroupRequest, sessions: Sessions) -> bool:
     if isinstance(command, SyncGroup):
         return call.hold(MemberKey(command.group_id, command.member_id), sessions)
     return True
+
+
+def _is_plain(group: Group | None, commit: OffsetCommit) -> bool:
+    """Whether this state would not refuse the commit as a whole: nothing more need be asked."""
+    if commit.generation < 0:
+        nobody = not commit.member_id and not commit.group_instance_id
+        return nobody and (group is None or group.phase is Phase.EMPTY)
+    completing = group is not None and group.phase is Phase.COMPLETING_REBALANCE
+    return not completing and _is_of_member(group, commit)
+
+
+def _is_of_member(group: Group | None, commit: OffsetCommit) -> bool:
+    """Whether a member with the current generation commits."""
+    if commit.generation < 0:
+        return False
+    status = heartbeat(group, commit.member_id, commit.generation, commit.group_instance_id)
+    return status in (Error.NONE, Error.REBALANCE_IN_PROGRESS)
 
 
 def _creates(command: GroupRequest) -> bool:

@@ -46,10 +46,17 @@ BREAKS = {
         "musterd.coordinator.integrity.verify -> threading",
     ],
     "only the node composes, and the chaos suite for its simulator and its peers": [
+        "musterd.coordinator.api.frame.handler -> musterd.coordinator.runtime.turns",
+        "musterd.coordinator.api.server -> musterd.coordinator.integrity.peer_checkpoints",
+        "musterd.coordinator.api.server -> musterd.coordinator.api.rpcs.services",
         "musterd.coordinator.api.server -> musterd.raft.driver",
         "musterd.coordinator.metrics.node -> musterd.raft.transport",
         "musterd.export.process -> musterd.storage.rocks",
         "musterd.demo.pace -> musterd.coordinator.node.assembly",
+    ],
+    "parts that an assembly makes are known in their own rooms and to the metrics alone": [
+        "musterd.coordinator.api.frame.handler -> musterd.coordinator.integrity.quarantine",
+        "musterd.coordinator.api.frame.handler -> musterd.coordinator.runtime.node_context",
     ],
     "the coordinator needs neither export nor replay": [
         "musterd.coordinator.api.server -> musterd.export.layout",
