@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 LINE_BYTES_MAX = 256 * 1024
-"""Of one event; a worker with all 1,000 partitions stays below it."""
+"""Bytes of one event; a worker with all 1,000 partitions stays below it."""
 
 Offsets: TypeAlias = dict[int, int]
 

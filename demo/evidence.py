@@ -28,7 +28,7 @@ class NodeKill:
 
 @dataclass(slots=True)
 class NodeRestart:
-    """The same node, started again."""
+    """A node that was stopped and is started again."""
 
     at_percent: float
     node_id: int
@@ -121,7 +121,7 @@ class Evidence:
     found_digest: str | None = None
     tokens: int = 0
     events: list[tuple[str, WorkerEvent]] = field(default_factory=list)
-    """Of each worker in its order."""
+    """The events of each worker, in its order."""
     notes: list[Note] = field(default_factory=list)
     audit: Audit = field(default_factory=Audit)
     final: Offsets | None = None

@@ -44,7 +44,7 @@ class Scene:
 
     percent: float = 0.0
     shares: tuple[float, ...] = ()
-    """Of each partition, 0 to 1."""
+    """How much of each partition is done, 0 to 1."""
     group: GroupView | None = None
     nodes: Mapping[int, NodeScene] = field(default_factory=dict)
     workers: Mapping[str, WorkerScene] = field(default_factory=dict)

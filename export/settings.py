@@ -17,7 +17,8 @@ class ExportSettings:
     keep_days: int = 30
     """Segments older than this are deleted; 0 keeps them."""
     keep_bytes: int = 10 * GIB
-    """Of one node, over all shards: beyond it the oldest segments are deleted; 0 keeps them."""
+    """Bytes of one node's segments, over all shards: beyond it the oldest are deleted; 0 keeps
+    them."""
     base_bytes: int = 64 * MIB
     """A base is written after so many bytes of segments, or four times the last base if more."""
     base_ms: int = 24 * 60 * 60 * 1000

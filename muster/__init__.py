@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     __version__: str
-    """Of the SDK that is installed; "unknown" in a source tree that is not."""
+    """The version of the SDK that is installed; "unknown" in a source tree that is not."""
     from muster import errors as errors
     from muster.admin.rebalances import Rebalance as Rebalance
     from muster.assignors import Assignor as Assignor

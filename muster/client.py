@@ -46,7 +46,7 @@ from muster.types import (
 )
 
 ID_BYTES_MAX = 249
-"""Of a group, client or topic id in UTF-8 (arch-5)."""
+"""Bytes of a group, client or topic id in UTF-8 (arch-5)."""
 
 
 class Client:

@@ -51,7 +51,7 @@ PING_SILENCE_MS = 300
 """A node that leaves this unanswered for so long is suspect."""
 
 PING_SILENCE_MS_MAX = 1_000
-"""The same for a node that was slow before."""
+"""A node that was slow before is suspect after so long."""
 
 PING_REST_MS_MAX = 700
 """Such a node is left alone before it is asked again, for so long at most."""
@@ -77,7 +77,7 @@ RECONNECT_FIRST_MS = 50
 RECONNECT_MS_MAX = 500
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
-"""Of the channels (docs/timeouts.md)."""
+"""The three are options of the channels (docs/timeouts.md)."""
 
 HEARTBEAT_END_MS = 100
 """A client that is closed waits so long for a held call whose members have left, at most."""

@@ -47,7 +47,8 @@ class OffsetAndMetadata:
     start_offset: int | None = None
     """Where it saw the start; a group can be reset to the earliest only where this is reported."""
     leader_epoch: int | None = None
-    """Of the record before, as its log numbers them, >= 0; kept and given back, nothing else."""
+    """The leader epoch of the record before, as its log numbers them, >= 0; kept and given back,
+    nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class MemberDescription:
     client_id: str
     host: str
     instance_id: str
-    """Of a static member, else ""."""
+    """The id of a static member, else ""."""
     topics: tuple[str, ...]
     """What it subscribes to."""
     partitions: tuple[TopicPartition, ...] | None

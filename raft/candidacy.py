@@ -14,7 +14,7 @@ class Candidacy:
         self._tell = tell
         self._cause = ElectionCause.START
         self._term: int | None = None
-        """Of its election, until that is won or lost."""
+        """The term of its election, until that is won or lost."""
 
     def because(self, cause: ElectionCause) -> None:
         """Why the next election begins, if one does."""

@@ -9,7 +9,7 @@ class DiskRoom:
     def __init__(self) -> None:
         self.own = Room.ENOUGH
         self._peers: dict[int, Room] = {}
-        """Of those that have not enough."""
+        """The room of the peers that have not enough."""
 
     @property
     def enough(self) -> bool:

@@ -9,7 +9,7 @@ from musterd.storage import keys
 from musterd.storage.store import CorruptStoreError, Family, Reader, Store
 
 FORMAT = 1
-"""Of the data directory; a node refuses what it does not know, also in a peer's hello.
+"""The format of the data directory; a node refuses what it does not know, also in a peer's hello.
 
 What travels on the peer port has a version of its own (raft/transport.py).
 """

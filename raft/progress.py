@@ -60,7 +60,7 @@ class Progress:
         self.heard_at = float("-inf")
         """When the newest message was sent that the follower answered in time (`Replication`)."""
         self.answered_at = float("-inf")
-        """The same, moved on by the time in which this node stood still and read nothing."""
+        """`heard_at`, moved on by the time in which this node stood still and read nothing."""
         self.behind = False
         """Whether it said last that it could not serve yet if it led."""
         self.broken_since = float("inf")

@@ -23,7 +23,7 @@ class RaftSettings:
     """A leader answers nothing when it sent what a majority answered longer ago. It steps down when
     no majority answered for so long, or none within so long for twice as long."""
     broken_quorum_ms: int = 100
-    """The same for control connections to a majority that are broken."""
+    """A leader hears no quorum if control connections to a majority are broken for longer."""
     bystander_min_ms: int = 60
     bystander_max_ms: int = 110
     """After the connection to the leader broke its successor asks for votes at once: how soon the
@@ -49,7 +49,7 @@ class RaftSettings:
     """All shards together: no entry and no slice is begun later. Shards that found no time left are
     the first in the next turn."""
     apply_entries: int = 500
-    """Of one shard."""
+    """Entries of one shard that are applied in a turn."""
 
     # Proposals and reads that wait on one shard.
     waiting_entries: int = 4096

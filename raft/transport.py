@@ -23,7 +23,7 @@ from musterd.raft.codec import CodecError
 from musterd.raft.driver import Driver
 
 VERSION = 2
-"""Of what travels on the peer port."""
+"""The version of what travels on the peer port."""
 MAGIC = b"muster\x00" + bytes((VERSION,))
 _LENGTH_BYTES = 4
 HEAD_BYTES = _LENGTH_BYTES + codec.CHECKSUM_BYTES

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 SHOWN = 5
 """So many of the worst are named."""
 NO_CAUSE = "unknown"
-"""Of a round that opened before the export begins."""
+"""The cause of a round that opened before the export begins."""
 EXPIRED = frozenset({"session_expired", "not_rejoined", "not_synced"})
 """How members end that did not say goodbye."""
 

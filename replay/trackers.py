@@ -453,7 +453,7 @@ class RebalanceTracker:
             self._early = {member_id: (number, at)}
 
     def _replaced(self, event: MemberReplaced, at: Moment, *, kept: bool) -> None:
-        """The same instance under another id is no other member, and owns what it owned."""
+        """Keep what an instance owns: under another id it is no other member."""
         new = {event.replaced_id: event.member_id}
         if self._members is not None:
             self._members = tuple(new.get(member_id, member_id) for member_id in self._members)

@@ -28,7 +28,7 @@ WATCHES_MAX: Final = 1_024
 """Calls that watch this node's health."""
 
 WATCHES_PER_CONNECTION_MAX: Final = 8
-"""The same, of one connection: there are four services to watch."""
+"""Calls of one connection that watch this node's health: there are four services to watch."""
 
 TOO_MANY_WATCHES: Final = "this node's health is watched by too many: use Check instead."
 

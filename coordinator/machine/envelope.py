@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from musterd.coordinator.machine.limits import Limits
 
 FORMAT = 1
-"""Of entries: how they are written."""
+"""The format in which entries are written."""
 RULES_VERSION = 5
-"""Of `decide`: a changed outcome stands behind `if env.rules_version >= n`."""
+"""The version of the rules of `decide`: a changed outcome stands behind `if env.rules_version >=
+n`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,6 @@ def _close_joining(current: Rebalance, event: GenerationFormed | GroupEmptied) -
 
 
 def _who(group: Group, member_id: str) -> Who:
-    """Of one that is no member, or not any more, the id is all there is."""
+    """Name a member. For one that is no member, or not any more, the id is all there is."""
     member = group.members.get(member_id)
     return Who(member_id, member.client_id, member.instance_id) if member else Who(member_id)

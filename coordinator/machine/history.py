@@ -29,7 +29,8 @@ from musterd.coordinator.machine.records.encoding import (
 HISTORY_ROUNDS = 32
 NAMES_MAX = 8
 RECORD_MAX_BYTES = 16 * 1024
-"""Of 11 names with 3 ids of 249 bytes, 8 more ids, a reason of 255 characters, numbers."""
+"""Room for 11 names with 3 ids of 249 bytes, 8 more ids, a reason of 255 characters, and
+numbers."""
 
 _VERSION = bytes((RECORD_VERSION,))
 

@@ -14,7 +14,7 @@ from musterd.invariant import invariant
 
 
 def check(group: Group, *, at_rest: bool = True) -> None:
-    """Of the group invariants (gp-1.4) those that one state can show: gp-I1 to gp-I5, gp-I7, gp-I9.
+    """Check those group invariants (gp-1.4) that one state can show: gp-I1 to gp-I5, gp-I7, gp-I9.
 
     gp-I6 (generations rise), gp-I8 (one vector per generation) and gp-I9 (a fencing token is taken
     once) concern two states: `evolve` guards them. `at_rest` is False between the events of one

@@ -19,17 +19,19 @@ class Limits:
     client_message_max_bytes: int = 4 * MIB
     command_max_bytes: int = 512 * KIB
     sync_max_bytes: int = 700 * KIB
-    """Of a SyncGroup: an assignment vector, and the ids of its members (docs/adr/0010)."""
+    """Bytes of a SyncGroup: an assignment vector, and the ids of its members (docs/adr/0010)."""
     id_max_bytes: int = 249
     """Group id, member id, instance id, topic name."""
     reason_max_chars: int = 255
     """A longer reason is cut, not refused (KIP-800)."""
     member_metadata_max_bytes: int = 64 * KIB
-    """Of one member: names and metadata of its protocols, and the topics it names."""
+    """Bytes that one member brings: names and metadata of its protocols, and the topics it
+    names."""
     member_max_protocols: int = 100
     """From rules 2 on; a frontend refuses more whatever the rules."""
     group_metadata_max_bytes: int = 3 * MIB
-    """Of all members; from rules 2 on with their ids, and an overhead each (state.naming_bytes)."""
+    """Bytes that all members of a group bring; from rules 2 on with their ids, and an overhead each
+    (state.naming_bytes)."""
     member_assignment_max_bytes: int = 64 * KIB
     assignments_max_bytes: int = 512 * KIB
     offset_metadata_max_bytes: int = 4096
@@ -39,10 +41,10 @@ class Limits:
     commit_blob_max_bytes: int = 4_096
     offset_delete_max_partitions: int = 1_000
     sweep_max_partitions: int = 1_000
-    """Of one group in one command; the rest goes in the next."""
+    """Partitions of one group in one command of a sweep; the rest goes in the next."""
     offset_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offset_retention_max_ms: int = 3_650 * 24 * 60 * 60 * 1000
-    """Of a group's own; 0 = for ever."""
+    """The longest retention that a group may set for itself; 0 = for ever."""
     group_max_members: int = 2_000
     group_max_pending: int = 2_000
     """Member ids handed out and not used yet."""
@@ -59,9 +61,9 @@ class Limits:
     """Members named by the heartbeats that one connection has held."""
     held_heartbeats_per_member: int = 8
     untaken_connection_max_bytes: int = 4 * MIB
-    """Of answers that one connection has not taken; the last one may exceed it."""
+    """Bytes of answers that one connection has not taken; the last one may exceed it."""
     untaken_max_bytes: int = 32 * MIB
-    """Of answers that a node's connections have not taken."""
+    """Bytes of answers that a node's connections have not taken."""
     queue_max_commands: int = 4_096
     queue_max_bytes: int = 8 * MIB
     queue_max_partitions: int = 5_000
@@ -76,7 +78,7 @@ class Limits:
     disconnect_grace_ms: int = 2_000
     initial_delay_ms: int = 500
     initial_delay_max_ms: int = 5 * 60 * 1000
-    """Of a group's own."""
+    """The longest initial delay that a group may set for itself."""
     alter_config_max_settings: int = 100
     park_max_ms: int = 25_000
 

@@ -158,7 +158,7 @@ def join_reply(group: Group, member_id: str) -> Joined:
 
 
 def place_of(group: Group, member: Member, leader_id: str, members: Iterable[Member]) -> Joined:
-    """The same where `members`, led by `leader_id`, are not those of the applied state yet."""
+    """A member's place among `members`, led by `leader_id`, which state need not have yet."""
     name = group.protocol_name
     leads = member.member_id == leader_id
     return Joined(
@@ -181,7 +181,7 @@ def place_of(group: Group, member: Member, leader_id: str, members: Iterable[Mem
 
 
 def _previous_generation(group: Group) -> int:
-    """Of the round that formed this generation: another one may have opened since (sc-J62)."""
+    """Return the generation before this one; another round may have opened since (sc-J62)."""
     formed = (one for _, one in rounds_of(group) if one.generation == group.generation)
     return next((one.from_generation for one in formed), 0)
 

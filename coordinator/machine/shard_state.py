@@ -425,7 +425,7 @@ def _digest_change(key: bytes, old: bytes | None, new: bytes | None) -> int:
 
 
 def _size_change(key: bytes, old: bytes | None, new: bytes | None) -> int:
-    """The same of the size, in bytes."""
+    """Return by how many bytes a record's new value makes the state larger; may be negative."""
     removed = 0 if old is None else record_size(key, old)
     added = 0 if new is None else record_size(key, new)
     return added - removed

@@ -230,7 +230,7 @@ class Offset:
     leader_epoch: int | None = None
     digest: int | None = field(default=None, compare=False, metadata={"derived": True})
     size: int = field(default=0, compare=False, metadata={"derived": True})
-    """Of its record's value, in bytes; known where `digest` is."""
+    """Bytes of its record's value; known where `digest` is."""
 
 
 @dataclass(slots=True)

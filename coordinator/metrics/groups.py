@@ -53,7 +53,8 @@ OWNERS_MAX: Final = 10_000
 its assignment is applied. So many more that are between two owners are known, too. Who owns what
 in a larger group is not known."""
 ASSIGNMENTS_BYTES_MAX: Final = 128 * KIB
-"""Of one group, likewise: decoding them takes as long as they have entries, even empty ones."""
+"""Bytes of one group's assignments whose owners are known: decoding them takes as long as they have
+entries, even empty ones."""
 DEATHS: Final = frozenset(
     {RemovalCause.SESSION_EXPIRED, RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED}
 )

@@ -123,7 +123,7 @@ class Seen:
     term: int = 0
     leader: NodeId | None = None
     is_candidate: bool = False
-    """Of this node, in `term`."""
+    """Whether this node is one in `term`."""
     changes: int = 0
     won: int = 0
     lost: int = 0

@@ -163,7 +163,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The same as one text, for --bootstrap."""
+        """The endpoints as one text, for --bootstrap."""
         return ",".join(self.endpoints)
 
     def use_tls(self, tls: ServerTls) -> None:

@@ -37,7 +37,8 @@ class Addresses:
     control: str
     """Where the launcher reaches its client port, whatever is broken: a gRPC target."""
     control_metrics: str
-    """The same for its metrics page: "host:port" or "unix:PATH"."""
+    """Where the launcher reaches its metrics page, whatever is broken: "host:port" or
+    "unix:PATH"."""
 
 
 def node_place(node_id: int) -> str:

@@ -18,7 +18,8 @@ from musterd.storage.rocks import SPARE_BYTES
 log = structlog.get_logger()
 
 NONE_SHARE: Final = 0.25
-"""Of the reserve: what RocksDB may write by itself (memory to files, files to others) has room."""
+"""The share of the reserve below which there is no room: what RocksDB may write by itself (memory
+to files, files to others) fits into it."""
 NONE_BYTES_MIN: Final = 2 * SPARE_BYTES
 """The store writes nothing with less than that."""
 SPARE: Final = 1.1

@@ -51,32 +51,35 @@ from musterd.coordinator.runtime.answers import Answer
 from musterd.raft.contract import Room
 
 HEADER_BYTES: Final = RECORD_BYTES + 512
-"""Of a group without anything: phase, ids and names, numbers, and since when it is Empty."""
+"""Bytes of a group without anything: phase, ids and names, numbers, and since when it is Empty."""
 
 OFFSET_BYTES: Final = RECORD_BYTES + 80
-"""Of an offset beside its names: the numbers of its value."""
+"""Bytes of one offset's record besides its names: the numbers of its value."""
 
 MEMBER_BYTES: Final = 3 * RECORD_BYTES + 256
-"""Of a member beside its names and metadata: its own record, its assignment's, a static one's."""
+"""Bytes of a member besides its names and metadata: its own record, its assignment's, a static
+one's."""
 
 ROUND_BYTES: Final = RECORD_BYTES + 1_024
-"""Of a round in the history, as they mostly are."""
+"""Bytes of a round in the history, as they mostly are."""
 
 SETTING_BYTES: Final = 64
 TOPIC_BYTES: Final = 3 * (RECORD_BYTES + 16)
 
 WARN_SHARE: Final = 0.8
-"""Of a limit: from here on the node warns."""
+"""The share of a limit from which on the node warns."""
 
 RETURNS_SHARE: Final = 1.05
-"""Of a limit: so far reach new members of a group that has offsets. Else the workers of a fleet
-that was restarted could not come back once other groups took what theirs had freed."""
+"""The share of a limit up to which new members are taken into a group that has offsets. Else the
+workers of a fleet that was restarted could not come back once other groups took what theirs had
+freed."""
 
 GOES_ON_SHARE: Final = 1.1
-"""Of a limit: so far reaches what a group that is there goes on with."""
+"""The share of a limit up to which a group takes what it needs to go on: rounds, assignments."""
 
 NEAR_UNTIL_SHARE: Final = 0.9
-"""Of where a group begins to be near its limit, so that none is told of again and again."""
+"""A group that was told of as near its limit is told of again only once it has been below this
+share of the mark."""
 
 NEAR_MAX: Final = 1_000
 """Groups near their limit that are counted."""
@@ -206,9 +209,10 @@ class StateSize:
     def __init__(self, limits: StateLimits | None = None) -> None:
         self.limits = limits or StateLimits()
         self.shards: list[Callable[[], int]] = []
-        """Of each shard of the node: applied and reserved bytes."""
+        """Applied and reserved bytes of each shard of the node."""
         self.groups: list[Callable[[str], int]] = []
-        """The same of a group, of each shard of the node; 0 where it does not lead the group."""
+        """Applied and reserved bytes of a group, asked of each shard of the node; 0 where it does
+        not lead the group."""
         self.refused: dict[str, int] = dict.fromkeys(("group", "shard", "node", "disk"), 0)
         """How much growth was refused for each limit, in commands."""
         self._near: dict[str, bool] = {}

@@ -193,10 +193,10 @@ class Heartbeats:
         self._moved: OrderedDict[tuple[int, str], None] = OrderedDict()
         """Groups whose calls are to be looked at."""
         self._unlooked: deque[tuple[HeldCall, list[Beat]]] = deque()
-        """Of the group that was looked at last, the calls that are left."""
+        """The calls that are left of the group that was looked at last."""
         self._clock_ms = 0
         self._told = 0
-        """Of all clients."""
+        """Members that were told something, of all clients."""
         self.heard_total = 0
         self.superseded_total = 0
 

@@ -89,7 +89,7 @@ class LedShard(Protocol):
         ...
 
     def read(self, done: Callable[[bool], None]) -> None:
-        """The same, where calls are answered here; `done(False)` elsewhere."""
+        """ReadIndex, where calls are answered here; `done(False)` elsewhere."""
         ...
 
     def envelope(self) -> Envelope:
@@ -133,7 +133,8 @@ class Leadership:
         self._checkpoint_due_ms = shard.clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._moved_since_checkpoint = True
         self._looked_up_to = 0
-        """Of the commands offered, the last one of the last look around that found something."""
+        """The number of the last command that was offered before the last look around that found
+        something."""
 
     def release(self, let_go: Callable[[Call], None]) -> None:
         """Let go of the callers whose command no entry holds; `let_go` is told of the parked ones.

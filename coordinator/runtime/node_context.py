@@ -28,7 +28,7 @@ class NodeContext:
     group_moved: Callable[[int, str], None]
     """The members of a group have something to do: heartbeats that are held are answered."""
     shard_moved: Callable[[int], None]
-    """The same of all groups of a shard."""
+    """The members of all groups of a shard have something to do."""
     offsets_dropped: Callable[[str, int], bool]
     """Whether every shard is done with a topic's deletion at a version of the registry, as this
     node's own replicas show."""

@@ -97,7 +97,7 @@ class Pending:
     call: Call | None
     offered_s: float = 0.0
     number: int = 0
-    """Of the commands that this proposer was offered."""
+    """Its place among the commands that this proposer was offered."""
     begun: bool = False
     """Its work is counted as the node's."""
     growth: int = 0
@@ -166,7 +166,7 @@ class Proposer:
         self.work = 0
         """In partitions, as `work_of` counts them."""
         self._queued_size = self._queued_work = 0
-        """Of what neither is held nor under way."""
+        """The size and work of the commands that are neither held nor under way."""
         self.offered_total = 0
 
     def busy(self, group_id: str) -> bool:
@@ -180,12 +180,12 @@ class Proposer:
         return all(not queue or queue[0].number > number for queue in (self._held, self._queue))
 
     def reserved_of(self, group_id: str) -> int:
-        """Of `reserved`, what is of this group."""
+        """Return the bytes of `reserved` that are this group's."""
         return self._reserved.get(group_id, 0)
 
     @property
     def large_work(self) -> int:
-        """Of `work`, what is in large commands."""
+        """The part of `work` that is in large commands."""
         return self._share.work
 
     @property
@@ -328,7 +328,7 @@ class Proposer:
         return tuple(taken)
 
     def _next(self) -> Pending | None:
-        """Of what may be proposed now, what came first; what may not is held."""
+        """Return the oldest command that may be proposed now; those that may not are held."""
         if self._held and (_is_small(self._held[0]) or self._share.may_go(self._held[0].work)):
             return self._held[0]
         while self._queue:

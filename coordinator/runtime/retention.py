@@ -21,7 +21,7 @@ SWEEP_OFFSETS_PER_TURN: Final = 5_000
 """Looked at in one turn; the group that reaches it is the turn's last."""
 
 _PARTITION_BYTES: Final = 24
-"""Of a partition in a command, beside its topic."""
+"""Bytes of a partition in a command, besides its topic."""
 
 
 @dataclass(frozen=True, slots=True)

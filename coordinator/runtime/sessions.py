@@ -46,7 +46,8 @@ FIRINGS_PER_TURN_MAX: Final = 512
 """The rest fires in the next turn."""
 
 ROUNDS_PER_TURN_MAX: Final = 4
-"""The same for rounds: each may be the answers of a whole group."""
+"""Rounds that fire in one turn: each may be the answers of a whole group. The rest fires in the
+next."""
 
 MEMBERS_PER_TURN_MAX: Final = 1_000
 """Members of all groups whose rounds fire in a turn, where there are several: each has a record

@@ -83,7 +83,7 @@ class Shard:
         self._observers.append(observer)
 
     def subscribe_reload(self, observer: Callable[[], None]) -> None:
-        """The same of each state that is loaded, at start and after a snapshot."""
+        """Have `observer` called after each state that is loaded, at start and after a snapshot."""
         self._reload_observers.append(observer)
 
     def measure(
@@ -229,7 +229,7 @@ class Shard:
         return self.state.bytes + (leadership.proposer.reserved if leadership else 0)
 
     def group_bytes(self, group_id: str) -> int:
-        """The same of one group; 0 where this replica does not lead it."""
+        """Return the size of one group in the same way; 0 where this replica does not lead it."""
         leadership, group = self.leadership, self.state.groups.get(group_id)
         if leadership is None or group is None:
             return 0

@@ -42,10 +42,10 @@ FORGET_LOOKED_AT: Final = 100
 """Deletions that are asked for at a time, the registry's first; each looks at every shard."""
 
 _NUMBER_BYTES: Final = 5
-"""Of a partition in a command."""
+"""Bytes of a partition's number in a command."""
 
 _TOPIC_BYTES: Final = 24
-"""Of a topic in a command, beside its name."""
+"""Bytes of a topic in a command, besides its name."""
 
 _NEVER: Final = -1
 
@@ -147,7 +147,7 @@ class TopicDeletion:
                 return  # the round that it opens is for all of them
 
     def forget(self, clock_ms: int, dropped: OffsetsDropped) -> Iterator[ForgetDeletion]:
-        """Of shard 0: which deletions every shard is done with."""
+        """Where shard 0 is led: forget the deletions that every shard is done with."""
         deleted = self._state.topics_deleted
         if not deleted or clock_ms < self._forget_ms:
             return

@@ -156,7 +156,7 @@ class TopicRegistry:
         return {name: registry[name] for name in names if made.get(name, 0) <= version}
 
     def creation_versions(self, names: Iterable[str]) -> dict[str, int]:
-        """Of those topics where it is not 0."""
+        """Return the creation versions of those topics where it is not 0."""
         made = self._state().creation_versions
         return {name: made[name] for name in names if name in made} if made else {}
 
@@ -180,7 +180,7 @@ def _why(topic: str, partition: int, registry: Mapping[str, int]) -> str | None:
 
 
 def _left_out(partition: PartitionCommit) -> PartitionResult:
-    """Of an atomic commit, beside a partition that does not exist."""
+    """Return the result of a partition of an atomic commit, beside one that does not exist."""
     message = "This attempt stored nothing: it is atomic, and another partition does not exist."
     return PartitionResult(
         partition.topic, partition.partition, Error.OPERATION_NOT_ATTEMPTED, message, False

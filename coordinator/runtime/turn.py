@@ -11,7 +11,7 @@ class Joins(Enum):
     MANY = "many"
     """Those of several groups: a fleet starts."""
     HERD = "herd"
-    """The same, and within a second there were more than the node takes at once: others may wait
+    """As MANY, and within a second there were more than the node takes at once: others may wait
     unread."""
     HERD_OVER = "herd over"
     """There were more than that within a second; few come now."""

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 METADATA_KEY = "muster-admin-secret-bin"
-"""Of the metadata of the call."""
+"""The key under which a call's metadata carry the secret."""
 
 FILE_VARIABLE = "MUSTER_ADMIN_SECRET_FILE"
 

@@ -92,7 +92,7 @@ async def describe_topics(
 async def topic_errors(
     caller: Caller, names: Collection[str], timeout_ms: float
 ) -> dict[str, MusterError | None]:
-    """Of each of these topics what is wrong with it, or None where it exists."""
+    """Return what is wrong with each of these topics, or None where it exists."""
     response = await _described(caller, names, timeout_ms)
     said = {result.name: result.status for result in response.results}
     unknown = errors_pb2.Status(code=errors_pb2.UNKNOWN_TOPIC_OR_PARTITION)

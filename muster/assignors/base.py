@@ -23,7 +23,7 @@ class Subscriber:
     user_data: bytes = b""
     """Opaque: whatever the application says of this member (`Client.group(user_data=...)`)."""
     instance_id: str = ""
-    """Of a static member; "" = dynamic."""
+    """The id of a static member; "" = dynamic."""
 
 
 Shares = Mapping[str, Sequence[TopicPartition]]

@@ -15,7 +15,7 @@ class Claims:
     """Each partition that exists and that exactly one member claims under the latest generation
     anybody claims it under."""
     former: Mapping[TopicPartition, str]
-    """Of a claimed partition: the one that claims it under the generation before that, if any."""
+    """Who claims a claimed partition under the generation before that, if anybody does."""
 
 
 def settle(subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> Claims:

@@ -160,4 +160,4 @@ async def _all(work: list[Coroutine[Any, Any, None]]) -> None:
 
 
 BACKGROUND = Background()
-"""Of this process."""
+"""The background of this process."""

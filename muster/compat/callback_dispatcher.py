@@ -15,7 +15,7 @@ C = TypeVar("C")
 
 
 class CallbackDispatcher(Generic[C]):
-    """Of one consumer: what it was told so far, and the callbacks."""
+    """The callbacks of one consumer, and what it was told so far."""
 
     def __init__(self, member: Member) -> None:
         self.callbacks: dict[Kind, Callable[[C, list[TopicPartition]], None] | None] = {}

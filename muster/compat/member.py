@@ -93,7 +93,7 @@ class Member(RebalanceListener):
         self._commits: set[asyncio.Task[None]] = set()
         self._end: asyncio.Task[None] | None = None
         self.commit_slots = threading.BoundedSemaphore(COMMITS_MAX)
-        """Of commits that nobody waits for; given back when the outcome was told."""
+        """Slots for commits that nobody waits for; given back when the outcome was told."""
 
     @property
     def client(self) -> Client:

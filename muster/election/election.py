@@ -241,7 +241,7 @@ class Election:
     # ---- what the membership says
 
     async def on_revoked(self, assignment: Assignment) -> None:
-        """In good order: the work ends before anybody else may begin."""
+        """The leadership is given up: the work ends before anybody else may begin."""
         if KEY in assignment.partitions:
             await self._ended("given up")
 

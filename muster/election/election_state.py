@@ -13,7 +13,7 @@ KEY = TopicPartition("leader", 0)
 """The one thing to own; it is in no topic of the registry."""
 
 VALUE_BYTES_MAX = 4096
-"""Of what a candidate says of itself, in UTF-8."""
+"""Bytes of what a candidate says of itself, in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ElectionState(GroupKind):
             raise InvalidConfig(f"value: at most {VALUE_BYTES_MAX} bytes of UTF-8")
         self.is_candidate = False
         self.token = 0
-        """Of the leadership that this member has now; 0 = none."""
+        """The token of the leadership that this member has now; 0 = none."""
         self.leader: Leader | None = None
         """Who leads since the last round that this member was in."""
         self.heard = False

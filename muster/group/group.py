@@ -161,7 +161,7 @@ class Group:
 
     @property
     def state(self) -> str:
-        """Of the membership, for people; the names are those of `muster.group.membership.State`."""
+        """The membership's state, for people, in the names of `muster.group.membership.State`."""
         return self._machine.state.value
 
     @property

@@ -64,7 +64,7 @@ class PartitionPosition:
 
 
 class PartitionPositions:
-    """Of one member, by partition; made when first asked for."""
+    """The positions of one member. A partition's is made when it is first asked for."""
 
     def __init__(self, in_doubt: Callable[[], bool] = lambda: False) -> None:
         """`in_doubt` says whether any of them may be another member's by now."""

@@ -32,7 +32,7 @@ OFFSET_END = 2**63
 """What no offset reaches."""
 
 COMMIT_BYTES = 256 * 1024
-"""Of the partitions in one buffered commit; a command may have 512 KiB (arch-5)."""
+"""Bytes of the partitions in one buffered commit; a command may have 512 KiB (arch-5)."""
 
 NUMBERS_BYTES = 48
 """A partition in a commit beside its topic and metadata, at most."""

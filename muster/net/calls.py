@@ -302,7 +302,7 @@ class _Call(Generic[R]):
             self._in_doubt = True
 
     def _spread_ms(self, coordinator: Coordinator) -> float:
-        """The same for all members of a group, whose round waits for each of them."""
+        """Draw one pause for all members of a group, whose round waits for each of them."""
         many_ms = JOIN_SPREAD_MS_EACH * self._caller.pings.watches
         most_ms = min(max(timeouts.JOIN_SPREAD_MS, many_ms), timeouts.JOIN_SPREAD_MS_MAX)
         return most_ms * backoff.drawn_for(self._group_id, coordinator.term)

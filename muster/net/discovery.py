@@ -83,7 +83,7 @@ class Routes:
         self._counters = counters
 
     def route(self, group_id: str) -> Route:
-        """The same one for all groups that are known to be in one shard."""
+        """Return the group's route. All groups that are known to be in one shard have one."""
         route = self._of.pop(group_id, None)
         if route is None:
             if len(self._of) >= ROUTES_MAX:
@@ -153,7 +153,7 @@ class Routes:
             wake()
 
     def _let_go(self) -> None:
-        """Of what was not used for longest and nobody waits on, so much that there is room."""
+        """Forget unwatched routes, those unused for longest first, until there is room."""
         surplus = len(self._of) + 1 - ROUTES_MAX + ROUTES_MAX // 10
         for group_id in [one for one in self._of if one not in self._watchers][:surplus]:
             del self._of.pop(group_id).groups[group_id]
@@ -358,7 +358,7 @@ class Discovery:
         self._begin(alone)
 
     def known_term(self, group_id: str) -> int:
-        """Of the coordinator that is known; 0 where none is."""
+        """Return the term of the coordinator that is known; 0 where none is."""
         known = self._routes.get(group_id)
         return known.term if known else 0
 

@@ -27,10 +27,10 @@ SAID_MAX = 9
 """Nodes that an error names, with what each said."""
 
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Of an answer, the server's limit too (arch-5)."""
+"""Bytes of an answer, the server's limit too (arch-5)."""
 
 REQUEST_BYTES_MAX = 1_536 * 1024
-"""The same of a request."""
+"""Bytes of a request, the server's limit too."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", timeouts.RECONNECT_FIRST_MS),
@@ -87,9 +87,9 @@ class Nodes:
         self._calls: dict[tuple[str, str, int], Callable[..., object]] = {}
         """By endpoint, path, and which of its channels."""
         self._more: dict[str, list[grpc.aio.Channel]] = {}
-        """Of an endpoint, the channels beside its first one."""
+        """The channels of an endpoint beside its first one."""
         self._patient: dict[str, list[int]] = {}
-        """Of an endpoint, how many calls are parked by each channel."""
+        """How many calls are parked by each channel of an endpoint."""
         self._closing: set[asyncio.Task[None]] = set()
         self._bootstrap = tuple(bootstrap)
         self._learned: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Nodes:
         self._tls = tls
         self._has_connected = False
         self._probed: dict[str, tuple[float, TlsTrouble | None]] = {}
-        """Of an endpoint that cannot be connected to: when it was looked at, and what was seen."""
+        """When an endpoint that cannot be connected to was looked at, and what was seen."""
         self.closed = False
         """Whether calls that are cancelled were so because of that."""
         for endpoint in self._bootstrap:

@@ -112,7 +112,7 @@ class _Pinged:
         self.leaderless: set[Route] = set()
         self.watches: dict[Watch, None] = {}
         self._woken: dict[Watch, None] = {}
-        """Of each silent route the one that looks for another coordinator."""
+        """For each silent route, the watch that looks for another coordinator."""
         self.task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -156,7 +156,7 @@ class _Pinged:
                 call.cancel()
 
     def _question(self) -> bytes:
-        """Of the shards of those that wait, so many as fit; they come last the next time."""
+        """Return a question about as many waiting shards as fit; these come last the next time."""
         route = self._pings.routes.route
         groups: dict[Route, str] = {}
         asked = []

@@ -66,7 +66,7 @@ class Tasks:
 
     @property
     def state(self) -> str:
-        """Of the membership, for people."""
+        """The state of the membership, for people."""
         return self._group.state
 
     @property

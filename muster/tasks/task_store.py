@@ -45,7 +45,7 @@ CHANGES_MAX = 100
 """Tasks in one change: a commit has at most 512 KiB, and each may come with 4 KiB."""
 
 DEFINITION_BYTES_MAX = 4096
-"""Of name and configuration as JSON: an offset's metadata (arch-5)."""
+"""Bytes of name and configuration as JSON: an offset's metadata (arch-5)."""
 
 VERSION = TopicPartition(DEFINITIONS, 0)
 
@@ -69,9 +69,9 @@ class Definition:
     name: str
     config: Config
     version: int
-    """Of the set, when this task was changed last."""
+    """The version of the set of tasks when this task was changed last."""
     since: int
-    """Of the set, when this task was added."""
+    """The version of the set when this task was added."""
 
     def encode(self) -> OffsetAndMetadata:
         fields = {"name": self.name, "config": self.config, "since": self.since}

@@ -10,7 +10,7 @@ from muster.tasks.task_store import Config, Definition, Kept
 from muster.types import CommittedOffset
 
 METADATA_BYTES_MAX = 4000
-"""Of a commit; the rest of an offset's 4096 says whose it is."""
+"""Bytes of a commit's metadata; the rest of an offset's 4096 says whose it is."""
 
 
 class Task:
@@ -23,7 +23,7 @@ class Task:
         self.config: Config = definition.config
         """As it was given to `Tasks.put`."""
         self.version = definition.version
-        """Of the set of tasks, when this one was changed last."""
+        """The version of the set of tasks when this one was changed last."""
         self.committed = None if progress is None else progress[0]
         """What was committed last under this name, by whomever; None = nothing yet."""
         self.metadata = "" if progress is None else progress[1]
@@ -33,7 +33,7 @@ class Task:
         """Set when the task is being taken away or changed: finish what you hold."""
         self._partition = partition
         self.since = definition.since
-        """Of the set of tasks, when this name was added."""
+        """The version of the set of tasks when this name was added."""
         self._over = False
 
     def __repr__(self) -> str:

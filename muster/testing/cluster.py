@@ -166,7 +166,7 @@ class Cluster:
         self._credentials = credentials
         self.topics = dict(topics or {})
         self._creation_versions: dict[str, int] = {}
-        """Of topics that were made after another one was deleted."""
+        """Creation versions of topics that were made after another one was deleted."""
         self._topics_version = 0
         self.groups: dict[str, Group] = {}
         self.term = 1

@@ -24,7 +24,8 @@ COMMAND_MARGIN_BYTES: Final = 512
 and lengths."""
 
 NAMES_BYTES_MAX: Final = LIMITS.client_message_max_bytes // 4
-"""Of a request that names many groups: an answer that repeats every name fits a message."""
+"""Bytes of the names in a request that names many groups: an answer that repeats every name fits a
+message."""
 
 FIND_KEYS_MAX: Final = 1_000
 """Pairs in one FindCoordinator."""
@@ -75,7 +76,7 @@ def _invalid(message: str) -> Refused:
 
 
 def _at_most(name: str, most: int, message: str) -> Rule:
-    """Of the elements of the list `name`."""
+    """Return the rule that the list `name` has at most so many elements."""
 
     def rule(request: Any) -> Refused | None:
         count = len(getattr(request, name))
@@ -112,13 +113,13 @@ def _topic(request: Any) -> Refused | None:
 
 
 def _command(*rules: Rule, bytes_max: int = LIMITS.command_max_bytes) -> Bounds:
-    """Of a request that becomes one command, which has to fit an entry of the log."""
+    """Return the bounds of a request that becomes one command, which has to fit a log entry."""
     message = "The request takes {} bytes in the log; at most {} are taken: send less at once."
     return Bounds(rules, bytes_max, COMMAND_MARGIN_BYTES, message)
 
 
 def _names(*rules: Rule) -> Bounds:
-    """Of a request that names many groups."""
+    """Return the bounds of a request that names many groups."""
     return Bounds(rules, NAMES_BYTES_MAX)
 
 
@@ -133,8 +134,9 @@ def refuse_command_size(size: int) -> Refused | None:
 
 
 NONE: Final = Bounds()
-"""Of requests that hold next to nothing, or that name shards and nodes: how many there are, the
-service knows, which asks `refuse_shards` and `refuse_node` of those who may ask at all."""
+"""The bounds of requests that hold next to nothing, or that name shards and nodes. How many of
+those there are, the service knows, which asks `refuse_shards` and `refuse_node` about callers who
+may ask at all."""
 COMMAND: Final = _command()
 
 # ---- GroupCoordinator

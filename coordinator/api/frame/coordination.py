@@ -37,7 +37,8 @@ class Coordination:
     one_long_read: LongReads
     """See cooperative_yield.py."""
     one_long_heartbeat: LongReads = field(default_factory=LongReads)
-    """The same for heartbeats: members are not heard later because of long reads."""
+    """Long heartbeats have a place of their own: members are not heard later because of long
+    reads."""
 
     def shard_for(self, group_id: str) -> Shard:
         """The shard a group lives in."""

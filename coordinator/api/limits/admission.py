@@ -100,7 +100,7 @@ class Admission:
         self.wait = Wait()
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
-        """Of the active ones, how many are of each kind."""
+        """How many of the active calls are of each kind."""
         self._herd_at = -math.inf
         self._allowance = _TimeAllowance()
         self._clock_s, self._looked_at = 0.0, math.inf
@@ -243,7 +243,7 @@ class Admitted:
             admission.left(self._kind)
 
     def left(self, _task: object) -> None:
-        """The same, as the callback of a task that has ended."""
+        """Do what `leave` does, as the callback of a task that has ended."""
         self.leave()
 
 

@@ -45,17 +45,17 @@ MEMBERS: Final = "/muster.v1.GroupCoordinator/"
 """What members call. Operators' calls come one by one, and are admitted once they are read."""
 
 RARE_TAKEN_AT_ONCE: Final = 4
-"""The same for a method that members do not call."""
+"""Requests that are open per method which members do not call."""
 
 HEARTBEAT: Final = MEMBERS + "Heartbeat"
 COMMIT: Final = MEMBERS + "OffsetCommit"
 
 READS_AT_ONCE_MAX: Final = 8
-"""Of one connection. Others wait for their turn, unread, so that no work goes into answers that
-would be dropped."""
+"""Reads that run at a time for one connection. Others wait for their turn, unread, so that no work
+goes into answers that would be dropped."""
 
 READS_WAITING_MAX: Final = 64
-"""Of one connection; more are refused unread."""
+"""Reads of one connection that wait; more are refused unread."""
 
 OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."
 NOT_TAKEN: Final = (
@@ -388,7 +388,7 @@ class ReadSlot:
 
 
 READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=None)
-"""Of the read that the running handler serves."""
+"""The slot of the read that the running handler serves."""
 
 
 PEER: Final[ContextVar[str]] = ContextVar("peer", default="")

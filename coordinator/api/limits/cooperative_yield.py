@@ -92,7 +92,7 @@ class Slices:
             await self.pause()
 
     async def looked_at(self, keys: int) -> None:
-        """The same, in keys that were compared."""
+        """Say how many keys were compared since the last call; pauses as `did` does."""
         await self.did(keys // KEYS_PER_ENTRY)
 
     async def turn(self, entries: int) -> None:

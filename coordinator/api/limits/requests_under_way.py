@@ -20,10 +20,12 @@ REQUEST_BYTES_MAX: Final = 1_536 * 1_024
 Of empty entries so many bytes take 100 ms to parse, and 70 MiB."""
 
 CONNECTION_BYTES_MAX: Final = 8 * 1_024 * 1_024
-"""Of requests that one connection has under way: 8 KiB for each call that it may have at a time."""
+"""Bytes of requests that one connection has under way: 8 KiB for each call that it may have at a
+time."""
 
 NODE_BYTES_MAX: Final = 64 * 1_024 * 1_024
-"""Of requests that a node has under way: 6 KiB for each of the 10,000 calls that may be parked."""
+"""Bytes of requests that a node has under way: 6 KiB for each of the 10,000 calls that may be
+parked."""
 
 SPARED_BYTES_MAX: Final = 128 * 1_024
 """A connection has so many bytes under way whatever others have: a Join of the largest member, and
@@ -33,12 +35,13 @@ AT_ONCE_BYTES_MAX: Final = 4 * 1_024
 """A request of so many bytes is parsed at once, in 0.2 ms at most; larger ones wait for a turn."""
 
 PASS_BYTES_MAX: Final = 128 * 1_024
-"""Of requests that have their turn in one pass of the loop; the last may exceed it. Larger ones
-wait apart, and one of them has its turn beside those."""
+"""Bytes of requests that have their turn in one pass of the loop; the last may exceed it. Larger
+ones wait apart, and one of them has its turn beside those."""
 
 
 COMMITS_PASS_BYTES_MAX: Final = 16 * 1_024
-"""The same of commits, which wait apart: 1,000 partitions, or a few smaller ones."""
+"""Bytes of commits that have their turn in one pass; they wait apart. 1,000 partitions, or a few
+smaller commits."""
 
 
 class Received:

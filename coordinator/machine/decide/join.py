@@ -92,7 +92,7 @@ def _changes(member: Member, command: JoinGroup) -> bool:
 
 
 def _why_again(member: Member, command: JoinGroup, env: Envelope) -> Trigger:
-    """Of a round that a member opens which says other things than last time.
+    """Return the cause of a round that a member opens because it says other things than last time.
 
     One that says that it gave up partitions, and supports and reads what it did before, says other
     things about what it owns. Before rules 4 that had no name of its own.

@@ -37,7 +37,7 @@ from musterd.coordinator.machine.replies import Done, Refused, Reply
 from musterd.invariant import invariant
 
 _NAME_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-"""Of topics, as Kafka's. What was made before rules 4 keeps its name."""
+"""Characters of a topic's name, as in Kafka. What was made before rules 4 keeps its name."""
 
 
 class ShardDecision(NamedTuple):

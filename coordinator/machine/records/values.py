@@ -23,14 +23,16 @@ from musterd.coordinator.machine.state import Blob, Group, Member, Offset, Phase
 
 _VERSION = bytes((RECORD_VERSION,))
 _LONGER_VERSION = RECORD_VERSION + 1
-"""Of a record with one field more: when a member joined, where an offset's partition starts, a
-static member's own token."""
+"""The version of a record with one field more: when a member joined, where an offset's partition
+starts, a static member's own token."""
 _LONGER = bytes((_LONGER_VERSION,))
 _ASKING_VERSION = RECORD_VERSION + 2
-"""Of a member that asked for its assignment by its Join: as the longer one, under any rules."""
+"""The version of the record of a member that asked for its assignment by its Join: as the longer
+one, under any rules."""
 _ASKING = bytes((_ASKING_VERSION,))
 _EPOCH_VERSION = RECORD_VERSION + 2
-"""Of an offset with a leader epoch: where its partition starts, if known, and the epoch."""
+"""The version of the record of an offset with a leader epoch: where its partition starts, if known,
+and the epoch."""
 _EPOCH = bytes((_EPOCH_VERSION,))
 _THREE_INTS = Struct(">qqq")
 _OFFSET = Struct(">BqIB")

@@ -8,7 +8,7 @@ from muster.cli.output import Value, rfc3339
 WAIT_COLUMNS = ("WAITS-FOR", "SINCE", "UNTIL")
 """Only where a group waits."""
 AWAITED_COLUMN = "AWAITED"
-"""Of members, only where their group waits."""
+"""A column of members, only where their group waits."""
 NAMED_MAX = 3
 """So many are named in a table, the others are counted."""
 
