@@ -12,6 +12,7 @@ from itertools import count
 
 from musterd.chaos.build import Build
 from musterd.chaos.child import end_with_pool
+from musterd.chaos.sim.checks.group_history import JUDGED
 from musterd.chaos.sim.checks.shard_checks import at_s
 from musterd.chaos.sim.scenario import BY_SEED, Minima
 from musterd.chaos.sim.scenarios import FIVE_NODES, SCENARIOS, named
@@ -44,6 +45,8 @@ class Totals:
     """How many runs had so many nodes."""
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    looked_at: Counter[str] = field(default_factory=Counter)
+    """By invariant."""
     simulated_s: float = 0.0
     """Virtual time."""
 
@@ -52,6 +55,7 @@ class Totals:
         self.violations += bool(result.violations)
         self.nodes[result.nodes] += 1
         self.faults += result.faults
+        self.looked_at += result.looked_at
         self.counts.update(asdict(result.counts))
         self.counts["events"] += result.events
         self.simulated_s += result.simulated_s
@@ -211,6 +215,8 @@ def judge(totals: Mapping[str, Totals], scenarios: Iterable[str]) -> list[str]:
     if asked == list(SCENARIOS) and sum(total.seeds for total in totals.values()) >= ALL_SEEDS:
         problems += _unequal(sum((total.nodes for total in totals.values()), Counter()))
         problems += [f"no fault of kind {kind} in any run" for kind in _never(totals.values())]
+        seen = {one for total in totals.values() for one in total.looked_at}
+        problems += [f"{one} looked at nothing in any run" for one in sorted(JUDGED - seen)]
     return problems
 
 

@@ -60,6 +60,8 @@ class Result:
     triggered: list[str] = field(default_factory=list)
     simulated_s: float = 0.0
     """Virtual time of the run, rest included."""
+    looked_at: Counter[str] = field(default_factory=Counter)
+    """How much each invariant's checker had to look at."""
 
 
 class Simulation:
@@ -84,6 +86,7 @@ class Simulation:
         self.now = self.micro = 0.0
         self.events = 0
         self.violations: list[Violation] = []
+        self._looked_at: Counter[str] = Counter()
         self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
         self.operator = Operator(self)
         self.nodes: list[SimNode] = [
@@ -343,7 +346,8 @@ class Simulation:
             if differing_states.is_undecided(self, shard):
                 self.count("undecided")
             else:
-                checker.differing.clear()  # by now all have to be made whole
+                checker.node_states += checker.differing.values()  # by now all have to be whole
+                checker.differing.clear()
             applied = [
                 node.replica(shard).applied_index
                 for node in self.nodes
@@ -359,7 +363,7 @@ class Simulation:
     def _judge(self) -> None:
         """However the run ended. The first violation of each kind and subject is kept."""
         known: set[object] = set()
-        for one in self.members.judged():
+        for one in self.members.judged(self._looked_at):
             if (one.invariant, one.about) not in known:
                 known.add((one.invariant, one.about))
                 self.violations.append(one)
@@ -385,4 +389,5 @@ class Simulation:
             self.faults.struck,
             self.faults.triggered,
             self.now,
+            self._looked_at,
         )

@@ -1,5 +1,6 @@
 """All members of consumer groups of a run, and the coordinator on its nodes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -154,6 +155,7 @@ class Members:
         for shard, checker in enumerate(self.checkers):
             for node in self.world.nodes:
                 name, state = f"node-{node.number}", node.shard(shard).state
+                checker.history.tells(node.number, state)
                 began = checker.history.reads(name, list(checker.history.attempted))
                 for key, number in began.items():
                     self.log.end(number, Outcome.OK, value=stored_offset(state, key))
@@ -163,12 +165,12 @@ class Members:
             self._note_operated(node.number)
         self._is_read = True
 
-    def judged(self) -> Iterator[Violation]:
+    def judged(self, looked_at: Counter[str]) -> Iterator[Violation]:
         """Return the violations in all that the run has written down, however it ended."""
         for checker in self.checkers:
             checker.history.finished()
         self._note_setup()
-        return group_history.judge(self.log, is_read=self._is_read)
+        return group_history.judge(self.log, looked_at, is_read=self._is_read)
 
     def _note_setup(self) -> None:
         scenario = self.world.scenario

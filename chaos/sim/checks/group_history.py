@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from musterd.chaos.check import check_all
+from musterd.chaos.check import CHECKERS, check_all
 from musterd.chaos.history import (
     Checkpoint,
     Generation,
@@ -18,6 +18,8 @@ from musterd.chaos.history import (
     Outcome,
     Ownership,
     Removal,
+    Replayed,
+    Round,
     StaleJoin,
 )
 from musterd.chaos.history_files import MemoryRecorder
@@ -37,7 +39,12 @@ from musterd.coordinator.machine.events import (
     MemberReplaced,
     OffsetRemoved,
 )
+from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.replies import Committed
+from musterd.coordinator.machine.shard_state import ShardState
+
+JUDGED = CHECKERS.keys() - {"I7", "I12"}
+"""What simulated runs look at: they have no store outside of muster, and nothing has a watch."""
 
 
 def recorder(now_s: Callable[[], float]) -> MemoryRecorder:
@@ -45,14 +52,17 @@ def recorder(now_s: Callable[[], float]) -> MemoryRecorder:
     return MemoryRecorder(lambda: round(now_s() * NS))
 
 
-def judge(log: MemoryRecorder, *, is_read: bool = True) -> Iterator[Violation]:
-    """Yield the violations that the checkers of real runs find in this one.
+def judge(
+    log: MemoryRecorder, looked_at: Counter[str], *, is_read: bool = True
+) -> Iterator[Violation]:
+    """Yield the violations that the checkers of real runs find in this one, and count their looks.
 
     Where not everything was read at the end, nobody asks for it (inv-I1, keys that were not read).
     """
     ended_ns = log.now_ns()
     log.fact("began_ns", 0)
     for verdict in check_all(log.history()):
+        looked_at[verdict.invariant] += verdict.looked_at
         for one in verdict.violations:
             if one.invariant == "I1" and one.at_ns is None and not is_read:
                 continue
@@ -152,10 +162,25 @@ class GroupHistory:
 
     # ---- what nodes say
 
-    def has(self, node: int, index: int, digest: bytes) -> None:
-        """A node's state at an index, unless a fault has changed it (differing_states.py)."""
-        if node not in self.shard.differing:
-            self.log.record(Checkpoint(node, self.shard.shard, index, digest.hex()))
+    def has(self, node: int, index: int, digest: bytes, *, life: int = 0) -> None:
+        """A node's state at an index, unless a fault has changed it (differing_states.py).
+
+        `life`: that which began with this state, read from its disk; 0: it was applied or sent.
+        """
+        if node in self.shard.differing:
+            return
+        mine = self.shard.shard, index, digest.hex()
+        self.log.record(Checkpoint(node, *mine))
+        if life:
+            self.log.record(Replayed(f"life {life} of node-{node}", *mine))
+
+    def tells(self, node: int, state: ShardState) -> None:
+        """Record the rounds of groups as a node would tell of them."""
+        for group in state.groups.values():
+            for _, one in rounds_of(group):
+                if one.generation:
+                    cause = one.trigger.name.lower()
+                    self.log.record(Round(group.group_id, one.generation, cause, f"node-{node}"))
 
     def answered(self, node: Node, group: str, member_id: str, status: Error) -> None:
         """A node answers a heartbeat: its quorum is whom it heard, and who heard it, and when.
@@ -240,6 +265,8 @@ class GroupHistory:
         )
 
     def finished(self) -> None:
+        for state in self.shard.node_states:
+            self.log.record(state)
         for (group, member_id), since_ns in self._removed.items():
             self.log.record(Removal(group, member_id, since_ns))
 

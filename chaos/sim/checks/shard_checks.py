@@ -14,8 +14,9 @@ their invariants, I1 to I17.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from musterd.chaos.history import NodeState
 from musterd.chaos.verdict import Violation
 from musterd.raft.contract import Role
 from musterd.raft.replica.replica import Replica
@@ -124,16 +125,22 @@ class ShardChecker:
         """Index and digest of states that differ, by a fault or as a copy of such a one."""
         self._happened: dict[int, tuple[object, ...]] = {}
         self._replicas = [_Replica() for _ in range(nodes)]
-        self.differing: dict[int, int] = {}
-        """Nodes whose states differ, by a fault (differing_states.py), since which index."""
+        self.differing: dict[int, NodeState] = {}
+        """Nodes whose states differ, by a fault (differing_states.py)."""
+        self.node_states: list[NodeState] = []
+        """Of those that did, and what was found of them."""
         self.steady_s: float | None = None
         """Nobody new may be elected after so many virtual seconds."""
+
+    @property
+    def now_ns(self) -> int:
+        return round(self.now * NS)
 
     def violated(self, kind: str, **facts: object) -> None:
         """Keep the first violation of each kind and subject."""
         facts["shard"] = self.shard
         about = ", ".join(f"{name} {facts[name]}" for name in SUBJECT if name in facts)
-        self.keep(Violation(kind, str(facts), round(self.now * NS), about))
+        self.keep(Violation(kind, str(facts), self.now_ns, about))
 
     def keep(self, one: Violation) -> None:
         """The same, of one that was found later."""
@@ -222,14 +229,23 @@ class ShardChecker:
         """
         self.counts.snapshots += snapshot
         mine, known = self._replicas[node], self._digests.get(applied_index)
-        still = applied_index >= self.differing.get(node, applied_index + 1)
+        state = self.differing.get(node)
+        still = state is not None and applied_index >= state.from_index
         if still and known != digest and not snapshot:
             return
         if known != digest and (applied_index, digest) in self._wrong and not mine.distrusted:
-            self.differing[node] = applied_index
+            self.differs(node, applied_index)
             return
         mine.distrusted = False
-        self.differing.pop(node, None)
+        if state is not None:
+            del self.differing[node]
+            self.node_states.append(replace(state, until_ns=self.now_ns, found="repaired"))
+
+    def differs(self, node: int, index: int) -> None:
+        """Its state is another than the log says, as of this index."""
+        now = self.now_ns
+        state = NodeState(node, "diverged", now, now, "running", "", self.shard, from_index=index)
+        self.differing[node] = state
 
     # -- turns
 

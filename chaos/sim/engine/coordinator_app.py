@@ -91,15 +91,15 @@ class WatchedShard(AccountedShard):
             del self._node.wrong_after[self.number]
             if self.leadership is None:
                 self._node.world.count("states_differ")
-                self._checker.shard.differing[self._node.number] = index
+                self._checker.shard.differs(self._node.number, index)
                 return wrong
         return entry
 
     def reload(self, view: StateView) -> Iterator[None]:
         yield from super().reload(view)
-        mine = self._who[0], view.applied_index, digest(self)
-        self._checker.shard.reloaded(*mine, snapshot=not self._starting())
-        self._checker.history.has(*mine)
+        mine, starting = (self._who[0], view.applied_index, digest(self)), self._starting()
+        self._checker.shard.reloaded(*mine, snapshot=not starting)
+        self._checker.history.has(*mine, life=self._who[1] if starting else 0)
 
     def heartbeat(
         self, key: MemberKey, generation: int, instance_id: str = ""

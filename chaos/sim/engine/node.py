@@ -5,6 +5,7 @@ from typing import Protocol
 
 from muster.v1 import admin_pb2 as pb_admin
 from muster.v1 import peer_pb2 as pb
+from musterd.chaos.history import NodeState
 from musterd.chaos.sim.actors.members import Members
 from musterd.chaos.sim.checks.admission_checks import Admissions
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
@@ -123,6 +124,8 @@ class SimNode:
         self.sync_stalled_until_s = self.sync_hangs_until_s = 0.0
         self._unsynced = Unsynced()
         self._growth = GrowthDetector()
+        self._hung = ""
+        """What it did when no sync of its disk ended for too long."""
         self.paused_until_s = 0.0
         self.busy_until_s = 0.0
         """Its loop is at work until then (actors/clients.py)."""
@@ -189,6 +192,7 @@ class SimNode:
         self.wrong_after.clear()
         self._unsynced.restart()
         self._growth = GrowthDetector()
+        self._hung = ""
         self.busy_until_s = 0.0
         self._starting = True
         self.crash_after_sends = None
@@ -498,11 +502,13 @@ class SimNode:
 
         The kernel keeps the process, and its disk, until the sync ends.
         """
-        hung_s = self._unsynced_s
+        hung_s, before = self._unsynced_s, self._hung
         if len(self._members) > 1 and may_not_lead(hung_s, self.world.settings):
-            for shard in self.running.led():
-                checker = self.world.checkers[shard]
-                checker.violated("A-led-with-hung-disk", node=self.number, seconds=hung_s)
+            self._hung = "leading" if self.leads else "left"
+            if self._hung != before:
+                log = self.world.members.log
+                told, now = f"no sync ended for {hung_s:.1f} s", log.now_ns()
+                log.record(NodeState(self.number, "sync_hangs", now, now, self._hung, told))
         if self.running.disk_is_lost:
             self.world.count("ended_with_hung_disk")
             down_s = max(self.sync_hangs_until_s - self.world.now, 0.0) + 0.1

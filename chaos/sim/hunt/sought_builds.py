@@ -63,7 +63,7 @@ SOUGHT = {
     "vote_durability": Sought("split-votes", ("H-voted-twice", "H-two-leaders-in-a-term"), 2),
     "applied_ahead": Sought("fifo3", _STATE_DIFFERS),
     "half_snapshot": Sought("fifo3", _STATE_DIFFERS),
-    "hung_leader": Sought("hung-disks@3", ("A-led-with-hung-disk",), 1),
+    "hung_leader": Sought("hung-disks@3", ("I16",), 1),
     "hung_voter": Sought("hung-disks", ("A-pre-vote-with-hung-disk",)),
     "taken_without_room": Sought("full-disks", ("A-took-entry-without-room",)),
     "growth_unchecked": Sought("groups-state-full", ("A-state-above-limit",)),

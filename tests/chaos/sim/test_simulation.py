@@ -11,6 +11,7 @@ import pytest
 
 from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.sim.actors.leader_kills import Open, Phases, goes_on
+from musterd.chaos.sim.checks.group_history import JUDGED
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import SimNode
@@ -187,17 +188,33 @@ def test_a_round_that_does_not_go_on_is_noticed() -> None:
 def test_only_who_is_not_in_quarantine_may_take_a_state_that_differs() -> None:
     """Whoever else lags behind takes its leader's state, and differs then, too: no violation."""
     checker = ShardChecker(0, 5)
-    checker.differing[3] = 7
+    checker.differs(3, 7)
     checker.applied(0, 1, 7, b"", b"right")
     checker.applied(3, 1, 7, b"", b"wrong")
     checker.reloaded(1, 7, b"wrong", snapshot=True)
-    assert checker.differing == {3: 7, 1: 7}
+    assert set(checker.differing) == {3, 1}
     assert checker.violations == []
     checker.turned(3, 1, _replica(distrusted=True), lambda *_: 5)
     checker.reloaded(3, 7, b"wrong", snapshot=True)
-    assert checker.differing == {1: 7}, "what it has is noted again, and judged: I10"
+    assert set(checker.differing) == {1}, "what it has is noted again, and judged: I10"
     checker.reloaded(1, 7, b"right", snapshot=True)
     assert checker.differing == {}
+    assert [(one.node, one.found) for one in checker.node_states] == [
+        (3, "repaired"),
+        (1, "repaired"),
+    ]
+
+
+def test_every_invariant_that_simulated_runs_judge_looks_at_something() -> None:
+    """No other one does. A whole run in which one of them had nothing to look at is refused."""
+    worlds = ("sdk-operated", 0), ("sdk-cooperative", 0), ("quarantine", 1), ("hung-disks", 1)
+    totals = {name: Totals() for name in SCENARIOS}
+    for job in worlds:
+        totals[job[0]].add(run_one(job))
+    assert {one for total in totals.values() for one in total.looked_at} == JUDGED
+    totals["hung-disks"] = Totals(seeds=ALL_SEEDS)
+    problems = [one for one in judge(totals, SCENARIOS) if "looked at nothing" in one]
+    assert problems == ["I16 looked at nothing in any run"]
 
 
 def test_no_disk_is_lost_but_of_a_minority_with_the_states_that_differ() -> None:
