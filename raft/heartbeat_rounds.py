@@ -4,7 +4,7 @@ from collections import deque
 from typing import NamedTuple
 
 
-class _Round(NamedTuple):
+class _HeartbeatRound(NamedTuple):
     first_seq: int
     begun_at: float
 
@@ -22,7 +22,7 @@ class RoundTimes:
 
     def __init__(self, keep_s: float, step_s: float) -> None:
         self._keep_s, self._step_s = keep_s, step_s
-        self._begun: deque[_Round] = deque()
+        self._begun: deque[_HeartbeatRound] = deque()
 
     def restart(self) -> None:
         """A leadership begins: answers to what was sent before count for nothing."""
@@ -35,7 +35,7 @@ class RoundTimes:
             return
         while begun and now - begun[0].begun_at > self._keep_s:
             begun.popleft()
-        begun.append(_Round(seq, now))
+        begun.append(_HeartbeatRound(seq, now))
 
     def begun_at(self, seq: int) -> float | None:
         """When the round of message `seq` was begun; None: too long ago, or not by this leader."""

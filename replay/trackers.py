@@ -77,7 +77,7 @@ def keeps_place(event: MemberReplaced, group: Group | None) -> bool:
 
 
 @dataclass(slots=True)
-class _Session:
+class _MemberSession:
     member_id: str
     client_id: str
     client_host: str
@@ -95,13 +95,13 @@ class SessionTracker:
     def __init__(self, shard: int, group_id: str) -> None:
         self._shard = shard
         self._group_id = group_id
-        self._open: dict[str, _Session] = {}
+        self._open: dict[str, _MemberSession] = {}
 
     def begin(self, group: Group) -> None:
         """Members of a base joined at an unknown time."""
         formed = group.phase in (Phase.COMPLETING_REBALANCE, Phase.STABLE)
         for member in group.members.values():
-            self._open[member.member_id] = _Session(
+            self._open[member.member_id] = _MemberSession(
                 member.member_id,
                 member.client_id,
                 member.client_host,
@@ -115,7 +115,7 @@ class SessionTracker:
         """Opens at MemberJoined, closes at MemberRemoved; MemberReplaced does both."""
         match event:
             case MemberJoined():
-                self._open[event.member_id] = _Session(
+                self._open[event.member_id] = _MemberSession(
                     event.member_id,
                     event.client_id,
                     event.client_host,
@@ -125,7 +125,7 @@ class SessionTracker:
                 )
             case MemberReplaced():
                 yield self._row(self._open.pop(event.replaced_id), at, REPLACED, None)
-                session = self._open[event.member_id] = _Session(
+                session = self._open[event.member_id] = _MemberSession(
                     event.member_id,
                     event.client_id,
                     event.client_host,
@@ -159,7 +159,7 @@ class SessionTracker:
         self._open.clear()
 
     def _row(
-        self, session: _Session, left: Moment | None, end: str, reason: str | None
+        self, session: _MemberSession, left: Moment | None, end: str, reason: str | None
     ) -> MemberSession:
         return MemberSession(
             shard=self._shard,

@@ -4,7 +4,7 @@ import time
 from random import Random
 from typing import ClassVar
 
-from musterd.chaos.faults.contract import Group, NodeFault, Sight, Watched, Whom, fault
+from musterd.chaos.faults.contract import FaultGroup, NodeFault, Sight, Watched, Whom, fault
 from musterd.chaos.world.equipment.clock import HOUR_S, NodeClocks
 from musterd.chaos.world.world import World
 
@@ -17,7 +17,7 @@ AHEAD_S_MIN = 1.0
 class _ClockFault(NodeFault, Watched):
     """Clocks of nodes that read those of this fault."""
 
-    group = Group.CLOCK
+    group = FaultGroup.CLOCK
     needs = frozenset({"clock"})
 
     def look(self, world: World) -> Sight:

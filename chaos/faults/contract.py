@@ -36,7 +36,7 @@ class FaultError(ClusterError):
     """A fault could not be injected or healed; the message says which and why."""
 
 
-class Group(StrEnum):
+class FaultGroup(StrEnum):
     """The part of the world that a fault breaks."""
 
     PROCESS = "process"
@@ -89,7 +89,7 @@ class Fault(ABC):
     """Its name in `--fault` and in reports: lower case, with underscores."""
     title: ClassVar[str]
     """One line for people."""
-    group: ClassVar[Group]
+    group: ClassVar[FaultGroup]
     needs: ClassVar[frozenset[str]] = frozenset()
     """Capabilities that the world must have (`World.lacks`)."""
     nodes_min: ClassVar[int] = 3

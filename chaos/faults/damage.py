@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from musterd.chaos.faults.contract import (
     FaultError,
-    Group,
+    FaultGroup,
     NodeFault,
     Watched,
     counted,
@@ -88,7 +88,7 @@ def rebuild(world: World, node_id: int) -> None:
 class _Damaged(NodeFault):
     """A stopped node's files are damaged, then it is started."""
 
-    group = Group.DISK
+    group = FaultGroup.DISK
 
     def start_on(self, world: World, node_id: int, done: object, how: str) -> str:
         """Facts: `file`, `outcome` (refused, serves, silent), `exit_code`, `message`."""

@@ -12,7 +12,7 @@ from muster.v1 import errors_pb2
 from musterd.chaos.faults.contract import (
     Fault,
     FaultError,
-    Group,
+    FaultGroup,
     Injected,
     NodeFault,
     Sight,
@@ -49,7 +49,7 @@ ROOM = "muster_disk_room"
 class _Dead(Fault):
     """A disk takes no write any more until it is mounted again."""
 
-    group = Group.DISK
+    group = FaultGroup.DISK
     needs = frozenset({"disk"})
 
     def mend(self, world: World, node_id: int) -> None:
@@ -171,7 +171,7 @@ class Eio(_Dead, NodeFault):
 class _Full(NodeFault, Watched):
     """Disks fill up. Facts after heal: `ended`, exit codes of nodes that ended, by node."""
 
-    group = Group.DISK
+    group = FaultGroup.DISK
     needs = frozenset({"disk"})
     left: ClassVar[float] = 0.0
     """Of the reserve, on each disk."""
@@ -262,7 +262,7 @@ class DisksLow(_Full):
 class _Slow(NodeFault, Watched):
     """Syncs take long, or do not end: what is only written does not wait."""
 
-    group = Group.DISK
+    group = FaultGroup.DISK
     needs = frozenset({"disk", "limits"})
 
     def harm(self, world: World, node_id: int, rng: Random) -> str:

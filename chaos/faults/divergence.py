@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from musterd.chaos.faults.contract import (
     FaultError,
-    Group,
+    FaultGroup,
     Injected,
     Watched,
     counted,
@@ -32,7 +32,7 @@ POLL_S = 0.2
 class _Divergence(Watched):
     """An acknowledged offset is another one on some nodes: a minority, which is outvoted."""
 
-    group = Group.DISK
+    group = FaultGroup.DISK
     hold_s = (0.0, 1.0)
     wrong: ClassVar[int]
     """So many nodes, alike."""

@@ -4,7 +4,7 @@ import time
 from random import Random
 
 from musterd.chaos.child import Child
-from musterd.chaos.faults.contract import FaultError, Group, Injected, Watched, fault
+from musterd.chaos.faults.contract import FaultError, FaultGroup, Injected, Watched, fault
 from musterd.chaos.world.networks.fake_peer import GARBAGE
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
@@ -20,7 +20,7 @@ POLL_S = 0.05
 class Garbage(Watched):
     kind = "garbage"
     title = "a peer of the leader says hello well and then sends garbage: it is hung up on"
-    group = Group.NETWORK
+    group = FaultGroup.NETWORK
     certain = True
     hold_s = (0.5, 2.0)
 

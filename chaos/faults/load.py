@@ -9,7 +9,7 @@ from musterd.chaos.child import Child, Message, ask_all, close_all
 from musterd.chaos.faults.client_load import CALL_S, GROUP_SIZE, MEMBERS_S_MAX
 from musterd.chaos.faults.contract import (
     FaultError,
-    Group,
+    FaultGroup,
     Injected,
     Sight,
     Watched,
@@ -43,7 +43,7 @@ GROWTH = 'muster_growth_refused_total{limit="group"}'
 class _Clients(Watched):
     """Client processes that ask for much, until heal. They are at a host of clients."""
 
-    group = Group.RESOURCE
+    group = FaultGroup.RESOURCE
     spares_members = True
 
     def __init__(self) -> None:

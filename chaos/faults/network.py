@@ -9,7 +9,7 @@ from typing import ClassVar
 from musterd.chaos.faults.contract import (
     Fault,
     FaultError,
-    Group,
+    FaultGroup,
     Injected,
     Sight,
     Watched,
@@ -57,7 +57,7 @@ def _to_others(world: World, node_id: int) -> list[Link]:
 class Shaped(Watched):
     """Links are shaped, and straightened at heal."""
 
-    group = Group.NETWORK
+    group = FaultGroup.NETWORK
     needs = frozenset({"links"})
     done_to: ClassVar[frozenset[str]] = frozenset({"dropped"})
     """What has to have been done to a packet of the shaped links, as the network counts it."""
@@ -247,7 +247,7 @@ class PacketDisorder(_ShapeAll):
 class _Break(Fault):
     """Connections break at one moment; there is nothing to heal: both ends may connect again."""
 
-    group = Group.NETWORK
+    group = FaultGroup.NETWORK
     needs = frozenset({"links"})
     spares_members = True
     hold_s = (0.5, 2.0)

@@ -9,7 +9,7 @@ from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.faults.contract import (
     Fault,
     FaultError,
-    Group,
+    FaultGroup,
     Injected,
     NodeFault,
     Whom,
@@ -32,7 +32,7 @@ def stop(world: World, node_id: int) -> None:
 class StopLeader(NodeFault):
     kind = "stop_leader"
     title = "the node that leads most shards drains and stops at SIGTERM"
-    group = Group.OPERATION
+    group = FaultGroup.OPERATION
     whom = Whom.LEADER
     hold_s = (2.0, 5.0)
 
@@ -45,7 +45,7 @@ class StopLeader(NodeFault):
 class RollingRestart(Fault):
     kind = "rolling_restart"
     title = "each node in turn drains, stops at SIGTERM and is started again"
-    group = Group.OPERATION
+    group = FaultGroup.OPERATION
     hold_s = (0.0, 1.0)
 
     def inject(self, world: World, rng: Random) -> Injected:
@@ -63,7 +63,7 @@ class RollingRestart(Fault):
 class TransferLeadership(Fault):
     kind = "transfer_leadership"
     title = "every shard of the node that leads most is handed over by the admin API"
-    group = Group.OPERATION
+    group = FaultGroup.OPERATION
     spares_members = True
     hold_s = (0.5, 3.0)
 

@@ -2,12 +2,12 @@
 
 from random import Random
 
-from musterd.chaos.faults.contract import Group, Injected, NodeFault, Whom, fault
+from musterd.chaos.faults.contract import FaultGroup, Injected, NodeFault, Whom, fault
 from musterd.chaos.world.world import World
 
 
 class _Kill(NodeFault):
-    group = Group.PROCESS
+    group = FaultGroup.PROCESS
 
     def harm(self, world: World, node_id: int, rng: Random) -> str:
         world.kill(node_id)
@@ -51,7 +51,7 @@ class RestartAll(_Kill):
 
 
 class _Pause(NodeFault):
-    group = Group.PROCESS
+    group = FaultGroup.PROCESS
 
     def harm(self, world: World, node_id: int, rng: Random) -> str:
         world.pause(node_id)

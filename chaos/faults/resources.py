@@ -5,7 +5,7 @@ import resource
 import socket
 from random import Random
 
-from musterd.chaos.faults.contract import Group, NodeFault, Sight, Watched, fault
+from musterd.chaos.faults.contract import FaultGroup, NodeFault, Sight, Watched, fault
 from musterd.chaos.faults.disk import SETTLE_S
 from musterd.chaos.world.equipment import limits
 from musterd.chaos.world.equipment.limits import Limits
@@ -27,7 +27,7 @@ CONNECT_S_MAX = 0.2
 class CpuStarvation(NodeFault, Watched):
     kind = "cpu_starvation"
     title = "one node gets 3 to 20 % of one CPU"
-    group = Group.RESOURCE
+    group = FaultGroup.RESOURCE
     needs = frozenset({"limits"})
 
     _before = 0
@@ -50,7 +50,7 @@ class CpuStarvation(NodeFault, Watched):
 class MemoryShort(NodeFault, Watched):
     kind = "memory_short"
     title = "one node may take no more memory: it makes do, or the kernel kills it"
-    group = Group.RESOURCE
+    group = FaultGroup.RESOURCE
     needs = frozenset({"limits"})
 
     _before = 0, 0
@@ -79,7 +79,7 @@ class MemoryShort(NodeFault, Watched):
 class OutOfFiles(NodeFault, Watched):
     kind = "out_of_files"
     title = "one node can open no more files while 64 clients connect to it"
-    group = Group.RESOURCE
+    group = FaultGroup.RESOURCE
 
     _before: tuple[int, int] | None = None
     """The limits of the process."""

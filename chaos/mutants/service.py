@@ -13,7 +13,7 @@ from muster.group import assignor_thread
 from muster.group.actions import Assign, Assigned
 from muster.group.assignor_thread import AssignorThread
 from muster.group.membership import shared
-from muster.net.calls import _Call
+from muster.net.calls import _GroupCall
 from muster.net.discovery import Routes, _Search
 from muster.net.topic_registry import TopicRegistry as ClientTopics
 from muster.v1 import group_pb2
@@ -55,8 +55,8 @@ async def _only_parses(self: CallAcceptor, _method: str, _peer: str, size: int) 
     return "" if await self._parse_queue.turn(size) else "waited too long"
 
 
-@BUILDS.replaces("parked_suspected", _Call, "_suspect_later")
-def _suspects_all(self: _Call[Any]) -> None:
+@BUILDS.replaces("parked_suspected", _GroupCall, "_suspect_later")
+def _suspects_all(self: _GroupCall[Any]) -> None:
     """The SDK takes a Join that is parked for one that got lost."""
     self._suspect_at = self._loop.time() + timeouts.SUSPECT_MS / 1000
 

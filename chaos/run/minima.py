@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from musterd.chaos.check.setup import end_of
 from musterd.chaos.faults import catalog
-from musterd.chaos.faults.contract import Group
+from musterd.chaos.faults.contract import FaultGroup
 from musterd.chaos.history import History, Outcome
 from musterd.chaos.run.probes import hit_nodes
 from musterd.chaos.run.result import FaultRun, RunResult
@@ -34,7 +34,7 @@ PAUSES = 32
 and of the static member's two processes only the one that has the instance id."""
 FAULTS = 3
 """Of so many faults of a kind one at least has a visible effect; a single one may meet nobody."""
-CERTAIN = frozenset({Group.DISK, Group.CLOCK, Group.RESOURCE})
+CERTAIN = frozenset({FaultGroup.DISK, FaultGroup.CLOCK, FaultGroup.RESOURCE})
 """Faults of these hit a node that works: already the only one of a kind has a visible effect."""
 
 LOOKED_UP_SHARE = 0.1

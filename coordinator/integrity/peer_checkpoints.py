@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _PeerAnswer:
     store_uuid: bytes
     shards: Mapping[int, Mapping[int, bytes]]
     copies: Mapping[int, NodeId]
@@ -42,7 +42,7 @@ class PeerCheckpoints:
         self._credentials = credentials
         self._store_uuid = store_uuid
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._answers: dict[NodeId, _Answer] = {}
+        self._answers: dict[NodeId, _PeerAnswer] = {}
 
     def checkpoints(self, node: NodeId, shard: int) -> Mapping[int, bytes]:
         """Index -> digest, as the node said when it was asked last, in the store that it is in."""
@@ -68,7 +68,7 @@ class PeerCheckpoints:
         for channel in channels.values():
             await channel.close()
 
-    def _valid(self, node: NodeId) -> _Answer | None:
+    def _valid(self, node: NodeId) -> _PeerAnswer | None:
         answer = self._answers.get(node)
         return answer if answer and answer.store_uuid == self._store_uuid(node) else None
 
@@ -87,7 +87,7 @@ class PeerCheckpoints:
             shards.setdefault(point.shard, {})[point.index] = point.digest
             if point.HasField("copy_of"):
                 copies[point.shard] = NodeId(point.copy_of)
-        self._answers[node] = _Answer(answer.store_uuid, shards, copies, aside)
+        self._answers[node] = _PeerAnswer(answer.store_uuid, shards, copies, aside)
 
     async def _answer(self, node: NodeId) -> pb.CheckpointsResponse | None:
         endpoint = self._directory.endpoint(node)

@@ -20,8 +20,8 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
-    Ended,
     Rebalance,
+    RoundEnd,
     Who,
     put_rebalance,
     take_rebalance,
@@ -76,8 +76,8 @@ def note_start(group: Group, event: RebalanceStarted) -> None:
     """Another round: the one before is superseded, unless it had ended."""
     before = last_round(group)
     if before is not None:
-        if before.ended is Ended.OPEN:
-            before.ended = Ended.SUPERSEDED
+        if before.ended is RoundEnd.OPEN:
+            before.ended = RoundEnd.SUPERSEDED
             before.syncing_ms = event.time_ms - before.started_ms - (before.joining_ms or 0)
         group.rebalances[group.round] = put_rebalance(before)
     for number in pushed_out(group):
@@ -136,7 +136,7 @@ def note_assignment(group: Group, event: AssignmentPublished) -> None:
     current = last_round(group)
     if current is not None:
         current.syncing_ms = event.time_ms - current.started_ms - (current.joining_ms or 0)
-        current.ended = Ended.STABLE
+        current.ended = RoundEnd.STABLE
 
 
 def note_emptied(group: Group, event: GroupEmptied) -> None:
@@ -144,7 +144,7 @@ def note_emptied(group: Group, event: GroupEmptied) -> None:
     current = last_round(group)
     if current is not None:
         _close_joining(current, event)
-        current.ended = Ended.EMPTIED
+        current.ended = RoundEnd.EMPTIED
 
 
 def _close_joining(current: Rebalance, event: GenerationFormed | GroupEmptied) -> None:

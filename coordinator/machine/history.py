@@ -35,7 +35,7 @@ numbers."""
 _VERSION = bytes((RECORD_VERSION,))
 
 
-class Ended(StrEnum):
+class RoundEnd(StrEnum):
     """The outcome of a round, so far."""
 
     OPEN = "open"
@@ -100,7 +100,7 @@ class Rebalance:
     new_ids: tuple[str, ...] = ()
     missing_members: int = 0
     missing: dict[str, Missing] = field(default_factory=dict)
-    ended: Ended = Ended.OPEN
+    ended: RoundEnd = RoundEnd.OPEN
 
     def miss(self, who: Who, cause: RemovalCause | None, time_ms: int) -> None:
         """Count one that was counted on; the first few by name."""
@@ -169,7 +169,7 @@ def take_rebalance(value: bytes) -> Rebalance:
             leader=_take_who(reader),
             new_members=reader.integer(),
             new_ids=reader.texts(),
-            ended=Ended(reader.text()),
+            ended=RoundEnd(reader.text()),
             missing_members=reader.integer(),
             missing={reader.text(): _take_missing(reader) for _ in range(reader.count())},
         )

@@ -4,8 +4,8 @@ from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
-    Ended,
     Rebalance,
+    RoundEnd,
     take_rebalance,
 )
 from musterd.coordinator.machine.quotation import quoted
@@ -74,7 +74,7 @@ def _check_history(group: Group, where: str) -> None:
         invariant(isinstance(kept, Rebalance) == is_last, where + f"round {number}'s form")
         record = kept if isinstance(kept, Rebalance) else take_rebalance(kept)
         expected = open_now and is_last
-        invariant((record.ended is Ended.OPEN) == expected, where + f"round {number} is open")
+        invariant((record.ended is RoundEnd.OPEN) == expected, where + f"round {number} is open")
         invariant(len(record.missing) <= NAMES_MAX, where + "more names than are kept")
 
 

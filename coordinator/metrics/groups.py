@@ -30,7 +30,7 @@ from musterd.coordinator.machine.events import (
     Trigger,
 )
 from musterd.coordinator.machine.evolve_history import last_round
-from musterd.coordinator.machine.history import Ended
+from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.limits import KIB, LIMITS
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Offset, Phase
@@ -306,7 +306,7 @@ def workers_died(group: Group) -> bool:
     if group.phase is not Phase.EMPTY:
         return False
     last = last_round(group)
-    if last is None or last.ended is not Ended.EMPTIED:
+    if last is None or last.ended is not RoundEnd.EMPTIED:
         return False
     return last.trigger in DEATH_TRIGGERS or any(
         missing.cause in DEATHS for missing in last.missing.values()

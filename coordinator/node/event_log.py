@@ -19,7 +19,7 @@ from musterd.coordinator.machine.events import (
     RemovalCause,
 )
 from musterd.coordinator.machine.evolve_history import last_round
-from musterd.coordinator.machine.history import Ended
+from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.shard import Shard
 from musterd.raft.contract import NodeId, Role, ShardId
@@ -118,14 +118,14 @@ class EventLog:
                     members=event.members_before,
                 )
             case AssignmentPublished():
-                self._ended(shard, event, Ended.STABLE)
+                self._ended(shard, event, RoundEnd.STABLE)
             case GroupEmptied():
-                self._ended(shard, event, Ended.EMPTIED)
+                self._ended(shard, event, RoundEnd.EMPTIED)
             case _:
                 pass
 
     def _ended(
-        self, shard: ShardId, event: AssignmentPublished | GroupEmptied, ended: Ended
+        self, shard: ShardId, event: AssignmentPublished | GroupEmptied, ended: RoundEnd
     ) -> None:
         """Its cause, size and time come from the round's history, which rules 1 did not keep."""
         group = self._shards[shard].state.groups.get(event.group_id)

@@ -39,7 +39,7 @@ from musterd.raft.contract import (
 
 log = structlog.get_logger()
 
-Applied = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], None]
+AppliedObserver = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], None]
 """An observer of applied entries: shard, index, the entry, what came of each command."""
 
 
@@ -56,7 +56,7 @@ class Shard:
         self.persist = Persist()
         self.leadership: Leadership | None = None
         """From the moment the replica has applied its own no-op until it is deposed."""
-        self._observers: list[Applied] = []
+        self._observers: list[AppliedObserver] = []
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
         self._reload_observers: list[Callable[[], None]] = []
@@ -78,7 +78,7 @@ class Shard:
         self._log = log
         self.propose = log.propose
 
-    def subscribe(self, observer: Applied) -> None:
+    def subscribe(self, observer: AppliedObserver) -> None:
         """Have `observer` told of applied entries: who observes shards is made of them, later."""
         self._observers.append(observer)
 

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class Joins(Enum):
-    """The rate at which Joins reach a node (admission.py)."""
+    """The rate at which Joins reach a node."""
 
     FEW = "few"
     MANY = "many"
@@ -32,8 +32,9 @@ class Turn:
     """One turn of a shard.
 
     `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
-    rounds of the node's loop so far (see sessions.py). `joins`: how they come. `waited_rounds`: for
-    how many rounds the oldest call has waited that is read and not taken in (sessions.py).
+    rounds of the node's loop so far (see sessions.py). `joins`: the rate at which they come.
+    `waited_rounds`: for how many rounds the oldest call has waited that is read and not taken in
+    (sessions.py).
     """
 
     clock_ms: int

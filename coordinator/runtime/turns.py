@@ -11,7 +11,7 @@ from musterd.raft.contract import ShardId
 
 MS: Final = 1_000
 
-TIMERS_PER_SWEEP: Final = 3
+TIMERS_PER_FULL_TURN: Final = 3
 """Each firing of the timer sees to the shards that have a member, a round, a caller or a command:
 they are late by its period at most. The others get their turn every third time, which keeps shard
 time and the watch for a quorum going at rest."""
@@ -32,7 +32,7 @@ class Turns:
         joins: Callable[[], Joins],
         after: Callable[[], None],
     ) -> None:
-        """`joins` says how they come (admission.py); `after` is called last in each turn."""
+        """`joins` tells the rate at which they come; `after` is called last in each turn."""
         self._shards = shards
         self._heartbeats = heartbeats
         self._disconnects = disconnects
@@ -71,8 +71,8 @@ class Turns:
         if self._fired:
             self._fired, self._lag_ms = False, 0
             self._disconnects.turn(turn.clock_ms)
-            if self._loop_round % TIMERS_PER_SWEEP == 0:
-                self._sweep(turn, hurried)
+            if self._loop_round % TIMERS_PER_FULL_TURN == 0:
+                self._turn_all(turn, hurried)
                 return
             for shard in self._lively.values():
                 shard.turn(turn)
@@ -85,7 +85,7 @@ class Turns:
                 self._lively[number] = self._shards[number]
                 self._shards[number].turn(turn)
 
-    def _sweep(self, turn: Turn, hurried: Mapping[ShardId, None]) -> None:
+    def _turn_all(self, turn: Turn, hurried: Mapping[ShardId, None]) -> None:
         """The turn of every shard; what was asked of one may only show once it is applied."""
         for shard in self._shards:
             shard.turn(turn)

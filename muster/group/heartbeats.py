@@ -195,7 +195,7 @@ class Heartbeats:
         await asyncio.gather(*(beat.close() for beat in list(self._beats.values())))
 
 
-class _Call:
+class _HeartbeatCall:
     def __init__(
         self, members: list[MemberHeartbeat], task: "asyncio.Task[_Answer]", now: float
     ) -> None:
@@ -219,7 +219,7 @@ class _Beat:
         self._members: dict[MemberHeartbeat, None] = {}
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._current: _Call | None = None
+        self._current: _HeartbeatCall | None = None
         self._older: set[asyncio.Task[_Answer]] = set()
         self._suspect_at: float | None = None
         self._start_at = 0.0
@@ -295,7 +295,7 @@ class _Beat:
         self._counters.attempts += 1
         task = asyncio.create_task(self._call(due, at_once=at_once))
         task.add_done_callback(lambda _: self._news.set())
-        self._current = _Call(due, task, now)
+        self._current = _HeartbeatCall(due, task, now)
 
     def _set_aside(self) -> None:
         """The newest call becomes an older one: it ends by itself, and tells the interval."""
@@ -385,7 +385,7 @@ class _Beat:
 
     # ---- answers
 
-    def _on_answer(self, call: _Call) -> None:
+    def _on_answer(self, call: _HeartbeatCall) -> None:
         if call.task.cancelled():
             return
         answer = call.task.result()
@@ -416,7 +416,7 @@ class _Beat:
             log.info("%s: heartbeats are answered again", _spelled(answered_again))
         self._pause_if_early(call, any_news=any_news)
 
-    def _pause_if_early(self, call: _Call, *, any_news: bool) -> None:
+    def _pause_if_early(self, call: _HeartbeatCall, *, any_news: bool) -> None:
         now = self._loop.time()
         if any_news or now - call.started_at >= EARLY_MS / 1000:
             self._early = 0
@@ -456,7 +456,7 @@ class _Beat:
         if not (elsewhere and routes.learn(member.group_id, hint, denied=denied)):
             member.search(known)
 
-    def _on_rpc_error(self, call: _Call, code: grpc.StatusCode) -> None:
+    def _on_rpc_error(self, call: _HeartbeatCall, code: grpc.StatusCode) -> None:
         match code:
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 self._counters.connections_lost += 1
@@ -502,7 +502,7 @@ class _Beat:
         member.due_at = self._loop.time() + delay_ms / 1000
         member.begin_anew()
 
-    def _search(self, call: _Call) -> None:
+    def _search(self, call: _HeartbeatCall) -> None:
         for member in call.members:
             if member in self._members:
                 member.search(self._beats.caller.routes.get(member.group_id))

@@ -72,7 +72,7 @@ async def call_any(
     """
     caller.counters.calls += 1
     payload = request.SerializeToString()
-    return await _Call(caller, name, parse, status, payload, timeout_ms, is_sure).run()
+    return await _AnyNodeCall(caller, name, parse, status, payload, timeout_ms, is_sure).run()
 
 
 async def remove_any(
@@ -89,11 +89,11 @@ async def remove_any(
     """
     caller.counters.calls += 1
     payload = request.SerializeToString()
-    call = _Call(caller, name, parse, status, payload, timeout_ms, lambda _: True)
+    call = _AnyNodeCall(caller, name, parse, status, payload, timeout_ms, lambda _: True)
     return await call.run(), call.in_doubt
 
 
-class _Call(Generic[R]):
+class _AnyNodeCall(Generic[R]):
     """The life of one call."""
 
     def __init__(

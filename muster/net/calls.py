@@ -185,13 +185,13 @@ class Caller:
                 f"the request has {len(request)} bytes; {REQUEST_BYTES_MAX} are taken at most"
             )
         self.counters.calls += 1
-        return await _Call(self, group_id, method, request, timeout_ms, gate).run()
+        return await _GroupCall(self, group_id, method, request, timeout_ms, gate).run()
 
 
 Outcome = Message | grpc.aio.AioRpcError | None  # None: the channel was closed under the attempt
 
 
-class _Call(Generic[R]):
+class _GroupCall(Generic[R]):
     """The life of one call."""
 
     def __init__(

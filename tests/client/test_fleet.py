@@ -208,7 +208,9 @@ async def test_a_herd_passes_to_a_later_coordinator_spread_over_time_and_each_gr
         caller, later = client._core.caller, Coordinator(2, "b:1", 7)
 
         def spread_ms(group_id):
-            return calls._Call(caller, group_id, calls.JOIN, b"", 1_000, None)._spread_ms(later)
+            return calls._GroupCall(caller, group_id, calls.JOIN, b"", 1_000, None)._spread_ms(
+                later
+            )
 
         names = [f"g{number}" for number in range(200)]
         few = [spread_ms(name) for name in names]

@@ -22,9 +22,9 @@ from musterd.coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
     RECORD_MAX_BYTES,
-    Ended,
     Missing,
     Rebalance,
+    RoundEnd,
     Who,
     put_rebalance,
     take_rebalance,
@@ -127,7 +127,7 @@ def test_the_largest_record_is_within_its_maximum():
     record.last_joined = record.leader = who
     record.new_ids = ("n" * 249,) * NAMES_MAX
     record.joining_ms = record.syncing_ms = 2**40
-    record.ended = Ended.SUPERSEDED
+    record.ended = RoundEnd.SUPERSEDED
     for number in range(2_000):
         one = Who(f"{number:0249}", who.client_id, who.instance_id)
         record.miss(one, RemovalCause.NOT_REJOINED, 5)
@@ -145,7 +145,7 @@ class Told:
     culprit: str
     generation: int = 0
     joining_ms: int | None = None
-    ended: Ended = Ended.OPEN
+    ended: RoundEnd = RoundEnd.OPEN
     members_after: int = 0
     last_joined: tuple[set[str], int] = field(default_factory=lambda: (set(), 0))
     """Who may be called the last to join, and when it was."""
@@ -167,8 +167,8 @@ class Reader:
             case MemberJoined() | MemberRejoined() | MemberReplaced():
                 self.joins[event.member_id] = (event.joined_round, time_ms)
             case RebalanceStarted():
-                if last is not None and last.ended is Ended.OPEN:
-                    last.ended = Ended.SUPERSEDED
+                if last is not None and last.ended is RoundEnd.OPEN:
+                    last.ended = RoundEnd.SUPERSEDED
                 self.rounds[event.round] = Told(event.trigger, event.member_id)
                 self.started_ms = time_ms
             case GenerationFormed() | GroupEmptied():
@@ -177,9 +177,9 @@ class Reader:
                 last.members_after = len(getattr(event, "member_ids", ()))
                 last.last_joined = self.latest(event)
                 if isinstance(event, GroupEmptied):
-                    last.ended = Ended.EMPTIED
+                    last.ended = RoundEnd.EMPTIED
             case AssignmentPublished():
-                last.ended = Ended.STABLE
+                last.ended = RoundEnd.STABLE
 
     def latest(self, event):
         """Of the members of a generation those that joined it last."""
@@ -233,7 +233,8 @@ def test_the_history_is_what_a_reader_of_the_events_writes(history):
             if latest:
                 assert record.started_ms + record.last_join_ms == when_ms
             assert record.started_wall_ms == record.started_ms + 7
-            assert (record.syncing_ms is None) == (record.ended in {Ended.OPEN, Ended.EMPTIED})
+            unsynced = record.ended in {RoundEnd.OPEN, RoundEnd.EMPTIED}
+            assert (record.syncing_ms is None) == unsynced
             assert (record.syncing_ms or 0) >= 0
             if record.trigger in NOBODY_WENT and record.members_after:
                 gone = [

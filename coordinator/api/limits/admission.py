@@ -158,7 +158,7 @@ class Admission:
         """How they come; to be asked in each turn.
 
         A herd: as many as are taken at once are under way, now or within the last second. More may
-        wait unread, so a member that is silent may be heard late (shard.py).
+        wait unread, so a member that is silent may be heard late (coordinator/runtime/sessions.py).
         """
         if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
             self._note_herd()

@@ -31,7 +31,7 @@ from musterd.coordinator.api.limits.grpc_internals import (
     are_usable,
 )
 from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Received, Requests
-from musterd.coordinator.api.limits.untaken_answers import ANSWER, Answer, UntakenAnswers
+from musterd.coordinator.api.limits.untaken_answers import ANSWER, UntakenAnswer, UntakenAnswers
 from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
 
@@ -405,7 +405,7 @@ class _CallRelease:
         self._untaken = untaken
         self._peer = peer
         self._size = size
-        self.answer: Answer | None = None
+        self.answer: UntakenAnswer | None = None
         self.slot: ReadSlot | None = None
 
     def __call__(self, _task: object) -> None:

@@ -33,7 +33,7 @@ Context = Any
 """A handler's, as grpc.aio has it."""
 
 
-class Answer:
+class UntakenAnswer:
     """One call's answer, from when it is encoded until it is taken."""
 
     __slots__ = ("context", "encoded", "made_s", "peer", "size")
@@ -58,7 +58,7 @@ class UntakenAnswers:
         """`end` ends the call of a handler's context (grpc_internals.py)."""
         self._clock_s = clock_s
         self._end = end
-        self._open: OrderedDict[Answer, None] = OrderedDict()
+        self._open: OrderedDict[UntakenAnswer, None] = OrderedDict()
         self._by_peer: dict[str, int] = {}
         self._next_reads: dict[str, deque[asyncio.Future[bool]]] = {}
         self.bytes = 0
@@ -93,13 +93,13 @@ class UntakenAnswers:
                 raise
         return True
 
-    def keep(self, encoded: bytes, peer: str, context: Context) -> Answer | None:
+    def keep(self, encoded: bytes, peer: str, context: Context) -> UntakenAnswer | None:
         """Count an answer until `let_go`; None where there is no room for it.
 
         The last one of a connection may exceed its maximum. The node's is exceeded by what
         connections are spared alone.
         """
-        answer = Answer(encoded, peer, context, self._clock_s())
+        answer = UntakenAnswer(encoded, peer, context, self._clock_s())
         if self.refuses(peer):
             return None
         spared = self._by_peer.get(peer, 0) + answer.size <= SPARED_BYTES_MAX
@@ -111,7 +111,7 @@ class UntakenAnswers:
         self._open[answer] = None
         return answer
 
-    def let_go(self, answer: Answer, *, taken: bool = True) -> bool:
+    def let_go(self, answer: UntakenAnswer, *, taken: bool = True) -> bool:
         """Count it no more; False where it was counted no more already, as it was not taken."""
         if answer not in self._open:
             return False
@@ -146,5 +146,5 @@ class UntakenAnswers:
             self._end(answer.context)
 
 
-ANSWER: Final[ContextVar[Answer | None]] = ContextVar("answer", default=None)
+ANSWER: Final[ContextVar[UntakenAnswer | None]] = ContextVar("answer", default=None)
 """What the running handler's call is answered with, once it is encoded."""

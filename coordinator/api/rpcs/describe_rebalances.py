@@ -14,7 +14,7 @@ from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.evolve_history import last_round, rounds_of
-from musterd.coordinator.machine.history import NAMES_MAX, Ended, Rebalance, Who
+from musterd.coordinator.machine.history import NAMES_MAX, Rebalance, RoundEnd, Who
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.shard import Shard
@@ -118,7 +118,7 @@ def told(
         missing_members=record.missing_members,
         delays=_delays(record),
     )
-    if record.ended is Ended.OPEN:
+    if record.ended is RoundEnd.OPEN:
         so_far_ms = max(0, time_ms - record.started_ms)
         if group.phase is Phase.PREPARING_REBALANCE:
             one.joining_ms = so_far_ms
@@ -142,7 +142,7 @@ def _delays(record: Rebalance) -> Iterator[Delay]:
     if record.last_joined.member_id:
         last = _who(record.last_joined)
         yield Delay(how="last_to_join", who=last, after_ms=record.last_join_ms)
-    if record.ended is Ended.STABLE:
+    if record.ended is RoundEnd.STABLE:
         leader = _who(record.leader)
         yield Delay(how="assignment", who=leader, after_ms=record.syncing_ms or 0)
 

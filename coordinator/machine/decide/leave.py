@@ -35,7 +35,7 @@ def decide_leave(group: Group | None, command: LeaveGroup, env: Envelope) -> Dec
         return Decision((), Left(tuple(results)))
     if group.phase is Phase.DEAD:
         return unavailable()
-    batch = _Batch(command.group_id, group, command.kicked)
+    batch = _Departures(command.group_id, group, command.kicked)
     results = [_result(entry, batch.take(entry, env)) for entry in command.members]
     return Decision((*batch.events, *batch.round(env)), Left(tuple(results)))
 
@@ -45,7 +45,7 @@ def _result(entry: LeavingMember, error: Error) -> LeaveResult:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _Departures:
     """The entries of one LeaveGroup so far."""
 
     group_id: str

@@ -85,7 +85,7 @@ def execute(to: Connection, group_id: str, generation: int, steps: Sequence[Step
     return outcome
 
 
-class _Answer:
+class _SliceOutcome:
     """One outcome for a slice."""
 
     def __init__(self, status: Status) -> None:
@@ -102,7 +102,7 @@ class _Attempt:
         self.code: int = ErrorCode.NONE
         self._request = _request(group_id, generation, steps)
 
-    def __call__(self, at: Stubs, timeout_s: float) -> _Answer:
+    def __call__(self, at: Stubs, timeout_s: float) -> _SliceOutcome:
         self.code = ErrorCode.NONE
         try:
             response = at.groups.OffsetCommit(self._request, timeout=timeout_s)
@@ -111,7 +111,7 @@ class _Attempt:
             raise
         status = _status(response)
         self.code = status.code
-        return _Answer(status)
+        return _SliceOutcome(status)
 
 
 def _request(group_id: str, generation: int, steps: Sequence[Step]) -> OffsetCommitRequest:

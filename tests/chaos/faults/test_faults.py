@@ -12,7 +12,7 @@ import pytest
 from musterd.chaos.faults import damage
 from musterd.chaos.faults.catalog import kinds
 from musterd.chaos.faults.clock import AHEAD_S_MIN
-from musterd.chaos.faults.contract import Group, counted, create, reason_missing
+from musterd.chaos.faults.contract import FaultGroup, counted, create, reason_missing
 from musterd.chaos.faults.disk import ENDS_S, ROOM, syncs
 from musterd.chaos.faults.load import GROWTH, UNTAKEN
 from musterd.chaos.world.equipment.all_equipment import all_equipment
@@ -260,7 +260,8 @@ EVIDENCE = {
 OURS = sorted(
     name
     for name, kind in kinds().items()
-    if kind.group in {Group.DISK, Group.CLOCK, Group.RESOURCE} and name not in apart.NODES
+    if kind.group in {FaultGroup.DISK, FaultGroup.CLOCK, FaultGroup.RESOURCE}
+    and name not in apart.NODES
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 from musterd.chaos.faults import clock, contract, damage, disk, load, resources
 from musterd.chaos.faults.catalog import kinds
-from musterd.chaos.faults.contract import FaultError, Group, Watched, create
+from musterd.chaos.faults.contract import FaultError, FaultGroup, Watched, create
 from musterd.chaos.run.target_cluster import Healed, OwnWorld
 from musterd.coordinator.node.loopback import ClusterError
 from musterd.raft.contract import Room
@@ -49,7 +49,7 @@ def injected(kind, world):
 
 def test_a_fault_that_does_nothing_when_it_is_injected_is_unreal():
     """All that break clocks, resources, links and disks look for an effect; nobody has yet."""
-    groups = {Group.CLOCK, Group.RESOURCE, Group.DISK, Group.NETWORK}
+    groups = {FaultGroup.CLOCK, FaultGroup.RESOURCE, FaultGroup.DISK, FaultGroup.NETWORK}
     ours = {name for name, kind in kinds().items() if kind.group in groups}
     looking = {name for name, kind in kinds().items() if issubclass(kind, Watched)}
     assert looking == ours - DAMAGES - POWER - RESETS

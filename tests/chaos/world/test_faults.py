@@ -9,7 +9,7 @@ import pytest
 from bench.raw import group_names
 from musterd.chaos.child import Child
 from musterd.chaos.faults.catalog import kinds
-from musterd.chaos.faults.contract import Group, create, reason_missing
+from musterd.chaos.faults.contract import FaultGroup, create, reason_missing
 from musterd.chaos.world.networks.netns import choose_network
 from musterd.chaos.world.networks.replay_proxy import ReplayProxy
 from musterd.chaos.world.world import World
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.faults]
 OURS = sorted(
     name
     for name, kind in kinds().items()
-    if kind.group in {Group.PROCESS, Group.NETWORK, Group.OPERATION}
+    if kind.group in {FaultGroup.PROCESS, FaultGroup.NETWORK, FaultGroup.OPERATION}
 )
 SHARDS = 4
 

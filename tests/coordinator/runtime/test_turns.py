@@ -2,7 +2,7 @@
 
 from musterd.coordinator.runtime.sessions import UntakenCalls
 from musterd.coordinator.runtime.turn import Joins, Turn
-from musterd.coordinator.runtime.turns import TIMERS_PER_SWEEP, Turns
+from musterd.coordinator.runtime.turns import TIMERS_PER_FULL_TURN, Turns
 from musterd.raft.contract import ShardId
 
 
@@ -40,7 +40,7 @@ class Rig:
         self.joins = Joins.FEW
         self.turns = Turns(self.shards, FakeBeats(), FakeBeats(), lambda: self.joins, lambda: None)
         self.now_ms = 0
-        self.sweep()
+        self.full_turn()
 
     def turn(self, *, timer: bool = True, late_s: float = 0.0) -> None:
         self.now_ms += 20
@@ -48,10 +48,10 @@ class Rig:
             self.turns.timer_fired(late_s)
         self.turns.before_tick(self.now_ms / 1_000)
 
-    def sweep(self) -> None:
-        """Up to the sweep over all shards, which finds out who is quiet."""
+    def full_turn(self) -> None:
+        """Up to the turn of all shards, which finds out who is quiet."""
         before = len(self.shards[2].turns)
-        for _ in range(TIMERS_PER_SWEEP):
+        for _ in range(TIMERS_PER_FULL_TURN):
             self.turn()
             if len(self.shards[2].turns) > before:
                 break
@@ -65,17 +65,17 @@ class Rig:
 def test_quiet_shards_get_their_turn_with_every_third_timer():
     """Shard time advances by 100 ms a turn at most, so no shard may be left out for long."""
     rig = Rig()
-    for _ in range(4 * TIMERS_PER_SWEEP):
+    for _ in range(4 * TIMERS_PER_FULL_TURN):
         rig.turn()
     assert rig.counts() == [4, 4, 4]
 
 
 def test_every_turn_says_how_joins_come():
-    """The sweep's, that of a lively shard, and that of one which was asked."""
+    """The full turn's, that of a lively shard, and that of one which was asked."""
     rig = Rig()
     rig.joins = Joins.HERD
     rig.shards[1].quiet = False
-    for _ in range(2 * TIMERS_PER_SWEEP):
+    for _ in range(2 * TIMERS_PER_FULL_TURN):
         rig.turn()
     rig.turns.hurry(ShardId(2))
     rig.turn(timer=False)
@@ -86,10 +86,10 @@ def test_a_shard_with_deadlines_gets_every_timer():
     """Sessions and rounds are late by one period of the timer at most."""
     rig = Rig()
     rig.shards[1].quiet = False
-    rig.sweep()
-    for _ in range(TIMERS_PER_SWEEP):
+    rig.full_turn()
+    for _ in range(TIMERS_PER_FULL_TURN):
         rig.turn()
-    assert rig.counts() == [1, TIMERS_PER_SWEEP, 1]
+    assert rig.counts() == [1, TIMERS_PER_FULL_TURN, 1]
 
 
 def test_a_quiet_shard_that_is_asked_gets_a_whole_turn_at_once():
@@ -116,7 +116,7 @@ def test_a_shard_that_was_asked_keeps_its_turns_until_it_is_seen_to_be_quiet():
 
 def test_no_shard_gets_two_turns_in_one():
     """A turn that both the timer and a call wanted forgives its lag once."""
-    for timers in range(TIMERS_PER_SWEEP):
+    for timers in range(TIMERS_PER_FULL_TURN):
         rig = Rig()
         for _ in range(timers):
             rig.turn()
@@ -132,7 +132,7 @@ def test_every_turn_says_for_how_long_the_oldest_call_waits():
     rig = Rig()
     rig.shards[1].quiet = False
     untaken_calls = rig.turns._heartbeats.untaken_calls
-    rig.sweep()
+    rig.full_turn()
     with untaken_calls.waiting():
         rig.turn()
         with untaken_calls.waiting():
