@@ -216,7 +216,7 @@ def judge(totals: Mapping[str, Totals], scenarios: Iterable[str]) -> list[str]:
         problems += _unequal(sum((total.nodes for total in totals.values()), Counter()))
         problems += [f"no fault of kind {kind} in any run" for kind in _never(totals.values())]
         seen = {one for total in totals.values() for one in total.looked_at}
-        problems += [f"{one} looked at nothing in any run" for one in sorted(JUDGED - seen)]
+        problems += [f"{one} had nothing to look at" for one in sorted(JUDGED - seen)]
     return problems
 
 
