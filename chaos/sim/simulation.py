@@ -123,9 +123,7 @@ class Simulation:
         if self.trace is not None:
             self.trace(f"{self.now:.4f} {what}")
 
-    def make_server(self, node: SimNode) -> SimServer | None:
-        if self.members.net is None:
-            return None
+    def make_server(self, node: SimNode) -> SimServer:
         server = SimServer(node)
         self.servers.append(server)
         return server

@@ -1,16 +1,14 @@
 """An operator who replaces a node's disk with care."""
 
-from functools import partial
-
+from muster.v1 import admin_pb2 as pb
 from musterd.chaos.sim.engine.world import Node, World
 from musterd.chaos.sim.faults import differing_states
-from musterd.coordinator.api.rpcs.node_replacement import COMMAND_BYTES
-from musterd.coordinator.machine.commands import ReplaceNode
-from musterd.coordinator.runtime.shard import Shard
 from musterd.storage.memory import MemoryStore
 
-ASK_S = 0.05
-"""Between two calls of ReplaceNode."""
+ASK_S = 0.1
+"""Between two calls of ReplaceNode; each is given up by the next."""
+REPLACE_NODE = "/muster.v1.Admin/ReplaceNode"
+TERMINAL = "ipv4:127.0.0.1:1"
 
 
 class Operator:
@@ -133,30 +131,20 @@ class Operator:
         world.count(kind)
 
     def _replaced(self, node: Node, store_uuid: str = "") -> None:
-        """Ask whoever leads shard 0, until it is committed which store the node lives in.
-
-        As ReplaceNode does it: nothing is proposed before a quorum has confirmed the leader.
-        """
+        """Call ReplaceNode at whoever leads shard 0, until the new store is named there."""
         wanted = node.store_uuid.hex()
         if store_uuid not in ("", wanted):
             return
+        request = pb.ReplaceNodeRequest(node_id=node.number, store_uuid=wanted).SerializeToString()
         for leader in self._world.nodes:
             if not leader.leads_shard(0):
                 continue
-            shard = leader.shard(0)
-            if shard.state.replaced_nodes.get(node.number) == wanted:
+            if leader.shard(0).state.replaced_nodes.get(node.number) == wanted:
                 return
-            leader.run_later(leader.incarnation, partial(_propose, shard, node.number, wanted))
+            assert leader.server is not None
+            leader.server.dispatch(REPLACE_NODE, request, TERMINAL, ASK_S, lambda *_: None)
         self._world.schedule(ASK_S, self._replaced, node, wanted)
 
     def _is_admitted(self) -> bool:
         """Every replaced node says so itself, as `muster cluster status` would show it."""
         return all(n.is_admitted(shard) for n in self._world.nodes for shard in self._shards)
-
-
-def _propose(shard: Shard, number: int, store_uuid: str) -> None:
-    def confirmed(ok: bool) -> None:
-        if ok:
-            shard.submit(ReplaceNode(number, store_uuid), COMMAND_BYTES, lambda _: None)
-
-    shard.read(confirmed)

@@ -12,8 +12,10 @@ import grpc
 
 from musterd.chaos.sim.engine.loop import make_loop
 from musterd.chaos.sim.engine.world import Node, Respond
+from musterd.coordinator.api.frame.cluster_view import NodeView
 from musterd.coordinator.api.frame.operator_access import LOOPBACK
 from musterd.coordinator.api.rpcs.services import Services
+from musterd.raft.driver import Driver
 
 
 class _Aborted(Exception):  # noqa: N818 - it ends a handler, as in gRPC
@@ -49,6 +51,29 @@ class _Methods:
         self.handlers.update({f"/{service}/{name}": one for name, one in handlers.items()})
 
 
+class _Peers:
+    """ClusterView, as far as ReplaceNode asks: the nodes as this one's driver knows them."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def nodes(self) -> list[NodeView]:
+        own, book = self._driver.identity, self._driver.book
+        connected = {own.node_id, *self._driver.connected_nodes}
+        return [
+            NodeView(
+                node,
+                "",
+                "",
+                (book.store_uuid(node) or b"").hex(),
+                node in connected,
+                "",
+                book.learner_shards(node),
+            )
+            for node in own.nodes
+        ]
+
+
 class SimServer:
     """The client port of one life of a node."""
 
@@ -58,8 +83,9 @@ class SimServer:
             node.world, node.monotonic_s, lambda run: node.run_pass(life, run), node.world.defect
         )
         methods: Any = _Methods()
-        unused: Any = None  # nobody here asks a node about its disk and its peers
-        Services(core, cluster=unused, verifier=unused, access=LOOPBACK).add_to(methods)
+        cluster: Any = _Peers(node.running)
+        unused: Any = None  # nobody here asks a node about its disk
+        Services(core, cluster, verifier=unused, access=LOOPBACK).add_to(methods)
         self._handlers: dict[str, Any] = methods.handlers
         self._defect = node.world.defect
 
