@@ -32,8 +32,8 @@ class Disturbance:
     """A disturbance that a workload's process gets again and again; spans in seconds."""
 
     how: str
-    """`kill` (kill -9, started again), `restart` (it is told to end, then started again), `pause`
-    (SIGSTOP), `bounce` (one of its members leaves and comes back)."""
+    """`kill` (kill -9, started again: chaos-W3), `restart` (told to end, started again: chaos-W5),
+    `pause` (SIGSTOP), `bounce` (one of its members leaves and comes back)."""
     every_s: tuple[float, float]
     for_s: tuple[float, float]
     """How long it is away."""

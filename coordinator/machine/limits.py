@@ -1,4 +1,4 @@
-"""Every maximum and every default, in one value that all replicas share (arch-5).
+"""The maxima and defaults that `decide` reads, in one value that all replicas share (arch-5).
 
 An entry names the version of the limits it was proposed under, so that a later change of a number
 cannot make two replicas decide differently.

@@ -69,7 +69,7 @@ class Share:
         self.moved_ms = 0
         """When one of them was proposed or ended last, or came where there was none."""
         self.turn = 0
-        """The number of this share's last turn among those of the node."""
+        """This share's last turn, by its number among those of the node."""
         self.asked_ms: int | None = None
         """When it was told last to wait."""
 

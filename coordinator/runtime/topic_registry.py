@@ -93,11 +93,10 @@ class TopicRegistry:
         return name in self._state().topics_deleted
 
     def split(self, command: OffsetCommit) -> Split:
-        """Refuse, before anything is proposed, what does not exist here (gp-O2).
+        """Refuse the partitions that do not exist here, before anything is proposed (gp-O2).
 
-        The rest says by which deletions that was found.
-
-        Where nothing remains, or nothing was there, the coordinator is not consulted (gp-0.4).
+        What remains carries the version of the deletions that this copy knows. Where nothing
+        remains, the group's coordinator is not asked (gp-0.4).
         """
         registry, deletions_version = self._registry(), self._state().deletions_version
         if deletions_version:
