@@ -54,7 +54,7 @@ class MemberSettings(Settings):
     """So many revocations take `slow_s`."""
     slow_s: float = 0.0
     stay_s: tuple[float, float] | None = None
-    """None: a member for ever; else it leaves after a time between these (chaos-W11), comes back."""
+    """None: a member for ever; else it leaves after such a time (chaos-W11), and comes back."""
     away_s: tuple[float, float] = (0.5, 2.0)
 
 
