@@ -41,18 +41,22 @@ CASES = {
 
 
 def make_certificates(folder: Path) -> None:
-    """Pairs NAME.pem and NAME.key of P-256; each certificate is its own authority."""
+    """Pairs NAME.pem and NAME.key of P-256.
+
+    Each certificate is its own authority; `authority` signed `server-only`, too.
+    """
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, cwd=folder, capture_output=True)
 
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc")
     for name, names in (
         ("good", "IP:127.0.0.1"),
         ("other", "IP:127.0.0.1"),
         ("elsewhere", "DNS:elsewhere"),
         ("expired", "IP:127.0.0.1"),
+        ("authority", "IP:127.0.0.1"),
     ):
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc")
         files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
         alt = ("-subj", "/CN=test", "-addext", f"subjectAltName={names}")
         openssl("req", "-x509", *key, *alt, *files)
@@ -60,6 +64,10 @@ def make_certificates(folder: Path) -> None:
     openssl(*request, "-copy_extensions", "copyall", "-out", "expired.csr")
     signed = ("x509", "-req", "-in", "expired.csr", "-signkey", "expired.key", "-days", "-1")
     openssl(*signed, "-copy_extensions", "copyall", "-out", "expired.pem")
+    files = ("-keyout", "server-only.key", "-out", "server-only.pem")
+    signed = ("-CA", "authority.pem", "-CAkey", "authority.key")
+    alt = ("-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1")
+    openssl("req", "-x509", *key, *alt, "-addext", "extendedKeyUsage=serverAuth", *signed, *files)
 
 
 def client_tls(folder: Path, case: Case) -> Tls | None:

@@ -97,7 +97,8 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     """Its key, PEM."""
     tls_ca: Path | None = None
-    """Where given, clients must present a certificate of this CA."""
+    """Where given, clients must present a certificate of this CA. Nodes compare their states with
+    their own certificates (docs/adr/0005), which needs them to be of it and for clients, too."""
     admin_secret_file: Path | None = None
     """A file with the secret that TransferLeader, ReplaceNode and AcceptLoss have to show, the same
     on every node. Without one they are taken only where `listen` and `peer_listen` are on

@@ -13,6 +13,7 @@ import grpc
 import structlog
 from grpc_reflection.v1alpha import reflection
 
+from muster.net.tls import Tls
 from muster.v1 import admin_pb2, group_pb2
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
 from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
@@ -134,7 +135,11 @@ class Node:
         own_service = f"muster.node.{self.store_uuid.hex()}"
         self._health = Health(self._server, own_service)
         self._reach = ReachProbe(
-            settings.endpoint, own_service, _own_credentials(settings), self.driver.set_reach
+            settings.endpoint,
+            own_service,
+            _channel_credentials(settings),
+            _own_tls(settings),
+            self.driver.set_reach,
         )
         self._page = MetricsPage(self.metrics.families)
         self._tasks: list[asyncio.Task[None]] = []
@@ -513,20 +518,15 @@ def _socket(address: str, reuse_port: bool) -> socket.socket:
     return bound
 
 
-def _channel_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
-    """How this node calls the others' client ports, which have the same settings."""
+def _own_tls(settings: Settings) -> Tls | None:
+    """How this node calls itself and no other."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
-    root = settings.tls_ca or settings.tls_cert
-    return grpc.ssl_channel_credentials(
-        root_certificates=root.read_bytes(),
-        private_key=settings.tls_key.read_bytes(),
-        certificate_chain=settings.tls_cert.read_bytes(),
-    )
+    return Tls(str(settings.tls_cert), str(settings.tls_cert), str(settings.tls_key))
 
 
-def _own_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
-    """How this node calls itself: whoever signed its own certificate is trusted."""
+def _channel_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
+    """How this node calls client ports: it trusts its own certificate and `tls_ca`."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     chain, key = settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()

@@ -13,6 +13,8 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from muster.net.tls import Tls
+from muster.net.tls_probe import TlsFault, client_context, find_trouble
 from musterd.coordinator.runtime.timeouts import REACH_PROBE_AGAIN_MS, REACH_PROBE_CALL_MS
 from musterd.raft.contract import ClientReach
 
@@ -33,12 +35,18 @@ class ReachProbe:
         endpoint: str,
         service: str,
         credentials: grpc.ChannelCredentials | None,
+        own: Tls | None,
         told: Callable[[ClientReach], None],
     ) -> None:
-        """`service` is a name in grpc.health.v1 that this node alone has."""
+        """`service` is a name in grpc.health.v1 that this node alone has.
+
+        `own` trusts this node's certificate alone, and shows it: a node has none of a client's.
+        """
         self._endpoint = endpoint
         self._service = service
         self._credentials = credentials
+        self._own = own
+        self._context = client_context(own)
         self._told = told
         self._verdict = ClientReach.UNKNOWN
         self._failures = 0
@@ -85,11 +93,22 @@ class ReachProbe:
         try:
             await stub.Check(request, timeout=REACH_PROBE_CALL_MS / MS)
         except grpc.aio.AioRpcError as error:
-            return _failure(error, channel.get_state())
+            why = _failure(error, channel.get_state())
+            return "" if why and await self._refuses_client() else why
         else:
             return ""
         finally:
             await channel.close()
+
+    async def _refuses_client(self) -> bool:
+        """Whether this node answers there, and refuses only the certificate that it is shown.
+
+        It may demand one of another authority, or one that is for clients: those reach it.
+        """
+        if self._own is None:
+            return False
+        trouble = await asyncio.to_thread(find_trouble, self._endpoint, self._own, self._context)
+        return trouble is not None and trouble.fault is TlsFault.CLIENT_CERTIFICATE
 
 
 def _failure(error: grpc.aio.AioRpcError, state: grpc.ChannelConnectivity) -> str:

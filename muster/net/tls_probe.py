@@ -62,9 +62,12 @@ class TlsTrouble:
     message: str
 
 
-def find_trouble(endpoint: str, tls: Tls | None) -> TlsTrouble | None:
+def find_trouble(
+    endpoint: str, tls: Tls | None, context: ssl.SSLContext | None = None
+) -> TlsTrouble | None:
     """Shake hands with a node as gRPC would; None where TLS is not what is wrong.
 
+    The files are read now, or have been by `client_context`.
     Blocks for TLS_PROBE_MS at most for each of connecting, the handshake and the node's first byte.
     """
     host, _, port = endpoint.rpartition(":")
@@ -72,7 +75,7 @@ def find_trouble(endpoint: str, tls: Tls | None) -> TlsTrouble | None:
     timeout_s = timeouts.TLS_PROBE_MS / 1000
     try:
         with socket.create_connection((host, int(port)), timeout_s) as connected:
-            return _shake_hands(connected, endpoint, host, tls)
+            return _shake_hands(connected, endpoint, host, tls, context or client_context(tls))
     except ssl.SSLCertVerificationError as error:
         return _of_certificate(endpoint, host, error)
     except ssl.SSLError as error:
@@ -82,9 +85,9 @@ def find_trouble(endpoint: str, tls: Tls | None) -> TlsTrouble | None:
 
 
 def _shake_hands(
-    connected: socket.socket, endpoint: str, host: str, tls: Tls | None
+    connected: socket.socket, endpoint: str, host: str, tls: Tls | None, context: ssl.SSLContext
 ) -> TlsTrouble | None:
-    with _context(tls).wrap_socket(connected, server_hostname=host) as secure:
+    with context.wrap_socket(connected, server_hostname=host) as secure:
         if tls is None:
             message = f"{endpoint} speaks TLS, and this client does not"
             return TlsTrouble(TlsFault.PLAIN_CLIENT, message)
@@ -95,12 +98,14 @@ def _shake_hands(
     return _of_client_certificate(endpoint, tls)
 
 
-def _context(tls: Tls | None) -> ssl.SSLContext:
+def client_context(tls: Tls | None) -> ssl.SSLContext:
+    """Read the files as gRPC does."""
     context = ssl.create_default_context()
     if tls is None:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     elif tls.ca:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # gRPC trusts each of `ca`, too
         context.load_verify_locations(cadata=Path(tls.ca).read_text("latin-1"))
     if tls is not None and tls.cert:
         context.load_cert_chain(tls.cert, tls.key)

@@ -60,7 +60,7 @@ REACH = """\
 
 Every `reach_probe_ms` a node connects to the address that clients are told (`advertise`, else `listen`), as a client would: TLS, the
 certificate's name and its end are looked at, too. It trusts its own certificate and `tls_ca`, and presents its own
-certificate. After three failures in a row
+certificate: a node that refuses only that one is reached, since clients have others. After three failures in a row
 
 * it logs a warning with the reason, and one line when it reaches itself again;
 * every node shows it: `muster cluster status` (`unreachable`, exit code 5) and `muster_node_reaches_itself` in the metrics;

@@ -6,13 +6,16 @@ import socket
 from pathlib import Path
 
 import grpc
+import pytest
 import structlog
 from grpc_health.v1 import health_pb2_grpc
 
+from muster import Tls
 from musterd.coordinator.api.server import Health, make_server, server_credentials
 from musterd.coordinator.node import reach_probe
 from musterd.coordinator.node.reach_probe import FAILURES, ReachProbe
 from musterd.raft.contract import ClientReach
+from tests.tls_servers import make_certificates
 
 TLS = Path(__file__).parents[2] / "testdata" / "tls"
 OWN = "muster.node.own"
@@ -51,14 +54,15 @@ class Served:
         await self.server.stop(0)
 
 
-def probe(endpoint, credentials=None, told=lambda _: None):
+def probe(endpoint, own=None, told=lambda _: None):
     """A probe of the node OWN."""
-    return ReachProbe(endpoint, OWN, credentials, told)
+    return ReachProbe(endpoint, OWN, own.credentials() if own else None, own, told)
 
 
-def trust(name="server.pem"):
-    """A channel's credentials that trust one certificate."""
-    return grpc.ssl_channel_credentials((TLS / name).read_bytes())
+def own_tls(folder, name):
+    """A node's TLS files, which its probe trusts and shows."""
+    cert = str(folder / f"{name}.pem")
+    return Tls(cert, cert, str(folder / f"{name}.key"))
 
 
 @run
@@ -114,10 +118,30 @@ async def test_tls_is_looked_at_as_a_client_does():
     """The certificate's name counts; so does its absence."""
     pair = (TLS / "server.pem", TLS / "server.key")
     async with Served(credentials=server_credentials(*pair, None)) as node:
-        assert await probe(f"127.0.0.1:{node.port}", trust()).look() == ""
+        own = own_tls(TLS, "server")
+        assert await probe(f"127.0.0.1:{node.port}", own).look() == ""
         wrong_name = f"127.0.0.2:{node.port}"
-        assert await probe(wrong_name, trust()).look() != ""
+        assert await probe(wrong_name, own).look() != ""
         assert await probe(f"127.0.0.1:{node.port}").look() != ""
+
+
+@pytest.mark.parametrize(("server", "client_ca"), [("good", "other"), ("server-only", "authority")])
+def test_a_node_whose_clients_have_certificates_that_it_has_none_of_is_reached(
+    tmp_path, server, client_ca
+):
+    """Of another authority than its own, and by a certificate that is for servers alone."""
+    make_certificates(tmp_path)
+    own = own_tls(tmp_path, server)
+    credentials = server_credentials(Path(own.cert), Path(own.key), tmp_path / f"{client_ca}.pem")
+
+    async def look():
+        async with Served(credentials=credentials) as node:
+            assert await probe(f"127.0.0.1:{node.port}", own).look() == ""
+            assert await probe(f"127.0.0.2:{node.port}", own).look() != ""
+            stranger = own_tls(tmp_path, "elsewhere")
+            assert await probe(f"127.0.0.1:{node.port}", stranger).look() != ""
+
+    asyncio.run(look())
 
 
 def test_it_takes_some_failures_and_one_success():
