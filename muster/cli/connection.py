@@ -129,7 +129,7 @@ class Connection:
         self._tls = tls()
         self._credentials = credentials()
         self._said: dict[str, str] = {}
-        """By node, the latest that it said to the call that is made."""
+        """By node, the latest that it said to the call that is made, or of whom to make it to."""
         self._deadline = time.monotonic() + timeout_s
         self._stubs: dict[str, Stubs] = {}
         self._channels: list[grpc.Channel] = []
@@ -147,10 +147,12 @@ class Connection:
         Raises:
             CommandError: refused, nobody reachable or time over; see `ExitCode`.
         """
+        self._said.clear()
         return self._until_answered(call)
 
     def ask_coordinator(self, group_id: str, call: Call[A]) -> A:
         """Ask the coordinator of `group_id`. Raises as `ask` does."""
+        self._said.clear()
         return self._until_answered(call, lambda: self._find(group_id))
 
     def cluster(self) -> DescribeClusterResponse:
@@ -197,7 +199,6 @@ class Connection:
         cluster that was just started is waited for, one that is not there is not.
         """
         failure: CommandError | None = None
-        self._said.clear()
         give_up = min(time.monotonic() + START_S, self._deadline)
         while True:
             nodes = [find()] if find else self._endpoints
@@ -249,7 +250,7 @@ class Connection:
         what = "no node can be connected to" if self._is_alone() else "no leader answers"
         return CommandError(
             f"{what}: {what_each_said(self._said)}",
-            next_step=failure.next_step,
+            next_step=_NOBODY if self._is_alone() else "see `muster cluster status`",
             exit_code=failure.exit_code,
         )
 
@@ -288,7 +289,10 @@ class Connection:
                     retriable=True,
                 )
                 return _Found(pending, "")
-            return _Found(results[0].status, results[0].coordinator.endpoint)
+            named = results[0].coordinator.endpoint
+            if named != at.endpoint:
+                self._said[at.endpoint] = f"the coordinator is {named or 'not known'}"
+            return _Found(results[0].status, named)
 
         return self._until_answered(call).endpoint
 

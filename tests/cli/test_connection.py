@@ -129,6 +129,22 @@ def test_without_a_groups_leader_it_says_who_was_asked(cluster, muster):
     assert ran.err.count("it knows no leader for group g") == 3
 
 
+def test_of_a_killed_majority_it_names_the_node_that_lives_and_what_it_said(cluster, muster):
+    """It names a coordinator that is gone; the next step is not to start another cluster."""
+    living, dead, gone = cluster.nodes
+    cluster.coordinate(dead)
+    dead.stop()
+    gone.stop()
+    bootstrap = ",".join(node.endpoint for node in cluster.nodes)
+    ran = muster("group", "describe", "g", "--timeout", "0.5", "-b", bootstrap)
+    error, step = ran.err.splitlines()
+    assert ran.exit_code == 6
+    assert "no leader answers: " in error
+    assert f"{living.endpoint}: the coordinator is {dead.endpoint}" in error
+    assert f"{dead.endpoint}: UNAVAILABLE: Connection refused" in error
+    assert step == "next: see `muster cluster status`"
+
+
 @pytest.mark.parametrize("text", ["", ",", "host", "host:", ":7070", "host:0", "host:65536", "h:x"])
 def test_a_bootstrap_that_is_no_endpoint_is_a_usage_error(muster, text):
     """Nothing is dialled before the list is understood."""
