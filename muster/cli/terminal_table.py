@@ -1,13 +1,15 @@
 """A table on a terminal of some width: nothing is cut in the middle of a word or of a header.
 
 What does not fit is made smaller in this order, each only where it is needed: long ids lose their
-middle, columns with one value in all rows move above the table, sentences go over several lines.
+middle, sentences and lists go over several lines, columns with one value in all rows move above
+the table. A list breaks after a comma.
 Where that is not enough, the columns go on below, behind those that name the row again; one row
 alone is a block with a line for each column.
 """
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,8 +39,7 @@ def draw(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> s
     if (fitted := grid.fitted(width)) is not None:
         return grid.lines(fitted)
     above, rest = grid.without_constants()
-    caption = GAP.join(f"{name}: {value}" for name, value in above)
-    captions = "".join(f"{one}\n" for one in _words(caption, width)) if above else ""
+    captions = "".join(f"{one}\n" for one in _captions(above, width))
     if (fitted := rest.fitted(width)) is not None:
         return captions + rest.lines(fitted)
     if len(rows) > 1 and (parts := rest.parts(width)):
@@ -74,7 +75,7 @@ class _Grid:
     def fitted(self, width: int) -> list[int] | None:
         """Widths of all columns that fit; None where that cannot be."""
         widths = self.natural()
-        for lowest in (self._lowest_ids(), self._lowest_sentences()):
+        for lowest in (self._lowest_ids(), self._lowest(str.split), self._lowest(_pieces)):
             over = sum(widths) + len(GAP) * (len(widths) - 1) - width
             _narrow(widths, lowest, over)
         return widths if sum(widths) + len(GAP) * (len(widths) - 1) <= width else None
@@ -86,11 +87,11 @@ class _Grid:
             if name in IDS
         }
 
-    def _lowest_sentences(self) -> dict[int, int]:
-        """Columns with spaces in them: not narrower than the longest word."""
+    def _lowest(self, split: Callable[[str], list[str]]) -> dict[int, int]:
+        """Columns with several words in them: not narrower than the longest."""
         lowest = {}
         for at, name in enumerate(self.columns):
-            words = [word for row in self.rows for word in row[at].split()]
+            words = [word for row in self.rows for word in split(row[at])]
             if len(words) > len(self.rows):
                 longest = max(map(cell_len, [name, *words]))
                 lowest[at] = max(SENTENCE_CELLS_MIN, longest)
@@ -175,10 +176,33 @@ class _Grid:
         return "\n".join(drawn)
 
 
+def _captions(above: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Lines of names with their values, as many in a line as fit."""
+    lines: list[str] = []
+    for name, value in above:
+        caption = f"{name}: {value}"
+        if lines and cell_len(lines[-1] + GAP + caption) <= width:
+            lines[-1] += GAP + caption
+        else:
+            lines += _words(caption, width)
+    return lines
+
+
 def _words(text: str, width: int) -> list[str]:
-    """Lines of whole words; one line at least."""
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    return lines or [""]
+    """Lines of whole words; one line at least. A word that is too long breaks after its commas."""
+    lines: list[str] = []
+    for one in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]:
+        lines.append("")
+        for piece in [one] if cell_len(one) <= width else _pieces(one):
+            if cell_len(lines[-1] + piece) > width and lines[-1]:
+                lines.append("")
+            lines[-1] += piece
+    return lines
+
+
+def _pieces(text: str) -> list[str]:
+    """Words, and the parts of a word that end with a comma."""
+    return re.findall(r"[^\s,]*,|[^\s,]+", text)
 
 
 def _narrow(widths: list[int], lowest: dict[int, int], over: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.terminal_table import draw, whole
-from tests.cli.test_golden import scene  # noqa: F401  # the cluster that is shown
+from tests.cli.test_golden import Described, _assignment, scene  # noqa: F401
 
 SCREENS = Path(__file__).parents[1] / "testdata" / "cli" / "screens"
 COMMANDS = (
@@ -29,10 +29,10 @@ COMMANDS = (
     "member describe billing worker-1-aa",
     "cluster status",
 )
-RUN = f"""
+RUN = """
 import shlex, sys
 from muster.cli import main
-for command in {COMMANDS!r}:
+for command in sys.argv[1:]:
     print("$ muster " + command, flush=True)
     sys.argv = ["muster", *shlex.split(command)]
     try:
@@ -44,16 +44,15 @@ for command in {COMMANDS!r}:
 WAIT_S = 60
 
 
-def screen(width, bootstrap):
-    """What a terminal of so many columns is sent by all the commands."""
+def screen(width, bootstrap, commands=COMMANDS):
+    """What a terminal of so many columns is sent by the commands."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     unset = ("COLUMNS", "LINES", "MUSTER_OUTPUT", "MUSTER_TIMEOUT")
     env = {name: value for name, value in os.environ.items() if name not in unset}
     env |= {"TERM": "xterm", "MUSTER_BOOTSTRAP": bootstrap}
-    shown = subprocess.Popen(
-        [sys.executable, "-c", RUN], stdin=theirs, stdout=theirs, stderr=theirs, env=env
-    )
+    argv = [sys.executable, "-c", RUN, *commands]
+    shown = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
     os.close(theirs)
     seen = b""
     try:
@@ -78,17 +77,34 @@ def _read(terminal):
 def test_a_terminal_shows_what_is_recorded(width, scene, cluster, muster, masked, request):  # noqa: F811
     """No line is longer than the terminal is wide but for `--wide`, and every header is whole."""
     text = masked(screen(width, cluster.nodes[0].endpoint))
-    path = SCREENS / f"{width}.txt"
-    if request.config.getoption("--rewrite", default=False):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8"), "pytest --rewrite writes it anew"
+    compare(text, f"{width}.txt", request)
     for command in text.split("$ muster ")[1:]:
         name, *lines = command.splitlines()
         tables = [one for one in lines if not one.startswith(STDERR)]
         assert "--wide" in name or max(map(len, tables)) <= width, name
         words = set(re.split(r"  +|\n|: ", "\n".join(tables)))
         assert headers(muster(*shlex.split(name)).out) <= words, name
+
+
+def compare(text, name, request):
+    """Hold a screen against the one that is recorded."""
+    path = SCREENS / name
+    if request.config.getoption("--rewrite", default=False):
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8"), "pytest --rewrite writes it anew"
+
+
+def test_the_partitions_of_a_member_that_has_forty_go_over_several_lines(cluster, masked, request):
+    """Each line ends with a comma, and no number is cut."""
+    cluster.coordinate(cluster.nodes[0])
+    group = Described.Group(group_id="fleet", state="Stable", protocol_type="consumer")
+    for number, member in enumerate(("worker-1-aa", "worker-2-bb")):
+        mine = _assignment(events=list(range(40 * number, 40 * number + 40)))
+        group.members.add(member_id=member, client_id="worker", host="h", assignment=mine)
+    cluster.nodes[0].script["DescribeGroups"] = Described(groups=[group])
+    text = masked(screen(80, cluster.nodes[0].endpoint, ["group members fleet"]))
+    compare(text, "forty-partitions.txt", request)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def headers(text):
