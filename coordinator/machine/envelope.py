@@ -19,6 +19,7 @@ class Envelope:
 
     `topics_version` is that of the topic registry as the proposer knew it, or as the shard does: no
     generation forms under an earlier one than that of a deletion that the shard was told of.
+    `dropped_version` is the last such deletion's, put in at apply; 0 where there was none.
     """
 
     time_ms: int
@@ -28,6 +29,7 @@ class Envelope:
     generation_floor: int
     limits: Limits
     topics_version: int = 0
+    dropped_version: int = 0
 
     @property
     def noted_ms(self) -> int:

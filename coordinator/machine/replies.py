@@ -47,7 +47,8 @@ class Joined:
     before, 0 where there was none: a deleted group raises the floor under the generations of all
     groups of its shard, so it may be less by more than one. `topics`, for the group leader alone:
     what members name, the group's own count and not a copy; `topics_version`: of the registry
-    under which the generation formed.
+    under which the generation formed; `dropped_version`: of the last deletion of a topic that the
+    shard was told of, 0 where there was none.
     """
 
     generation: int
@@ -61,6 +62,7 @@ class Joined:
     previous_generation: int = 0
     topics: Collection[str] = ()
     topics_version: int = 0
+    dropped_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +154,19 @@ class Done:
 Reply = Refused | Joined | IdGiven | Synced | Left | Committed | OffsetsDeleted | Configured | Done
 
 
-def join_reply(group: Group, member_id: str) -> Joined:
+def join_reply(group: Group, member_id: str, dropped_version: int) -> Joined:
     """A member's place in the current generation, from applied state."""
-    return place_of(group, group.members[member_id], group.leader_id, group.members.values())
+    member, members = group.members[member_id], group.members.values()
+    return place_of(group, member, group.leader_id, members, dropped_version)
 
 
-def place_of(group: Group, member: Member, leader_id: str, members: Iterable[Member]) -> Joined:
+def place_of(
+    group: Group,
+    member: Member,
+    leader_id: str,
+    members: Iterable[Member],
+    dropped_version: int,
+) -> Joined:
     """A member's place among `members`, led by `leader_id`, which state need not have yet."""
     name = group.protocol_name
     leads = member.member_id == leader_id
@@ -177,6 +186,7 @@ def place_of(group: Group, member: Member, leader_id: str, members: Iterable[Mem
         previous_generation=_previous_generation(group),
         topics=named_topics(group) if leads else (),
         topics_version=group.topics_version,
+        dropped_version=dropped_version,
     )
 
 

@@ -198,6 +198,7 @@ def _apply_group_command(
         generation_floor=state.generation_floor,
         limits=limits,
         topics_version=max(entry.topics_version, state.dropped_version),
+        dropped_version=state.dropped_version,
     )
     refused = refuse_for_deletions(state, command)
     if refused is not None:

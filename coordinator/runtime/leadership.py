@@ -395,7 +395,7 @@ class Leadership:
                 if isinstance(event, GenerationFormed) and group is not None:
                     self._notices.formed(event, self._shard.registry)
                     self.sessions.formed(group)
-                self.waiters.consume(event, group)
+                self.waiters.consume(event, group, self.state.dropped_version)
             self.sessions.rounds_changed(group_id, group)
             if any(isinstance(event, _MOVES) for event in events):
                 self._shard.node.group_moved(self._shard.number, group_id)

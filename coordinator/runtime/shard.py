@@ -327,6 +327,7 @@ class Shard:
             generation_floor=self.state.generation_floor,
             limits=LIMITS,
             topics_version=max(self.registry.topics_version, self.state.dropped_version),
+            dropped_version=self.state.dropped_version,
         )
 
     def checkpoint_soon(self) -> bool:

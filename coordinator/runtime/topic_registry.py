@@ -134,18 +134,18 @@ class TopicRegistry:
         """Why there is no such partition, as far as is known here; None where there is."""
         return _why(topic, partition, self._registry())
 
-    def counts_for(self, joined: Joined, dropped_version: int = 0) -> dict[str, int] | None:
+    def counts_for(self, joined: Joined) -> dict[str, int] | None:
         """Partition counts of the topics that exist and that a member names, by name.
 
         They are for the group leader, who assigns; of a topic that was made again after the
         generation formed there is none, so that no member takes it for the former one. Nobody else
-        waits for this copy, but where the shard was told of a deletion (`dropped_version`): members
-        compare creation versions. None where it may lack one: another node formed the generation
+        waits for this copy, but where the shard was told of a deletion: members compare creation
+        versions. None where it may lack one: another node formed the generation
         under a later version, or a name is not known and the copy is not current.
         """
         behind = self.version < joined.topics_version
         if joined.member_id != joined.leader_id:
-            return None if behind and dropped_version else {}
+            return None if behind and joined.dropped_version else {}
         registry, made = self._registry(), self._state().creation_versions
         names = sorted(registry.keys() & joined.topics)
         lacks = len(names) < len(joined.topics) and not self.is_current

@@ -75,13 +75,16 @@ class Waiters:
             _, group_id, key = parked
             self._take(group_id, key)
 
-    def consume(self, event: Event, group: Group | None) -> None:
-        """Answer whom this event answers. `group` is the state right after the event's command."""
+    def consume(self, event: Event, group: Group | None, dropped_version: int) -> None:
+        """Answer whom this event answers. `group` is the state right after the event's command.
+
+        `dropped_version`: see `Joined`.
+        """
         group_id: str = getattr(event, "group_id", "")
         calls = self._groups.get(group_id)
         if not calls:
             return
-        for key, answer in _answers(event, group, calls):
+        for key, answer in _answers(event, group, calls, dropped_version):
             if key in calls:
                 self._answer(group_id, key, answer)
 
@@ -124,13 +127,14 @@ class Waiters:
 
 
 def _answers(  # noqa: C901 - one arm per event
-    event: Event, group: Group | None, calls: Collection[_Key]
+    event: Event, group: Group | None, calls: Collection[_Key], dropped_version: int
 ) -> Iterator[tuple[_Key, Answer]]:
     """Which calls an event answers, and how; none need be parked there."""
     match event:
         case GenerationFormed() if group is not None:
             for member_id in event.member_ids:
-                yield (member_id, Barrier.JOIN), join_reply(group, member_id)
+                joined = join_reply(group, member_id, dropped_version)
+                yield (member_id, Barrier.JOIN), joined
         case AssignmentPublished() if group is not None:
             for key in _syncs(calls):
                 if key[0] in group.members:

@@ -261,7 +261,7 @@ class World:
             group = self.state.groups[group_id]
             match event:
                 case GenerationFormed() if kind == "join":
-                    answer = put_reply(join_reply(group, member_id))
+                    answer = put_reply(join_reply(group, member_id, 0))
                 case AssignmentPublished() if kind == "sync":
                     answer = put_reply(sync_reply(group, member_id))
                 case RebalanceStarted() if kind == "sync":

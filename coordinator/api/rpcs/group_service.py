@@ -16,7 +16,6 @@ from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX, refuse_group
 from musterd.coordinator.api.frame.handler import (
     ActiveCall,
-    Failure,
     handler,
     with_first_group,
     with_status,
@@ -139,10 +138,9 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         self.core.admission.note_group(command.group_id)
         joined = await call.ask(command, call.size, Joined)
         topics = self.core.topics
-        dropped_version = self.core.shard_for(command.group_id).state.dropped_version
-        counts = topics.counts_for(joined, dropped_version)
+        counts = topics.counts_for(joined)
         if counts is None:
-            raise Failure(joined, Loading())
+            await call.fail(Loading(), joined)
         response = translate.joined(joined, counts)
         response.creation_versions.update(topics.creation_versions(command.subscribed_topics))
         if with_assignment and joined.leader_id != joined.member_id:

@@ -166,7 +166,7 @@ def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> 
     if group.phase is not Phase.PREPARING_REBALANCE and not changed:
         leads = member.member_id == group.leader_id
         if group.phase is not Phase.STABLE or not leads or not command.member_id:
-            return Decision((), join_reply(group, member.member_id))
+            return Decision((), join_reply(group, member.member_id, env.dropped_version))
         trigger = Trigger.LEADER_REJOINED
     opens = group.phase is not Phase.PREPARING_REBALANCE
     event = MemberRejoined(

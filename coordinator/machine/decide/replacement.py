@@ -33,7 +33,8 @@ def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: En
         if _lists_the_same(member, holder) or _selected(roster) == group.protocol_name:
             leader_id = roster.leader_id
             members = roster.members() if leader_id == member_id else ()
-            return Decision((kept,), place_of(group, member, leader_id, members))
+            place = place_of(group, member, leader_id, members, env.dropped_version)
+            return Decision((kept,), place)
     opens = group.phase is not Phase.PREPARING_REBALANCE
     event = replace(kept, joined_round=group.round + 1 if opens else group.round)
     roster = Roster(group, put=replaced(holder, event), gone=(holder.member_id,))

@@ -225,6 +225,11 @@ def test_a_running_group_that_reads_the_topic_rebalances_once():
     assert group.phase is Phase.STABLE
     assert group.generation == generation + 1
     assert not rig.shard.state.topics_deleted
+    # A Join that waited says of which deletion the shard knows, and so does one answered at once.
+    rig.ask("repeated", join("a"))
+    rig.turn()
+    told = rig.answers["again"].dropped_version
+    assert rig.answers["repeated"].dropped_version == told == rig.shard.state.dropped_version > 0
 
 
 def test_a_shard_that_lacks_a_deletion_is_told_of_no_later_one(pair):

@@ -75,10 +75,10 @@ def test_the_group_leader_is_not_told_of_a_topic_made_again_since_the_generation
 def test_members_wait_for_a_copy_that_may_lack_a_deletion():
     """They compare creation versions, so theirs have to be those that the generation has."""
     behind = TopicRegistry(lambda: ShardState(topics_version=6), lambda: True)
-    joined = Joined(1, "consumer", "range", "n", "m", (), topics_version=7)
-    assert behind.counts_for(joined, 5) is None
-    assert behind.counts_for(joined, 0) == {}
-    assert behind.counts_for(replace(joined, topics_version=6), 5) == {}
+    joined = Joined(1, "consumer", "range", "n", "m", (), topics_version=7, dropped_version=5)
+    assert behind.counts_for(joined) is None
+    assert behind.counts_for(replace(joined, dropped_version=0)) == {}
+    assert behind.counts_for(replace(joined, topics_version=6)) == {}
 
 
 def test_a_group_is_told_of_the_latest_change_of_what_it_reads(group, registry):
