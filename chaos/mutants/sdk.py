@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
-from muster.group import group, membership
+from muster.group import group, membership, ownership
 from muster.group.membership import Membership, State
 from muster.group.session import Session
 from muster.net.nodes import Nodes
+from muster.types import Assignment
 from musterd.chaos.mutants.build import Builds, gives
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.decide import commit
@@ -17,6 +19,7 @@ from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 
 BUILDS = Builds()
 _refuse = commit._refuse  # before any patch
+_committable = ownership.committable
 
 
 @BUILDS.replaces("eager_keeps", group)
@@ -60,6 +63,12 @@ def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
     if group is not None and command.member_id not in group.members and group.members:
         return None
     return _refuse(group, command)
+
+
+@BUILDS.replaces("late_assignment", group, "committable")
+def _late(machine: Membership, under: Assignment, *args: Any) -> Assignment:
+    """Commits under the assignment that it holds when it sends, not under that of the call."""
+    return _committable(machine, machine.held or under, *args)
 
 
 BUILDS.add_all(

@@ -57,7 +57,7 @@ from muster.group.heartbeats import Heartbeats, MemberHeartbeat
 from muster.group.membership import Membership, State, one_line
 from muster.group.membership_calls import JoinOptions, MembershipCalls
 from muster.group.offsets import BUFFERED, PLAIN, Offsets, Terms, fetch
-from muster.group.ownership import committable, owned, was_kept
+from muster.group.ownership import committable, current, owned, was_kept
 from muster.group.partition_positions import PartitionPosition
 from muster.group.partition_tasks import (
     Handler,
@@ -346,9 +346,10 @@ class Group:
 
         Args:
             offsets: the next offset to read, per partition; all owned under the assignment.
-            assignment: under which the work was done; by default the current one. Give it where the
-                work may outlive an assignment, so that it cannot commit for a later owner. A
-                partition that was kept through cooperative rounds counts under each of them.
+            assignment: under which the work was done; by default the one that is current at the
+                call. Give it where the work may outlive an assignment, so that it cannot commit for
+                a later owner. A partition that was kept through cooperative rounds counts under
+                each of them.
             atomic: all partitions, or nothing where one is refused or superseded.
             expected: compare and set, which is atomic, too: what must be stored for each of these
                 partitions (None = nothing) for the commit to be taken.
@@ -454,11 +455,14 @@ class Group:
         terms: Terms = PLAIN,
         timeout_ms: int = 0,
     ) -> CommitResult:
+        self._refuse_if_over()
         sent_under: list[Assignment] = []
+        under = assignment or current(self._machine)  # a later one may come while others are sent
+        partitions = assignment.partitions if assignment else None
 
         def choose() -> Assignment:
             self._refuse_if_over()
-            sent_under.append(committable(self._machine, assignment, offsets))
+            sent_under.append(committable(self._machine, under, offsets, partitions))
             return sent_under[-1]
 
         timeout_ms = timeout_ms or self._options.request_timeout_ms

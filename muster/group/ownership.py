@@ -1,6 +1,6 @@
 """Checks whether a member may still work on a partition, by the assignment that it holds."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from muster.errors import IllegalGeneration, RebalanceInProgress
 from muster.group.membership import Membership, State
@@ -21,21 +21,37 @@ def owned(machine: Membership, partitions: Iterable[TopicPartition]) -> list[Top
     return wanted
 
 
-def committable(machine: Membership, assignment: Assignment | None, offsets: Offsets) -> Assignment:
-    """The assignment to commit under, for work that was done under this one (None = the current).
+def current(machine: Membership) -> Assignment:
+    """The assignment that work is done under now.
+
+    Raises:
+        RebalanceInProgress: there is none now.
+    """
+    under = machine.held or machine.assignment
+    if under is None:
+        raise RebalanceInProgress("this member has no assignment now")
+    return under
+
+
+def committable(
+    machine: Membership,
+    under: Assignment,
+    offsets: Offsets,
+    partitions: Collection[TopicPartition] | None = None,
+) -> Assignment:
+    """The assignment to commit under, for work that was done under this one.
+
+    `partitions` are those that the work may be for, where it is not all that was held.
 
     Raises:
         IllegalGeneration: that one is over, for one of the partitions at least.
-        RebalanceInProgress: there is none now, or the round is about to bring another one.
+        RebalanceInProgress: the round is about to bring another one.
     """
     held = machine.held
-    under = assignment or held or machine.assignment
-    if under is None:
-        raise RebalanceInProgress("this member has no assignment now")
     if held is None or under.member_id != held.member_id:
         raise IllegalGeneration(f"the assignment of generation {under.generation} is over")
     since = machine.held_since
-    mine = frozenset(assignment.partitions) if assignment else since.keys()
+    mine = since.keys() if partitions is None else frozenset(partitions)
     for partition in offsets:
         if partition not in mine:
             raise IllegalGeneration(

@@ -169,6 +169,33 @@ async def test_a_partition_without_an_answer_is_not_acknowledged(open_cluster):
             await group.commit({T[0]: 5})
 
 
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+async def test_a_commit_that_waits_counts_under_the_assignment_of_its_call(open_cluster, assignor):
+    """Its partition goes and comes back meanwhile: what the owner between stored is kept."""
+    async with open_cluster(1) as (cluster, client):
+        group = client.group("g", ["t"], assignor=assignor)
+        await group.next_assignment()
+        async with group._committer._lock:  # as while another commit is in flight
+            waiting = asyncio.create_task(group.commit(dict.fromkeys(T, 5)))
+            await asyncio.sleep(0)
+            async with client.group("g", ["t"], assignor=assignor) as second:
+                shares = [asyncio.create_task(_shared(one)) for one in (group, second)]
+                _, theirs = await asyncio.gather(*shares)
+                await second.commit({theirs.partitions[0]: 200})
+            while len((await group.next_assignment()).partitions) < len(T):
+                pass
+        with pytest.raises(IllegalGeneration):
+            await waiting
+        assert cluster.groups["g"].offsets[theirs.partitions[0]].value.offset == 200
+
+
+async def _shared(group):
+    """The first assignment of half of the partitions."""
+    while len((found := await group.next_assignment()).partitions) != len(T) // 2:
+        pass
+    return found
+
+
 async def test_a_refused_partition_is_named_and_the_others_are_committed(open_cluster):
     """One of two has too much metadata: the error says which, and how many were taken."""
     async with open_cluster(1) as (cluster, client):
