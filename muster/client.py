@@ -12,6 +12,7 @@ from muster.admin.group_settings import alter_group_settings, group_settings, ki
 from muster.admin.groups import describe_group, list_groups
 from muster.admin.rebalances import KEPT, Rebalance
 from muster.assignors import Assignor, Choice, resolve
+from muster.bounds import CLIENT_ID_BYTES_MAX, check_id, check_ms
 from muster.election.election import Election
 from muster.election.election_state import ElectionState
 from muster.errors import GroupClosed, InvalidConfig, MusterError
@@ -45,9 +46,6 @@ from muster.types import (
     TopicPartition,
 )
 
-ID_BYTES_MAX = 249
-"""Bytes of a group, client or topic id in UTF-8 (arch-5)."""
-
 
 class Client:
     """A cluster as one process uses it.
@@ -63,7 +61,7 @@ class Client:
         request_timeout_ms: how long a call may take, all attempts together.
 
     Raises:
-        InvalidConfig: an address is none, or a token is given.
+        InvalidConfig: an address is none, a token is given, or a value is out of bounds.
     """
 
     def __init__(
@@ -81,9 +79,9 @@ class Client:
                 hint="leave it out; keep strangers away by tls_ca of the nodes, or by the network",
             )
         self._bootstrap = parse_endpoints(bootstrap)
-        self._client_id = _checked_id("client_id", client_id)
+        self._client_id = check_id("client_id", client_id, CLIENT_ID_BYTES_MAX)
         self._tls = tls
-        self._timeout_ms = request_timeout_ms
+        self._timeout_ms = check_ms("request_timeout_ms", request_timeout_ms)
         self._core: _Core | None = None
         self._groups: list[Group] = []
         self.counters = Counters()
@@ -221,19 +219,19 @@ class Client:
                 may read (`committed`), not commit.
         """
         core = self._opened()
-        _checked_id("group_id", group_id)
+        check_id("group_id", group_id)
         if group_instance_id:
-            _checked_id("group_instance_id", group_instance_id)
+            check_id("group_instance_id", group_instance_id)
         options = GroupOptions(
             join=JoinOptions(
                 MemberConfig(group_id, self._client_id, resolve(assignor), group_instance_id),
                 subscription(topics),
-                session_timeout_ms,
-                rebalance_timeout_ms,
+                check_ms("session_timeout_ms", session_timeout_ms),
+                check_ms("rebalance_timeout_ms", rebalance_timeout_ms),
                 rack,
                 user_data,
             ),
-            commit_interval_ms=commit_interval_ms,
+            commit_interval_ms=check_ms("commit_interval_ms", commit_interval_ms, 0),
             request_timeout_ms=self._timeout_ms,
             listener=listener,
             on_coordinator_change=on_coordinator_change,
@@ -288,6 +286,8 @@ class Client:
             on_lost: called with the names when this member was fenced: another one may already
                 work on them, commits are refused.
         """
+        check_ms("rebalance_timeout_ms", rebalance_timeout_ms)
+        check_ms("commit_interval_ms", commit_interval_ms, 0)
 
         def make(tasks: Tasks, kind: TaskKind) -> ManagedGroup:
             join = self._managed(group_id, kind, (ASSIGNOR,), session_timeout_ms, group_instance_id)
@@ -317,9 +317,10 @@ class Client:
         group_instance_id: str = "",
     ) -> JoinOptions:
         """How a member joins that owns something else than partitions of registered topics."""
-        _checked_id("group_id", group_id)
+        check_id("group_id", group_id)
         if group_instance_id:
-            _checked_id("group_instance_id", group_instance_id)
+            check_id("group_instance_id", group_instance_id)
+        check_ms("session_timeout_ms", session_timeout_ms)
         config = MemberConfig(group_id, self._client_id, assignors, group_instance_id)
         return JoinOptions(config, (), session_timeout_ms, 60_000, kind=kind)
 
@@ -505,10 +506,3 @@ class _Core:
         await self.discovery.close()
         await self.pings.close()
         await self.nodes.close()
-
-
-def _checked_id(what: str, value: str) -> str:
-    size = len(value.encode())
-    if not 0 < size <= ID_BYTES_MAX:
-        raise InvalidConfig(f"{what} has {size} bytes; 1 to {ID_BYTES_MAX} are possible")
-    return value

@@ -29,6 +29,8 @@ DEFAULT_METRICS_LISTEN = "127.0.0.1:7270"
 PORT_MAX = 65_535
 STATE = StateLimits()
 DISK_RESERVE_BYTES = 256 * MIB
+BYTES_MAX: Final = 2**62
+"""What fits into an answer, an entry and a metric."""
 RAFT = RaftSettings()
 PREFIX: Final = "MUSTERD_"
 CLIENT_PREFIX: Final = "MUSTER_"
@@ -110,15 +112,18 @@ class Settings(BaseSettings):
     whoever reaches it can read every group and pass for a node."""
     insecure_metrics: bool = False
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
-    offset_retention_ms: int = Field(default=LIMITS.offset_retention_ms, ge=0)
+    offset_retention_ms: int = Field(
+        default=LIMITS.offset_retention_ms, ge=0, le=LIMITS.offset_retention_max_ms
+    )
     """Offsets of groups without members are kept so long; 0 = for ever."""
-    state_group_max_bytes: int = Field(default=STATE.group, ge=MIB)
+    state_group_max_bytes: int = Field(default=STATE.group, ge=MIB, le=BYTES_MAX)
     """State of one group, as it is weighed (docs/adr/0018): the group grows no more."""
-    state_shard_max_bytes: int = Field(default=STATE.shard, ge=MIB)
-    """State of one shard."""
-    state_node_max_bytes: int = Field(default=STATE.node, ge=MIB)
-    """State of all shards that this node holds: for a node that may take 2 GiB of memory."""
-    disk_reserve_bytes: int = Field(default=DISK_RESERVE_BYTES, ge=0)
+    state_shard_max_bytes: int = Field(default=STATE.shard, ge=MIB, le=BYTES_MAX)
+    """State of one shard; no less than a group may have."""
+    state_node_max_bytes: int = Field(default=STATE.node, ge=MIB, le=BYTES_MAX)
+    """State of all shards that this node holds: for a node that may take 2 GiB of memory. No less
+    than a shard may have."""
+    disk_reserve_bytes: int = Field(default=DISK_RESERVE_BYTES, ge=0, le=BYTES_MAX)
     """With less free on the file system of `data_dir` nothing that grows the state is taken, and
     with less than a quarter of it no entry at all. 0 switches that off: a full disk ends the node.
     """
@@ -179,6 +184,14 @@ class Settings(BaseSettings):
             raise ValueError("listen and peer_listen cannot be empty")
         if self.ready_needs_reach and not self.reach_probe_ms:
             raise ValueError("ready_needs_reach needs reach_probe_ms: nobody would look")
+        if (
+            not self.state_group_max_bytes
+            <= self.state_shard_max_bytes
+            <= self.state_node_max_bytes
+        ):
+            raise ValueError(
+                "state_group_max_bytes <= state_shard_max_bytes <= state_node_max_bytes must hold"
+            )
         broken = broken_rules(self.raft_settings)
         if broken:
             raise ValueError(f"{'; '.join(broken)} must hold (docs/timeouts.md says why)")

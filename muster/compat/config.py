@@ -6,6 +6,7 @@ from typing import Any
 
 from muster import timeouts
 from muster.assignors import resolve
+from muster.bounds import CLIENT_ID_BYTES_MAX, check_id, check_ms
 from muster.compat.types import TopicPartition
 from muster.errors import InvalidConfig
 from muster.net.tls import Tls
@@ -51,12 +52,13 @@ def parse(config: Mapping[str, Any]) -> Settings:
     bootstrap, group_id = _text(given, "bootstrap.servers"), _text(given, "group.id")
     if not bootstrap or not group_id:
         raise InvalidConfig("bootstrap.servers and group.id are needed")
+    client_id = _text(given, "client.id") or "muster"
     strategies = _text(given, "partition.assignment.strategy") or "range"
     request_timeout_ms = _ms(given, "socket.timeout.ms", timeouts.REQUEST_MS)
     rebalance_timeout_ms = _ms(given, "max.poll.interval.ms", 300_000)
     client = {
         "bootstrap": bootstrap,
-        "client_id": _text(given, "client.id") or "muster",
+        "client_id": check_id("client.id", client_id, CLIENT_ID_BYTES_MAX),
         "tls": _tls(given),
         "token": _text(given, "muster.token"),
         "request_timeout_ms": request_timeout_ms,
@@ -91,7 +93,7 @@ def _ms(given: dict[str, Any], key: str, default: int) -> int:
         found = 0
     if found <= 0 or isinstance(value, bool):
         raise InvalidConfig(f"{key}: give milliseconds, not {value!r}")
-    return found
+    return check_ms(key, found)
 
 
 def _flag(given: dict[str, Any], key: str, *, default: bool) -> bool:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from muster import timeouts
+from muster.bounds import check_ms
 from muster.errors import (
     CoordinatorNotAvailable,
     GroupClosed,
@@ -237,7 +238,9 @@ class Group:
 
         Raises:
             InvalidRequest: it is synchronous.
+            InvalidConfig: `grace_ms` is out of bounds.
         """
+        check_ms("grace_ms", grace_ms, 0)
 
         def decorate(given: Handler) -> Handler:
             refuse_synchronous(given, "on_partition")

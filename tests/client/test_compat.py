@@ -590,6 +590,8 @@ def test_topic_partitions_are_equal_by_name_and_number():
         ({"enable.auto.commit": "perhaps"}, "give True or False"),
         ({"session.timeout.ms": "soon"}, "session.timeout.ms: give milliseconds"),
         ({"session.timeout.ms": 0}, "session.timeout.ms: give milliseconds"),
+        ({"socket.timeout.ms": 2**31}, "socket.timeout.ms is 2147483648 ms"),
+        ({"client.id": "c" * 217}, "client.id has 217 bytes"),
         ({"max.poll.interval.ms": True}, "max.poll.interval.ms: give milliseconds"),
         ({"partition.assignment.strategy": "range,best"}, "no assignor 'best'"),
         ({"security.protocol": "sasl_ssl"}, "security.protocol"),

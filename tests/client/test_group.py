@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from muster import OffsetAndMetadata, RebalanceListener, TopicPartition, timeouts
+from muster import Client, OffsetAndMetadata, RebalanceListener, TopicPartition, timeouts
 from muster.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -628,6 +628,9 @@ async def test_simple_commits_are_for_groups_without_members(open_cluster):
         (("g", ["t"], {"assignor": "nope"}), "no assignor 'nope'"),
         (("g", ["t"], {"assignor": []}), "at least one"),
         (("g", ["t"], {"assignor": ["range", "range"]}), "twice"),
+        (("g", ["t"], {"session_timeout_ms": 0}), "session_timeout_ms is 0 ms"),
+        (("g", ["t"], {"rebalance_timeout_ms": 2**31}), "rebalance_timeout_ms is 2147483648 ms"),
+        (("g", ["t"], {"commit_interval_ms": -5}), "commit_interval_ms is -5 ms"),
     ],
 )
 async def test_arguments_that_cannot_be_are_refused_when_given(open_cluster, arguments, message):
@@ -637,3 +640,32 @@ async def test_arguments_that_cannot_be_are_refused_when_given(open_cluster, arg
         with pytest.raises(InvalidConfig, match=message):
             client.group(group_id, topics, **options)
         assert not cluster.calls
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"client_id": ""}, "client_id has 0 bytes; 1 to 216 are possible"),
+        ({"client_id": "c" * 217}, "client_id has 217 bytes"),
+        ({"request_timeout_ms": 0}, "request_timeout_ms is 0 ms"),
+        ({"request_timeout_ms": 2**31}, "request_timeout_ms is 2147483648 ms"),
+    ],
+)
+def test_a_clients_arguments_that_cannot_be_are_refused_when_it_is_made(options, message):
+    """With the bounds."""
+    with pytest.raises(InvalidConfig, match=message):
+        Client("127.0.0.1:1", **options)
+
+
+async def test_values_at_their_bounds_join_and_those_beyond_are_refused_everywhere(open_cluster):
+    """The longest client id makes a member id that is possible; tasks and handlers are checked."""
+    at_bounds = {"client_id": "c" * 216, "request_timeout_ms": 2**31 - 1}
+    async with open_cluster(1, client=at_bounds) as (_, client):
+        options = {"rebalance_timeout_ms": 2**31 - 1, "commit_interval_ms": 2**31 - 1}
+        group = client.group("g", ["t"], **options)
+        assert len((await group.next_assignment()).member_id) == 249
+        with pytest.raises(InvalidConfig, match="grace_ms"):
+            group.on_partition(grace_ms=-1)
+        for wrong in ({"rebalance_timeout_ms": 0}, {"commit_interval_ms": -1}):
+            with pytest.raises(InvalidConfig, match=next(iter(wrong))):
+                client.tasks("tasks", **wrong)

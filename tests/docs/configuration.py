@@ -8,12 +8,17 @@ from typing import Literal, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
+from muster import timeouts
 from muster.admin.operator_secret import FILE_VARIABLE
+from muster.bounds import CLIENT_ID_BYTES_MAX, ID_BYTES_MAX, MS_MAX
 from muster.cli import options
 from muster.client import Client
+from muster.election.election_state import VALUE_BYTES_MAX
+from muster.group.group import Group
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.node.config import CLIENT_PREFIX, CLIENTS, PREFIX, Settings
 from musterd.coordinator.node.timeout_rules import RULES, SETTABLE
+from musterd.export.cli import export
 
 TARGET = Path(__file__).parents[2] / "docs" / "configuration.md"
 FLAGS = {"peers": "--peer"}
@@ -21,12 +26,41 @@ FLAGS = {"peers": "--peer"}
 HIDDEN = {"dev"}
 """What `muster dev` sets on its nodes."""
 UNITS = {"_ms": "ms", "_bytes": "bytes"}
+SESSION = f"{LIMITS.session_timeout_min_ms} to {LIMITS.session_timeout_max_ms}"
+ID = f"1 to {ID_BYTES_MAX} bytes"
+CLIENT_ID = f"1 to {CLIENT_ID_BYTES_MAX} bytes"
+FROM_ONE, FROM_ZERO = f"1 to {MS_MAX}", f"0 to {MS_MAX}"
 SDK_BOUNDS = {
-    "session_timeout_ms": f"{LIMITS.session_timeout_min_ms} to {LIMITS.session_timeout_max_ms}",
-    "rebalance_timeout_ms": "at least 1",
-    "group_id": "1 to 249 bytes",
-    "client_id": "1 to 249 bytes",
+    "session_timeout_ms": SESSION,
+    "rebalance_timeout_ms": FROM_ONE,
+    "request_timeout_ms": FROM_ONE,
+    "commit_interval_ms": FROM_ZERO,
+    "grace_ms": FROM_ZERO,
+    "group_id": ID,
+    "group_instance_id": f"none, or {ID}",
+    "name": ID,
+    "value": f"0 to {VALUE_BYTES_MAX} bytes",
+    "client_id": CLIENT_ID,
 }
+COMPAT = (
+    ("bootstrap.servers", "none: it must be given", "", "host:port, ...", "addresses of some nodes; the others are learned."),
+    ("group.id", "none: it must be given", "", ID, "the group."),
+    ("client.id", "`muster`", "", CLIENT_ID, "the first part of member ids."),
+    ("group.instance.id", "none", "", f"none, or {ID}", "a durable name makes a static member."),
+    ("client.rack", "none", "", "", "where this member is, for assignors of your own."),
+    ("partition.assignment.strategy", "`range`", "", "", "names, with commas, in order of preference."),
+    ("session.timeout.ms", "`10000`", "ms", SESSION, "how long the member may be silent."),
+    ("max.poll.interval.ms", "`300000`", "ms", FROM_ONE, "the rebalance timeout, and how long a member may go without `poll`."),
+    ("socket.timeout.ms", f"`{timeouts.REQUEST_MS}`", "ms", FROM_ONE, "how long a call may take, all attempts together."),
+    ("security.protocol", "`plaintext`", "", "`plaintext`, `ssl`", "how nodes are connected to."),
+    ("ssl.ca.location", "none", "", "a path", "with `ssl`: nodes must have a certificate of this authority."),
+    ("ssl.certificate.location", "none", "", "a path", "with `ssl`: this client's certificate, where nodes demand one."),
+    ("ssl.key.location", "none", "", "a path", "with `ssl`: its key."),
+    ("on_commit", "none", "", "a function", "called after each commit, with its error or None and the partitions."),
+    ("enable.auto.commit", "`false`", "", "`false`", "nothing is read here, so nobody knows what to commit."),
+    ("muster.token", "none", "", "none", "refused until nodes read it."),
+)  # fmt: skip
+"""Key, default, unit, bounds and meaning of what muster.compat takes."""
 
 HEAD = """\
 # Configuration
@@ -84,7 +118,27 @@ The SDK reads no variable: a program says what it wants.
 {client}
 ### `Client.group`
 
-{group}"""
+{group}
+### `Client.tasks`
+
+{tasks}
+### `Client.election`
+
+{election}
+### `Group.on_partition`
+
+{handler}
+### `muster.compat.Consumer`
+
+Keys of its configuration ([compat.md](compat.md)). Any other key is refused with `InvalidConfig`: a setting that could not be honoured is not
+ignored.
+
+{compat}
+## The exporter's
+
+Flags of `muster export` ([replay.md](replay.md)).
+
+{export}"""
 
 
 def document() -> str:
@@ -98,7 +152,19 @@ def document() -> str:
         + "\n"
         + TIMES.format(settable="`, `".join(SETTABLE), rules=rules)
         + REACH
-        + OF_CLIENTS.format(commands=_commands(), client=_sdk(Client), group=_sdk(Client.group))
+        + OF_CLIENTS.format(
+            commands=_commands(),
+            client=_sdk(Client),
+            group=_sdk(Client.group),
+            tasks=_sdk(Client.tasks),
+            election=_sdk(Client.election),
+            handler=_sdk(Group.on_partition),
+            compat=_table(
+                ("key", "default", "unit", "bounds", "what it is"),
+                [[f"`{key}`", *rest] for key, *rest in COMPAT],
+            ),
+            export=_export(),
+        )
     )
 
 
@@ -171,6 +237,33 @@ def _commands() -> str:
     }
     rows += [[f"`{name}`", "", "none", "", "a path", text] for name, text in files.items()]
     return _table(("variable", "flag", "default", "unit", "bounds", "what it is"), rows)
+
+
+def _export() -> str:
+    rows = []
+    for name, parameter in inspect.signature(export).parameters.items():
+        if name == "output":
+            continue
+        (info,) = parameter.annotation.__metadata__
+        given = parameter.default
+        if given is parameter.empty:
+            default, bounds = "none: it must be given", "a path"
+        elif isinstance(given, bool):
+            default, bounds = str(given).lower(), "`true`, `false`"
+        else:
+            default = "none" if given is None else f"`{given}`"
+            bounds = "a path" if given is None else f"at least {info.min}"
+        unit = {"mib": "MiB", "gib": "GiB", "s": "s", "days": "days"}.get(name.rpartition("_")[2])
+        rows.append(
+            [
+                f"`--{name.replace('_', '-')}`",
+                default,
+                unit or "",
+                bounds,
+                " ".join(info.help.split()),
+            ]
+        )
+    return _table(("flag", "default", "unit", "bounds", "what it is"), rows)
 
 
 def _sdk(of) -> str:

@@ -84,6 +84,14 @@ def test_every_variable_that_a_command_reads_is_on_the_page():
     assert [name for name in read if f"`{name}`" not in TEXT] == []
 
 
+def test_every_key_of_compat_is_on_the_page_and_no_other_is():
+    """Found in the source that takes them."""
+    source = (ROOT / "muster" / "compat" / "config.py").read_text("utf-8")
+    taken = set(re.findall(r'\((?:given, )?"([a-z]+[._][\w.]+)"', source))
+    taken |= {f"ssl.{name}.location" for name in ("ca", "certificate", "key")}
+    assert {key for key, *_ in configuration.COMPAT} == taken
+
+
 def test_the_times_of_elections_are_on_the_page():
     """With the lines that bind them."""
     assert all(f"| `{name}` |" in TEXT for name in SETTABLE)

@@ -56,6 +56,11 @@ def test_peers_can_be_given_as_text(monkeypatch):
         ({"data_dir": "/d", "peers": "1=127.0.0.1"}, "host:port"),
         ({"data_dir": "/d", "tls_cert": "/c"}, "belong together"),
         ({"data_dir": "/d", "log_format": "xml"}, "log_format"),
+        ({"data_dir": "/d", "offset_retention_ms": 10**24}, "offset_retention_ms"),
+        ({"data_dir": "/d", "disk_reserve_bytes": 2**62 + 1}, "disk_reserve_bytes"),
+        ({"data_dir": "/d", "state_node_max_bytes": 2**62 + 1}, "state_node_max_bytes"),
+        ({"data_dir": "/d", "state_group_max_bytes": 2**29}, "<= state_shard_max_bytes"),
+        ({"data_dir": "/d", "state_shard_max_bytes": 2**30}, "<= state_node_max_bytes"),
         ({"data_dir": "/d", "what": 1}, "what"),
     ],
 )
