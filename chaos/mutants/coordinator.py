@@ -150,10 +150,10 @@ async def _believes(
     stable: bool,
 ) -> None:
     """Answers a fetch of many groups by what it has, unless it has heard of another leader."""
-    core = self.core
+    core = call.core
     if len(queries) > 1:
-        core = Believing(**{one.name: getattr(core, one.name) for one in fields(core)})
-    await _read(OffsetReads(core), queries, answers, call, stable=stable)
+        call.core = Believing(**{one.name: getattr(core, one.name) for one in fields(core)})
+    await _read(self, queries, answers, call, stable=stable)
 
 
 def _refuse_removals_alone(state: ShardState, command: GroupCommand) -> Refused | None:

@@ -5,7 +5,8 @@ success ends it: a status in the answer's message, or RESOURCE_EXHAUSTED where a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
@@ -15,7 +16,7 @@ from google.protobuf.message import Message
 from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api.frame.bounds import Bounds, refuse_node, refuse_shards
 from musterd.coordinator.api.frame.cluster_view import ClusterView
-from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.coordination import Coordination, Unserved
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
@@ -24,7 +25,7 @@ from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused, Reply
-from musterd.coordinator.runtime.answers import Answer, Shed
+from musterd.coordinator.runtime.answers import Answer, Loading, Shed
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.topic_registry import BEHIND
 
@@ -35,6 +36,8 @@ CLUSTER_SHARD: Final = 0
 
 TOGETHER_MAX: Final = 50
 """Commands of one call that are under way at once: a log entry that holds them is soon applied."""
+
+WAITING: Final = "members in calls of this connection that wait for their turn"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,6 +84,31 @@ class Failure(Exception):  # noqa: N818 - mostly a refusal, which is no error
         super().__init__(answer)
         self.about = about
         self.answer = answer
+
+
+class ShardReads:
+    """The reads of one call in the applied state of several shards, each asked for as it comes."""
+
+    def __init__(self, unserved: Unserved, core: Coordination) -> None:
+        self.unserved = unserved
+        self._statuses = core.statuses
+
+    def refused(self, status: Status, shard: Shard, refused: Refused | None = None) -> bool:
+        """Write into an element's status why it is not read: `refused`, or its shard's reason.
+
+        False where it is to be read, and nothing is written.
+        """
+        why = refused or self.unserved(shard)
+        if why is not None:
+            status.CopyFrom(self._statuses.of(why))
+        return why is not None
+
+    def served(self, shard: Shard) -> bool:
+        """Whether this node coordinates the shard; the call ends where that is not known yet."""
+        why = self.unserved(shard)
+        if isinstance(why, Loading):
+            raise Failure(shard, why)
+        return why is None
 
 
 class ActiveCall:
@@ -141,6 +169,16 @@ class ActiveCall:
             await self.shed("active calls on this node")
         return admitted
 
+    async def arriving(self, members: int) -> AbstractContextManager[None]:
+        """Enter until a call that names so many members is taken in.
+
+        It is shed where too much of its connection waits.
+        """
+        untaken_calls, peer = self.core.heartbeats.untaken_calls, self.peer
+        if not untaken_calls.room(peer, members):
+            await self.shed(WAITING)
+        return untaken_calls.waiting(peer, members)
+
     def slices(self) -> Slices:
         """The call's turn to read or answer many entries."""
         return Slices(self.core.one_long_read)
@@ -159,14 +197,23 @@ class ActiveCall:
         return command
 
     async def ask(self, command: Command, size: int, success: type[Success]) -> Success:
-        """Put a command to its shard and wait for its reply."""
-        group_id: str | None = getattr(command, "group_id", None)
-        core = self.core
-        shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
-        answer = await core.ask(shard, command, size, self.leave)
+        """Put a command to its shard and wait for its reply; another answer ends the call."""
+        answer = await self.put(command, size)
         if not isinstance(answer, success):
             await self.fail(answer, command)
         return answer
+
+    async def put(
+        self, command: Command, size: int, on_park: Callable[[], None] | None = None
+    ) -> Answer:
+        """Put a command to its shard and wait for its answer, whatever it is.
+
+        `on_park`: see `Shard.submit`; None: `leave`.
+        """
+        group_id: str | None = getattr(command, "group_id", None)
+        core = self.core
+        shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
+        return await core.ask(shard, command, size, on_park or self.leave)
 
     async def ask_each(
         self,
@@ -195,10 +242,9 @@ class ActiveCall:
             refused = refuse_fields(command, LIMITS)
             if refused is not None:
                 return refused
-            shard = self.core.shard_for(command.group_id)
             if put is not None:
-                return await put(shard, command)
-            return await self.core.ask(shard, command, size, self.leave)
+                return await put(self.core.shard_for(command.group_id), command)
+            return await self.put(command, size)
 
         await some_at_a_time(one, items, done)
 
@@ -207,6 +253,13 @@ class ActiveCall:
         if isinstance(answer, Shed):
             await self.shed(answer.what)
         raise Failure(about, answer)
+
+    async def reads(
+        self, shards: Iterable[Shard], *, linearizable: bool = False, settled: bool = False
+    ) -> ShardReads:
+        """Wait until applied state of these shards may be read; see `Coordination.readable`."""
+        unserved = await self.core.readable(shards, linearizable=linearizable, settled=settled)
+        return ShardReads(unserved, self.core)
 
     async def confirmed(self, shard: Shard) -> None:
         """Wait until applied state of the shard holds all that was acknowledged before."""

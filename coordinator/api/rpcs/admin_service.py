@@ -25,7 +25,6 @@ from musterd.coordinator.api.rpcs.group_settings import GroupSettings
 from musterd.coordinator.api.rpcs.leader_transfer import LeaderTransfer
 from musterd.coordinator.api.rpcs.node_replacement import NodeReplacement
 from musterd.coordinator.integrity.verify import Verifier
-from musterd.coordinator.runtime.answers import Loading
 from musterd.coordinator.runtime.shard import Shard
 
 VERIFICATIONS_MAX = 8
@@ -67,7 +66,7 @@ class AdminService(
         self, request: pb.ListGroupsRequest, call: ActiveCall
     ) -> pb.ListGroupsResponse:
         """The groups this node coordinates, by shard and id, in pages (gp-2.13)."""
-        unserved = await self.core.readable(self.core.shards)
+        reads = await call.reads(self.core.shards)
         after = request.after_group_id
         resumed = self.core.shard_for(after).number if after else 0
         shards = self.core.shards[resumed:]
@@ -75,10 +74,8 @@ class AdminService(
             await slices.turn(sum(len(shard.state.groups) for shard in shards))
             page = GroupsPage(request, slices)
             for shard in shards:
-                why = unserved(shard)
-                if isinstance(why, Loading):
-                    call.refuse(why, request)
-                if why is None and not await page.add(shard, resumed=shard.number == resumed):
+                resumes = shard.number == resumed
+                if reads.served(shard) and not await page.add(shard, resumed=resumes):
                     break
         return page.response
 

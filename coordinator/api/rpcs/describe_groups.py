@@ -54,7 +54,7 @@ class GroupDescriptions(CoordinatorService):
             await slices.turn(GROUP_ENTRIES * len(request.group_ids))
             group_ids = {one: refuse_group(one) for one in request.group_ids}
             shards = [self.core.shard_for(one) for one, no in group_ids.items() if no is None]
-        unserved = await self.core.readable(shards, linearizable=request.linearizable)
+        reads = await call.reads(shards, linearizable=request.linearizable)
         first, size = request.first_member, 0
         async with call.slices() as slices:
             await slices.turn(GROUP_ENTRIES * len(group_ids))
@@ -66,13 +66,11 @@ class GroupDescriptions(CoordinatorService):
                 shard = self.core.shard_for(group_id)
                 if refused is None:
                     one.shard = shard.number
-                failed = refused or unserved(shard)
-                if failed is None:
+                if reads.refused(one.status, shard, refused):
+                    size += one.ByteSize()
+                else:
                     seen, assignor = self._head(one, shard, first)
                     size += await _members(one, seen, assignor, PAGE_BYTES - size, slices)
-                else:
-                    one.status.CopyFrom(self.core.statuses.of(failed))
-                    size += one.ByteSize()
                 first = 0
                 response.more = one.next_member > 0
                 await slices.did(GROUP_ENTRIES)

@@ -75,8 +75,8 @@ class RebalanceDescriptions(CoordinatorService):
         """The last rounds of one group, the newest first: why it rebalanced (gp-3.4)."""
         response = pb.DescribeRebalancesResponse(group_id=request.group_id)
         shard = self.core.shard_for(request.group_id)
-        unserved = await self.core.readable((shard,))
-        call.refuse(unserved(shard), request)
+        reads = await call.reads((shard,))
+        call.refuse(reads.unserved(shard), request)
         self._fill(response, shard, request.max_rebalances)
         return response
 

@@ -7,7 +7,6 @@ abandoned in the core, which un-parks it and keeps the member.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from uuid import uuid4
 
 from muster.v1 import group_pb2 as pb
@@ -37,8 +36,6 @@ from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIND_COORDINATOR_HOLD_MS
 from musterd.raft.contract import NodeId
-
-WAITING = "members in calls of this connection that wait for their turn"
 
 
 class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
@@ -164,8 +161,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             assignments=(),
             group_instance_id=command.group_instance_id,
         )
-        shard = self.core.shard_for(command.group_id)
-        synced = await self.core.ask(shard, sync, FIRING_BYTES, call.leave)
+        synced = await call.put(sync, FIRING_BYTES)
         if isinstance(synced, Synced):
             response.assignment = synced.assignment
 
@@ -175,7 +171,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.SyncGroupResponse:
         """Park until the group leader's assignment is durable, 25 s at most."""
         entries = len(request.assignments)
-        with await self._arriving(call, call.peer, entries):
+        with await call.arriving(entries):
             command = await call.decoded(entries, translate.sync, request)
         del request  # it is not kept while the call is parked
         return translate.synced(await call.ask(command, call.size, Synced))
@@ -186,7 +182,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.LeaveGroupResponse:
         """Answered after the removal is durable on a majority."""
         entries = len(request.members)
-        with await self._arriving(call, call.peer, entries):
+        with await call.arriving(entries):
             command = await call.decoded(entries, translate.leave, request)
         results = await depart(command, call)
         async with call.slices() as slices:
@@ -203,15 +199,6 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
 
     # ---- heartbeats
 
-    async def _arriving(
-        self, call: ActiveCall, peer: str, entries: int
-    ) -> AbstractContextManager[None]:
-        """For a call until it is taken in; sheds it where too much of its connection waits."""
-        untaken_calls = self.core.heartbeats.untaken_calls
-        if not untaken_calls.room(peer, entries):
-            await call.shed(WAITING)
-        return untaken_calls.waiting(peer, entries)
-
     @handler(Kind.EXEMPT, bounds.NONE)
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, call: ActiveCall
@@ -220,9 +207,9 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
 
         Never refused for active calls. To refuse one takes its turn, too: each member is told.
         """
-        core, peer = self.core, call.peer
+        core = self.core
         entries = min(len(request.members), HEARTBEAT_MEMBERS_MAX)
-        with await self._arriving(call, peer, entries):
+        with await call.arriving(entries):
             async with Slices(core.one_long_heartbeat) as slices:
                 await slices.turn(entries)
                 if wrong := bounds.HEARTBEAT.refusal(request, call.size):
@@ -241,7 +228,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
                     beats,
                     core.reply_queue.settle(future),
                     at_once=request.at_once,
-                    connection=peer,
+                    connection=call.peer,
                 )
         if held is None:
             await call.shed("held heartbeats on this node")

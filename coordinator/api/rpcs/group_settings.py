@@ -40,16 +40,14 @@ class GroupSettings(CoordinatorService):
         async with call.slices() as slices:
             await slices.turn(entries)
             shards = [core.shard_for(group_id) for group_id in request.group_ids]
-        unserved = await core.readable(shards)
+        reads = await call.reads(shards)
         async with call.slices() as slices:
             await slices.turn(entries)
             for group_id in request.group_ids:
                 described = response.groups.add(group_id=group_id)
                 shard = core.shard_for(group_id)
-                failed = bounds.refuse_configured_group(group_id) or unserved(shard)
-                if failed is not None:
-                    described.status.CopyFrom(core.statuses.of(failed))
-                else:
+                refused = bounds.refuse_configured_group(group_id)
+                if not reads.refused(described.status, shard, refused):
                     described.applied_index = shard.log.applied_index
                     described.settings.extend(_settings(_own(shard, group_id), shard))
                 await slices.did(1 + len(SETTINGS))

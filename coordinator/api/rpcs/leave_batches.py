@@ -33,7 +33,7 @@ async def depart(command: LeaveGroup, call: ActiveCall) -> list[LeaveResult]:
     call.refuse(refuse_command_size(max(sizes)), command)
     results: list[LeaveResult] = []
     for part, size in zip(parts, sizes, strict=True):
-        answer = await call.core.ask(call.core.shard_for(part.group_id), part, size, call.leave)
+        answer = await call.put(part, size)
         if isinstance(answer, Shed) and results:
             message = f"{answer.what}: the limit is reached after {len(results)} members; go on."
             answer = Refused(Error.COORDINATOR_NOT_AVAILABLE, message)

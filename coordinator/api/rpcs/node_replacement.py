@@ -71,7 +71,7 @@ class NodeReplacement(ClusterService):
             call.invalid(objection)
         admitted = await call.admit(Kind.ORDINARY)  # it may outlast the call
         command = ReplaceNode(node_id, store_uuid)
-        proposed = asyncio.create_task(core.ask(shard, command, COMMAND_BYTES, admitted.leave))
+        proposed = asyncio.create_task(call.put(command, COMMAND_BYTES, admitted.leave))
         proposed.add_done_callback(admitted.left)
         self._proposed = proposed
         answer = await asyncio.shield(proposed)

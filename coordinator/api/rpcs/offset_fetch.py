@@ -52,15 +52,13 @@ class OffsetReads(CoordinatorService):
                 for query, refused in zip(queries, refusals, strict=True)
                 if refused is None
             ]
-        unserved = await core.readable(shards, linearizable=True, settled=stable)
+        reads = await call.reads(shards, linearizable=True, settled=stable)
         async with call.slices() as slices:
             await slices.turn(entries + sum(map(self._keys, queries)) // KEYS_PER_ENTRY)
             page = OffsetsPage(slices)
             for query, answer, refused in zip(queries, answers, refusals, strict=True):
                 shard = core.shard_for(query.group_id)
-                failed = refused or unserved(shard)
-                if failed is not None:
-                    answer.status.CopyFrom(core.statuses.of(failed))
+                if reads.refused(answer.status, shard, refused):
                     continue
                 answer.applied_index, answer.term = shard.log.applied_index, shard.log.term
                 if page.full:
