@@ -1,5 +1,7 @@
 """One heartbeat call per client and coordinator, carrying all members that this client has there.
 
+Of more than MEMBERS_MAX members there are several calls, each under a nonce of its own.
+
 The coordinator holds the call for an interval of its choice and answers at once when a member must
 act. A newer call (`call_seq`) releases the older one, so nothing is ever cancelled in normal
 running. A member that comes or changes is heard within HEARTBEAT_GAP_MS; where there are many
@@ -8,10 +10,11 @@ that was told to act sits out the rest of its interval, so that the others' call
 """
 
 import asyncio
+import itertools
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import grpc
 
@@ -35,6 +38,8 @@ WARNING_SHARE = 3
 """Where heartbeats have failed for a third of a session, the log says so, once, and why."""
 GROUPS_NAMED_MAX = 3
 """In one line of the log; of the others the number."""
+MEMBERS_MAX = 1_000
+"""In one call; a node takes twice as many."""
 EARLY_MS = 25
 """An answer without news sooner than this is met with a pause: no server makes a client spin."""
 
@@ -123,7 +128,7 @@ class MemberHeartbeat:
         self.found()
         self.failures = 0
         self.due_at = 0.0
-        beat = self._beats.beat(coordinator.endpoint)
+        beat = self._beats.beat(coordinator.endpoint, self.beat)
         if self.beat is not None and self.beat is not beat:
             self.beat.remove(self)
         self.beat = beat
@@ -135,9 +140,9 @@ class Heartbeats:
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
-        self.client_nonce = secrets.token_hex(16)
+        self._nonce = secrets.token_hex(16)
         self._call_seq = 0
-        self._beats: dict[str, _Beat] = {}
+        self._beats: dict[str, dict[int, _Beat]] = {}
         self._intervals_ms: dict[str, int] = {}
 
     def keep(
@@ -160,17 +165,24 @@ class Heartbeats:
         """
         return MemberHeartbeat(self, group_id, identity, answered, instance_id, session)
 
-    def beat(self, endpoint: str) -> "_Beat":
-        """The one call to an endpoint."""
-        beat = self._beats.get(endpoint)
-        if beat is None:
-            beat = self._beats[endpoint] = _Beat(self, endpoint)
-        return beat
+    def beat(self, endpoint: str, present: "_Beat | None") -> "_Beat":
+        """A call to an endpoint that has room; the present one if it goes there."""
+        beats = self._beats.setdefault(endpoint, {})
+        for beat in beats.values():
+            if beat is present:
+                return beat
+        number = next(n for n in itertools.count() if n not in beats or beats[n].has_room)
+        if number not in beats:
+            beats[number] = _Beat(self, endpoint, f"{self._nonce}-{number}")
+        return beats[number]
 
     def drop(self, endpoint: str, beat: "_Beat") -> None:
         """A call that carries nobody is over."""
-        if self._beats.get(endpoint) is beat:
-            del self._beats[endpoint]
+        beats = {n: one for n, one in self._beats.get(endpoint, {}).items() if one is not beat}
+        if beats:
+            self._beats[endpoint] = beats
+        else:
+            self._beats.pop(endpoint, None)
 
     def interval_ms(self, endpoint: str) -> int:
         """For how long a node holds a call, as it said last."""
@@ -192,7 +204,8 @@ class Heartbeats:
 
     async def close(self) -> None:
         """Cancel what is in flight. Members should have left before."""
-        await asyncio.gather(*(beat.close() for beat in list(self._beats.values())))
+        beats = [beat for some in self._beats.values() for beat in some.values()]
+        await asyncio.gather(*(beat.close() for beat in beats))
 
 
 class _HeartbeatCall:
@@ -209,13 +222,14 @@ _Answer = group_pb2.HeartbeatResponse | grpc.aio.AioRpcError
 
 
 class _Beat:
-    """The members at one endpoint and the calls that carry them; a task while there are any."""
+    """Members at one endpoint and the calls that carry them; a task while there are any."""
 
-    def __init__(self, beats: Heartbeats, endpoint: str) -> None:
+    def __init__(self, beats: Heartbeats, endpoint: str, nonce: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._beats = beats
         self._counters = beats.caller.counters
         self._endpoint = endpoint
+        self._nonce = nonce
         self._members: dict[MemberHeartbeat, None] = {}
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -224,6 +238,10 @@ class _Beat:
         self._suspect_at: float | None = None
         self._start_at = 0.0
         self._early = 0
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._members) < MEMBERS_MAX
 
     @property
     def _interval_ms(self) -> int:
@@ -298,18 +316,23 @@ class _Beat:
         self._current = _HeartbeatCall(due, task, now)
 
     def _set_aside(self) -> None:
-        """The newest call becomes an older one: it ends by itself, and tells the interval."""
+        """The newest call becomes an older one, which ends by itself."""
         if self._current is not None:
-            self._older.add(self._current.task)
-            self._current.task.add_done_callback(self._on_older)
-            self._current = self._suspect_at = None
+            call, self._current, self._suspect_at = self._current, None, None
+            self._older.add(call.task)
+            call.task.add_done_callback(lambda _: self._on_older(call))
 
-    def _on_older(self, task: "asyncio.Task[_Answer]") -> None:
-        self._older.discard(task)
-        if not task.cancelled():
-            answer = task.result()
-            if isinstance(answer, group_pb2.HeartbeatResponse):
-                self._learn(answer)
+    def _on_older(self, call: _HeartbeatCall) -> None:
+        """No sign of life; but what it tells a member the node does not tell again at once."""
+        self._older.discard(call.task)
+        if call.task.cancelled():
+            return
+        answer = call.task.result()
+        if isinstance(answer, group_pb2.HeartbeatResponse):
+            self._learn(answer)
+            for member, status in self._outcomes(call, answer):
+                if int(status.code) != ErrorCode.NONE:
+                    self._on_status(member, status)
 
     def _learn(self, answer: group_pb2.HeartbeatResponse) -> None:
         """Also of a call that a newer one released: it may have been called too early for that."""
@@ -334,7 +357,7 @@ class _Beat:
             for one in due
         ]
         request = group_pb2.HeartbeatRequest(
-            client_nonce=self._beats.client_nonce,
+            client_nonce=self._nonce,
             call_seq=self._beats.next_seq(),
             members=members,
             at_once=at_once,
@@ -396,25 +419,35 @@ class _Beat:
         self._learn(answer)
         if answer.superseded:
             return  # by another call under this nonce; the members go into the next one
-        by_member = {(r.group_id, r.member_id): r.status for r in answer.results}
         any_news = False
         answered_again: list[MemberHeartbeat] = []
-        for member, identity in call.members.items():
-            status = by_member.get((member.group_id, identity.member_id))
-            if member in self._members and member.identity == identity and status is not None:
-                any_news |= self._on_status(member, status)
-                if int(status.code) in _SIGN_OF_LIFE:
-                    if int(status.code) == ErrorCode.REBALANCE_IN_PROGRESS:
-                        member.session.round_began()
-                    any_news |= member.is_doubted
-                    member.acknowledged_at, member.broken_at = call.sent.at_s, None
-                    member.session.heard(call.sent)
-                    if member.is_warned:
-                        answered_again.append(member)
-                    member.is_failing = member.is_warned = False
+        refused: dict[MemberHeartbeat, str] = {}
+        for member, status in self._outcomes(call, answer):
+            any_news |= self._on_status(member, status)
+            if int(status.code) in _SIGN_OF_LIFE:
+                any_news |= member.is_doubted
+                member.acknowledged_at, member.broken_at = call.sent.at_s, None
+                member.session.heard(call.sent)
+                if member.is_warned:
+                    answered_again.append(member)
+                member.is_failing = member.is_warned = False
+            elif int(status.code) == ErrorCode.INVALID_REQUEST:
+                refused[member] = f"INVALID_REQUEST {status.message}"
+        if refused:
+            self._warn(refused, next(iter(refused.values())))
         if answered_again:
             log.info("%s: heartbeats are answered again", _spelled(answered_again))
         self._pause_if_early(call, any_news=any_news)
+
+    def _outcomes(
+        self, call: _HeartbeatCall, answer: group_pb2.HeartbeatResponse
+    ) -> Iterator[tuple[MemberHeartbeat, errors_pb2.Status]]:
+        """Members that are still whom the call named, each with its outcome."""
+        by_member = {(r.group_id, r.member_id): r.status for r in answer.results}
+        for member, identity in call.members.items():
+            status = by_member.get((member.group_id, identity.member_id))
+            if member in self._members and member.identity == identity and status is not None:
+                yield member, status
 
     def _pause_if_early(self, call: _HeartbeatCall, *, any_news: bool) -> None:
         now = self._loop.time()
@@ -443,6 +476,8 @@ class _Beat:
             return True
         member.found()
         member.due_at = now + self._interval_ms / 1000
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            member.session.round_began()
         member.answered(member.identity, Refusal(code, status.message, retriable=status.retriable))
         return True
 

@@ -135,6 +135,7 @@ _SERVER_OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+HEARTBEAT_MEMBERS_MAX = 2_000
 CALLS_MAX = 100_000
 """Kept in `Cluster.calls`; older ones are dropped."""
 
@@ -495,6 +496,13 @@ class Cluster:
         self, node: _Node, request: group_pb2.HeartbeatRequest
     ) -> group_pb2.HeartbeatResponse:
         loop = asyncio.get_running_loop()
+        if len(request.members) > HEARTBEAT_MEMBERS_MAX:
+            message = f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members."
+            response = group_pb2.HeartbeatResponse(interval_ms=self._interval_ms)
+            for one in request.members[:HEARTBEAT_MEMBERS_MAX]:
+                refused = status(Code.INVALID_REQUEST, message)
+                response.results.add(group_id=one.group_id, member_id=one.member_id, status=refused)
+            return response
         newest = node.beats.get(request.client_nonce)
         if newest is not None:
             if newest[0] >= request.call_seq:

@@ -9,9 +9,11 @@ import pytest
 
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
+from muster.group import heartbeats
 from muster.group.heartbeats import MemberHeartbeat, _Beat
 from muster.testing import Abort, Cluster, Hang, Refuse
 from muster.types import Coordinator
+from muster.v1 import errors_pb2, group_pb2
 from tests.client.listeners import Calls
 from tests.client.questions import asked_so_far
 
@@ -66,7 +68,7 @@ async def test_a_call_that_is_to_be_answered_at_once_is_followed_by_others_as_so
         await client.group("g", ["t"]).next_assignment()
         monkeypatch.setattr(timeouts, "HEARTBEAT_GAP_MS_MAX", 3_600_000)
         monkeypatch.setattr(timeouts, "HEARTBEAT_GAP_EACH_MS", 3_600_000)
-        (beat,) = client._core.heartbeats._beats.values()
+        ((beat,),) = (some.values() for some in client._core.heartbeats._beats.values())
         loop = asyncio.get_running_loop()
         third_s = beat._interval_ms / 3_000
         for doubted, least_s, most_s in ((False, 0.5 * third_s, third_s), (True, 0, 0.1)):
@@ -111,6 +113,40 @@ async def test_a_member_that_was_told_does_not_make_the_client_spin(open_cluster
         assert len(cluster.seen("Heartbeat")) - before <= 3
         release.set()
         await joining
+
+
+async def test_an_answer_that_a_newer_call_crosses_is_heard(open_cluster, monkeypatch):
+    """The node has told the member, and does not tell it again before the interval is over."""
+    answer, crossed = Cluster._answer_heartbeat, []
+
+    async def crossing(cluster, node, request, superseded, deadline):
+        if crossed:
+            return await answer(cluster, node, request, superseded, deadline)
+        crossed.append(request)
+        await superseded.wait()
+        removed = errors_pb2.Status(code=int(ErrorCode.UNKNOWN_MEMBER_ID))
+        return cluster._refused(group_pb2.HeartbeatResponse, "Heartbeat", request, removed)
+
+    monkeypatch.setattr(Cluster, "_answer_heartbeat", crossing)
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        group = client.group("g", ["t"])
+        before = await group.next_assignment()
+        await cluster.until(lambda: len(crossed) == 1)
+        await client.group("other", ["t"]).next_assignment()
+        after = await asyncio.wait_for(group.next_assignment(), 20)
+        assert after.member_id != before.member_id
+
+
+async def test_members_above_a_calls_maximum_go_into_another_call(open_cluster, monkeypatch):
+    """Each call has a nonce of its own; the node refuses one that names more than it takes."""
+    monkeypatch.setattr(heartbeats, "MEMBERS_MAX", 3)
+    monkeypatch.setattr("muster.testing.cluster.HEARTBEAT_MEMBERS_MAX", 3)
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        for number in range(7):
+            await client.group(f"g{number}", ["t"]).next_assignment()
+        await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 3)
+        newest = {call.request.client_nonce: groups_of(call) for call in cluster.seen("Heartbeat")}
+        assert sorted(newest.values()) == [["g0", "g1", "g2"], ["g3", "g4", "g5"], ["g6"]]
 
 
 async def test_heartbeats_follow_the_coordinator(open_cluster):
@@ -299,6 +335,7 @@ def heartbeat_lines():
     [
         (Abort(grpc.StatusCode.UNAVAILABLE, "on strike"), "UNAVAILABLE on strike"),
         (Refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loads"), "COORDINATOR_LOAD_IN_PROGRESS"),
+        (Refuse(ErrorCode.INVALID_REQUEST, "too many"), "INVALID_REQUEST too many"),
         (Hang(), "no answer"),
     ],
 )
