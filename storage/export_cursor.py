@@ -66,7 +66,7 @@ def read(data_dir: Path, now_s: float) -> Cursor | None:
         body = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise CursorError(f"{path}: {error}") from error
     return _decode(body, path)
 
@@ -78,7 +78,7 @@ def _decode(body: object, path: Path) -> Cursor:
             "cluster_id": str(cluster_id),
             "node": int(node),
             "shards": dict(shards),
-        } if all(isinstance(index, int) for index in shards.values()):
+        } if all(type(number) is int for number in (node, *shards.values())):
             try:
                 return Cursor(cluster_id, node, {int(key): index for key, index in shards.items()})
             except ValueError as error:

@@ -412,7 +412,15 @@ def test_a_cursor_that_is_missing_or_stale_holds_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", '{"format": 2}', '{"format": 1, "cluster_id": "c", "node": 1, "shards": {"x": 1}}'],
+    [
+        "",
+        "[]",
+        "[" * 200_000,
+        '{"format": 2}',
+        '{"format": 1, "cluster_id": "c", "node": 1, "shards": {"x": 1}}',
+        '{"format": 1, "cluster_id": "c", "node": 1, "shards": {"0": true}}',
+    ],
+    ids=["empty", "list", "deep", "format", "name", "bool"],
 )
 def test_a_cursor_that_is_none_is_an_error_with_the_path(tmp_path, content):
     """The caller logs it and trims as if there were none."""
