@@ -16,8 +16,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_bytes, digest_of
-from musterd.coordinator.machine.records.group_records import group_records
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_bytes
 from musterd.coordinator.machine.records.shard_records import ShardState, load_in_slices
 from musterd.coordinator.runtime.persist import CheckpointRecord, StoredDigests, scrub
 from musterd.coordinator.runtime.shard import Shard
@@ -310,12 +309,9 @@ class Verifier:
         return frozen
 
     async def _name_differences(self, shard: Shard, response: pb.VerifyResponse) -> None:
-        """Once more, with the digests of every group in memory taken at the same moment."""
+        """Once more, with the running digest of every group at the same moment."""
         frozen = await self._freeze(shard)
-        memory = {
-            group.group_id: digest_of(group_records(group)) % DIGEST_MODULUS
-            for group in shard.state.groups.values()
-        }
+        memory = {group.group_id: group.digest for group in shard.state.groups.values()}
         shard_wide = (frozen.digest - sum(memory.values())) % DIGEST_MODULUS
         stored = await _scrub(frozen.view)
         odd = [
