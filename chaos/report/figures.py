@@ -188,7 +188,7 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     runs, mutants = [run for _, run in inputs.runs], inputs.mutants
     yield Figure("runs", "runs on real processes", len(runs) or None)
     hours = _total((run.ended_ns - run.began_ns) / NS_PER_H for run in runs)
-    yield Figure("real_hours", "hours on real processes", hours, "h")
+    yield Figure("real_hours", "time on real processes", hours, "h")
     yield from _simulated([summary for _, summary in inputs.simulations])
     for key, label, total in (
         ("operations_ok", "operations acknowledged", lambda run: run.counts.ok),

@@ -69,9 +69,8 @@ def run_dev(options: DevOptions, say: Callable[[Result], None]) -> None:
 
 @contextlib.contextmanager
 def _cluster(options: DevOptions) -> Iterator[Cluster]:
-    cluster = Cluster(
-        options.directory, options.nodes, options.shards, network=Loopback(options.port)
-    )
+    directory = options.directory and options.directory.resolve()  # what is told holds anywhere
+    cluster = Cluster(directory, options.nodes, options.shards, network=Loopback(options.port))
     try:
         if options.tls:
             cluster.use_tls(_certificate(cluster.directory))

@@ -1,10 +1,11 @@
 """Makes the pictures of this folder, in headless Chromium (Debian's package `chromium`).
 
-    python -m docs.images.screenshots CHAOS_REPORT.html
+    python -m docs.images.screenshots [CHAOS_REPORT.html]
 
-The report is one of `muster chaos report`, and Prometheus the one of `make test-prometheus`; it
-watches two minutes of load and a killed node. Grafana is not needed: the panels are drawn from the
-dashboard's own queries. The last picture is of the same cluster's replay.
+The report is one of `muster chaos report`; without one its pictures stay as they are. Prometheus is
+the one of `make test-prometheus`; it watches two minutes of load and a killed node. Grafana is not
+needed: the panels are drawn from the dashboard's own queries. The last picture is of the same
+cluster's replay. dashboard.txt has the titles that the dashboard's picture shows.
 """
 
 import json
@@ -28,6 +29,7 @@ ROOT = HERE.parents[1]
 BOARD = json.loads((ROOT / "deploy" / "grafana" / "cluster.json").read_text("utf-8"))
 ROWS = {"Overview", "Term", "Durability", "Groups"}
 UNITS = {"ops": "/s", "s": " s"}
+TITLES = HERE / "dashboard.txt"
 HEIGHT = 1292
 """Pixels of the dashboard that the picture shows; the page goes on below."""
 WATCHED_S = 60
@@ -111,15 +113,25 @@ def panel(prometheus: Any, one: dict[str, Any], start_s: float, end_s: float) ->
     return f'<section style="{place}"><h3>{escape(one["title"])}</h3>{inside}</section>'
 
 
-def dashboard(prometheus: Any, start_s: float, end_s: float) -> str:
-    """The page: rows that are named above, panel by panel."""
-    parts, shown = [], False
+def shown_panels() -> list[dict[str, Any]]:
+    """Return the rows that are named above, each before its panels."""
+    found, shown = [], False
     for one in BOARD["panels"]:
         if one["type"] == "row":
             shown = one["title"] in ROWS
-            parts += [f"<h2>{one['title']}</h2>"] if shown else []
-        elif shown:
-            parts.append(panel(prometheus, one, start_s, end_s))
+        if shown:
+            found.append(one)
+    return found
+
+
+def dashboard(prometheus: Any, start_s: float, end_s: float) -> str:
+    """The page: rows that are named above, panel by panel."""
+    parts = [
+        f"<h2>{one['title']}</h2>"
+        if one["type"] == "row"
+        else panel(prometheus, one, start_s, end_s)
+        for one in shown_panels()
+    ]
     head = f"{escape(BOARD['title'])} · drawn without Grafana, from the dashboard's queries (UTC)"
     return (
         f'<!doctype html><meta charset="utf-8"><style>{STYLE}</style><h1>{head}</h1>'
@@ -133,16 +145,22 @@ def muster(folder: Path, *arguments: object) -> None:
     subprocess.run(command, check=True, cwd=folder)  # noqa: S603
 
 
-def main(report: Path) -> None:
-    """Make them all."""
+def shoot_report(report: Path) -> None:
+    """Make those of a chaos report."""
     shoot(report, "chaos-report", 895)
+    head, _, rest = report.read_text("utf-8").partition("<main>")
+    pictures = rest[rest.index('<h2 id="pictures">') : rest.index('<h2 id="runs">')]
+    with tempfile.TemporaryDirectory() as temporary:
+        page = Path(temporary) / "latency.html"
+        page.write_text(f"{head}<main>{pictures}", "utf-8")
+        shoot(page, "chaos-latency", 805)
+
+
+def shoot_cluster() -> None:
+    """Make those of a cluster that is watched."""
     program = ROOT / ".venv" / "prometheus" / "usr" / "bin" / "prometheus"
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        head, _, rest = report.read_text("utf-8").partition("<main>")
-        pictures = rest[rest.index('<h2 id="pictures">') : rest.index('<h2 id="runs">')]
-        (folder / "latency.html").write_text(f"{head}<main>{pictures}", "utf-8")
-        shoot(folder / "latency.html", "chaos-latency", 805)
         with Cluster(folder / "cluster") as cluster:
             cluster.wait_ready()
             pages = [node.metrics_endpoint for node in cluster.nodes.values()]
@@ -163,6 +181,7 @@ def main(report: Path) -> None:
             page = folder / "dashboard.html"
             page.write_text(drawn, "utf-8")
             shoot(page, "dashboard", HEIGHT)
+            TITLES.write_text("".join(f"{one['title']}\n" for one in shown_panels()), "utf-8")
             data = cluster.nodes[1].data_dir
         muster(folder, "export", "--data-dir", data, "--to", "segments")
         page = folder / "replay.html"
@@ -171,4 +190,6 @@ def main(report: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for given in sys.argv[1:]:
+        shoot_report(Path(given))
+    shoot_cluster()
