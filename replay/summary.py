@@ -36,7 +36,10 @@ class Round(NamedTuple):
 
 @dataclass(slots=True)
 class Cause:
-    """All rounds that opened for one reason."""
+    """All rounds that opened for one reason.
+
+    Moves are of the rounds whose minimum is known, so that the two can be compared.
+    """
 
     trigger: str
     rounds: int = 0
@@ -131,8 +134,9 @@ def _causes(rounds: Iterable[Round]) -> list[Cause]:
         cause.rounds += 1
         cause.longest_ms = max(cause.longest_ms, one.duration_ms or 0)
         cause.total_ms += one.duration_ms or 0
-        cause.moved += one.moved or 0
-        cause.minimum_moves += one.minimum_moves or 0
+        if one.moved is not None and one.minimum_moves is not None:
+            cause.moved += one.moved
+            cause.minimum_moves += one.minimum_moves
     return sorted(found.values(), key=lambda cause: (-cause.rounds, cause.trigger))
 
 

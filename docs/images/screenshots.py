@@ -5,7 +5,7 @@
 The report is one of `muster chaos report`; without one its pictures stay as they are. Prometheus is
 the one of `make test-prometheus`; it watches two minutes of load and a killed node. Grafana is not
 needed: the panels are drawn from the dashboard's own queries. The last picture is of the same
-cluster's replay. dashboard.txt has the titles that the dashboard's picture shows.
+cluster's replay. dashboard.txt has the titles of the page that the dashboard's picture begins.
 """
 
 import json

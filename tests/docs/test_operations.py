@@ -43,11 +43,23 @@ def _free_tens(count):
     raise AssertionError("no free ports")
 
 
+SAVED, RESTORED = "muster topic list -o json", "muster group reset-offsets billing --from-file"
+AROUND = {
+    SAVED: "muster group reset-offsets billing --topic orders:0,1 --to-offset 40 --execute",
+    RESTORED: "muster group delete billing --yes",
+}
+"""What the test does before two commands of the page, which a reader must not: a group that has
+offsets, and one that has none, as in a new cluster."""
+
+
 def _script():
     tens = dict(zip(("707", "717", "727"), map(str, _free_tens(3)), strict=True))
     body = PORT.sub(
         lambda m: tens[m[1]] + m[2], "\n".join(code for kind, code in BLOCKS if kind == "sh")
     )
+    for before, command in AROUND.items():
+        assert body.count(f"\n{before}") == 1
+        body = body.replace(f"\n{before}", f"\n{command}\n{before}")
     return f"set -euo pipefail\n{body}\necho the end\n"
 
 

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from musterd.replay.page import page
-from musterd.replay.summary import Churn, Round, Summary, summarize
+from musterd.replay.summary import Churn, Round, Summary, _causes, summarize
 from tests.docs.block_runners import record_run
 from tests.export.exports import export_once, lively
 from tests.export.node import FakeNode, Script, vector
@@ -62,6 +62,13 @@ def test_a_cause_says_how_often_how_long_and_what_it_moved(history):
     assert (released.total_ms, released.longest_ms) == (40, 40)
     assert found["session_expiry"].longest_ms >= 60_000
     assert sum(one.rounds for one in found.values()) == len(summarize(history).rounds)
+
+
+def test_moves_of_a_round_without_a_minimum_are_not_held_against_that_of_others():
+    """They would look like more than was needed."""
+    known = Round("g", 1, "member_left", None, 0, 5, 6, 6)
+    (cause,) = _causes([known, known._replace(moved=1, minimum_moves=None)])
+    assert (cause.rounds, cause.moved, cause.minimum_moves) == (2, 6, 6)
 
 
 def test_the_worst_come_first_and_nothing_is_named_that_did_not_happen(history):
