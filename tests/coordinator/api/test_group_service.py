@@ -1242,6 +1242,19 @@ async def test_verify_names_the_group_whose_key_was_changed():
 
 
 @run
+async def test_verify_compares_running_digests_and_hashes_nothing_in_memory():
+    """A state is hashed for seconds in one pass otherwise: one that went wrong is named by it."""
+    async with local_node() as node:
+        await with_topic(node)
+        await node.groups.OffsetCommit(committing(1, group="g7"))
+        state = node.shards[shard_of("g7", 4)].state
+        state.digest += 1
+        state.groups["g7"].digest += 1
+        found = await node.admin.Verify(admin.VerifyRequest())
+        assert [difference.group_id for difference in found.differences] == ["g7"]
+
+
+@run
 async def test_one_verification_runs_at_a_time_and_few_wait():
     """Each reads every key of the node; what is more than the queue holds is refused at once."""
     async with local_node() as node:
