@@ -9,11 +9,13 @@ import os
 import re
 import shlex
 import subprocess
+from importlib import import_module
 from itertools import takewhile
 
 import pytest
 from typer.testing import CliRunner
 
+from bench.__main__ import NAMES
 from muster.cli import build, families
 from tests.docs.block_runners import RUN, SHOWN, left_out, record_run
 from tests.docs.walkthrough import ROOT, blocks
@@ -23,6 +25,11 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "chaos/**/*.md", "tests/**/*.md", "packaging/**/*.md")
     for path in ROOT.glob(pattern)
 )
+INLINE = [
+    str(path.relative_to(ROOT))
+    for path in PAGES
+    if path.name in {"README.md", "CONTRIBUTING.md"} or path.is_relative_to(ROOT / "docs")
+]
 COMMAND = re.compile(r"^(\$ |muster |make |python |pip |git )", re.MULTILINE)
 MARK = re.compile(r"<!-- not run: \w+(?:[^\n>]* ){2,}[^\n>]+ -->\n```")
 
@@ -153,23 +160,46 @@ def test_what_is_not_run_could_be():
     assert refuse(["muster", "chaos", "sim", "--sceneries", "x"], app, targets)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/operations.md"])
-def test_a_command_within_a_line_could_be_run(name):
-    """Its target, bench, command and options are there; those of `python -m bench` elsewhere."""
+@pytest.mark.parametrize("name", INLINE)
+def test_a_command_within_a_line_could_be_run(name, capsys):
+    """Its target, command, options, bench and their values; `muster COMMAND` stands for any."""
     app = build(families([]))
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     text = re.sub(r"^```.*?^```", "", (ROOT / name).read_text(), flags=re.MULTILINE | re.DOTALL)
-    found = re.findall(r"`((?:make|muster) [^`\n]+)`", text)
-    assert len(found) > 3
+    found = re.findall(r"`((?:make|muster|python -m bench) (?!COMMAND)[^`\n]+)`", text)
     for words in map(shlex.split, found):
         head = [*takewhile(lambda word: not word.startswith("-"), words)]
-        assert refuse(head, app, targets) == "", words
-        told = (
-            CliRunner().invoke(app, [*head[1:], "--help"]).output if len(words) > len(head) else ""
-        )
-        assert all(word in told for word in words[len(head) :] if word.startswith("-")), words
         benches = [word.removeprefix("NAME=") for word in words if word.startswith("NAME=")]
-        assert all((ROOT / f"bench/{bench}.py").exists() for bench in benches), words
+        if words[0] == "python":
+            wrong = refuse_bench(words[3], words[4:], capsys)
+        elif words[0] == "make":
+            wrong = refuse(head, app, targets)
+            wrong += "".join(refuse_bench(bench, [], capsys) for bench in benches)
+        else:
+            options = [word for word in words if word.startswith("-")]
+            told = CliRunner().invoke(app, [*head[1:], "--help"]).output if options else ""
+            wrong = refuse(head, app, targets)
+            wrong += "".join(one for one in options if one.partition("=")[0] not in told)
+        assert wrong == "", words
+
+
+def refuse_bench(name, options, capsys):
+    """Why a benchmark cannot be: no such one, or it takes no such option or value."""
+    if name not in NAMES:
+        return f"no benchmark {name}"
+    with pytest.raises(SystemExit):  # it stops at the last one, if not before
+        import_module(f"bench.{name}").main([*options, "--no-such-option"])
+    said = capsys.readouterr().err.strip().rpartition("error: ")[2]
+    return "" if said == "unrecognized arguments: --no-such-option" else said
+
+
+def test_a_benchmark_that_could_not_be_run_is_found(capsys):
+    """By its name, an option and a value."""
+    assert refuse_bench("growth", ["--path", "groups", "--minutes", "0.4"], capsys) == ""
+    assert "invalid choice" in refuse_bench("growth", ["--path", "roads"], capsys)
+    assert "invalid float" in refuse_bench("idle", ["--seconds", "x"], capsys)
+    assert "--quick" in refuse_bench("fill", ["--quick"], capsys)
+    assert refuse_bench("loops", [], capsys)
 
 
 def test_the_script_that_chaos_calls_on_a_fault(tmp_path):

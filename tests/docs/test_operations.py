@@ -105,16 +105,6 @@ def test_every_block_of_the_page_is_run():
     assert {kind for kind, _ in BLOCKS} == {"sh"}
 
 
-def test_the_benchmarks_that_the_page_names_exist():
-    """They take minutes, so they are not run: name and options are looked up in the code."""
-    named = re.findall(r"`python -m bench ([^`]+)`", TEXT)
-    assert named
-    for name, *options in map(str.split, named):
-        source = (ROOT / "bench" / f"{name}.py").read_text("utf-8")
-        for option in options:
-            assert not option.startswith("--") or f'"{option}"' in source, option
-
-
 def test_every_chapter_that_the_page_names_exists():
     """Links to alerts.md lead to a heading."""
     chapters = re.findall(r"^## (.+)$", (ROOT / "docs/alerts.md").read_text("utf-8"), re.MULTILINE)
