@@ -2,7 +2,8 @@
 
 import ipaddress
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -283,7 +284,8 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     try:
         merged = _WithFile(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
-        raise ConfigError(_sentence(error)) from error
+        given = {name for name, value in flags.items() if value is not None}
+        raise ConfigError(_sentence(error, given, file)) from error
     except ValueError as error:  # a TOML file that is none
         raise ConfigError(f"{file}: {error}") from error
     merged.check_exposure()
@@ -317,10 +319,15 @@ def unread_variables() -> dict[str, str]:
     return unread
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, flags: Collection[str], file: Path | None) -> str:
+    """What is wrong with each setting; of one that is the file's, with the file's name."""
+    keys = tomllib.loads(file.read_text("utf-8")) if file else {}
     parts = []
     for one in error.errors():
         name = ".".join(str(part) for part in one["loc"]) or "settings"
         message = one["msg"].removeprefix("Value error, ")
-        parts.append(f"{name}: {message}")
+        key = name.partition(".")[0]
+        is_variable = any(one.upper() == PREFIX + key.upper() for one in os.environ)
+        where = f"{file}: " if key in keys and key not in flags and not is_variable else ""
+        parts.append(f"{where}{name}: {message}")
     return "; ".join(parts)

@@ -114,6 +114,19 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path):
         load_settings(bad, {})
 
 
+@pytest.mark.parametrize("line", ['lissten = "127.0.0.1:1"', "heartbeat_ms = 0", 'listen = "7070"'])
+def test_a_key_that_is_wrong_is_named_with_its_file(tmp_path, line):
+    """A value that a flag gives is not the file's."""
+    file = tmp_path / "node.toml"
+    file.write_text(line)
+    key = line.split()[0]
+    with pytest.raises(ConfigError, match=rf"node\.toml: {key}: "):
+        load_settings(file, {"data_dir": "/d"})
+    if key == "listen":
+        with pytest.raises(ConfigError, match=r"^listen: "):
+            load_settings(file, {"data_dir": "/d", "listen": "7071"})
+
+
 def test_addresses():
     """Hosts, IPv6 in brackets, loopback of both kinds."""
     assert split_address("[::1]:7070") == ("::1", 7070)
