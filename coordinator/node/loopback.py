@@ -105,6 +105,7 @@ class Loopback:
         Raises ClusterError where somebody listens on it without SO_REUSEPORT.
         """
         reserved = socket.socket()
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections linger
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             reserved.bind((HOST, port))
