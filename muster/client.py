@@ -21,7 +21,7 @@ from muster.group.committer import CoordinatorHook
 from muster.group.group import Group, GroupOptions, subscription
 from muster.group.group_kind import GroupKind
 from muster.group.heartbeats import Heartbeats
-from muster.group.managed_group import CallbackListener, ManagedGroup
+from muster.group.managed_group import CallbackListener, ManagedGroup, Preparation, nothing
 from muster.group.membership_calls import JoinOptions, UserData
 from muster.group.offsets import Offsets, commit_request, fetch, partition_results
 from muster.group.rebalance_listener import SILENT, RebalanceListener
@@ -92,8 +92,12 @@ class Client:
     async def open(self) -> Self:
         """Start connecting. It returns before any node has answered."""
         if self._core is None:
-            self._core = _Core(self._bootstrap, self._tls, self.counters)
+            self._core = _Core(self._connect(), self.counters)
         return self
+
+    def _connect(self) -> Nodes:
+        """Open the channels; the simulator has others."""
+        return Nodes(self._bootstrap, self._tls)
 
     async def close(self) -> None:
         """Close every group (members leave), then the channels."""
@@ -288,6 +292,12 @@ class Client:
         """
         check_ms("rebalance_timeout_ms", rebalance_timeout_ms)
         check_ms("commit_interval_ms", commit_interval_ms, 0)
+        store = TaskStore(
+            self._opened().caller,
+            group_id,
+            instance_id=group_instance_id,
+            timeout_ms=self._timeout_ms,
+        )
 
         def make(tasks: Tasks, kind: TaskKind) -> ManagedGroup:
             join = self._managed(group_id, kind, (ASSIGNOR,), session_timeout_ms, group_instance_id)
@@ -298,14 +308,9 @@ class Client:
                 join,
                 commit_interval_ms=commit_interval_ms,
                 listener=CallbackListener(tasks.on_assigned, tasks.on_revoked, tasks.on_lost),
+                before_join=store.prepare,
             )
 
-        store = TaskStore(
-            self._opened().caller,
-            group_id,
-            instance_id=group_instance_id,
-            timeout_ms=self._timeout_ms,
-        )
         return Tasks(group_id, store, make, on_lost)
 
     def _managed(
@@ -330,6 +335,7 @@ class Client:
         *,
         listener: RebalanceListener,
         commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
+        before_join: Preparation = nothing,
     ) -> ManagedGroup:
         core = self._opened()
         options = GroupOptions(
@@ -340,7 +346,12 @@ class Client:
             on_coordinator_change=None,
         )
         group = ManagedGroup(
-            core.caller, core.heartbeats, core.registry, options, forget=self._forget
+            core.caller,
+            core.heartbeats,
+            core.registry,
+            options,
+            forget=self._forget,
+            before_join=before_join,
         )
         self._groups.append(group)
         return group
@@ -491,8 +502,8 @@ class Client:
 class _Core:
     """The objects that exist while a client is open."""
 
-    def __init__(self, bootstrap: Sequence[str], tls: Tls | None, counters: Counters) -> None:
-        self.nodes = Nodes(bootstrap, tls)
+    def __init__(self, nodes: Nodes, counters: Counters) -> None:
+        self.nodes = nodes
         routes = Routes(counters)
         self.discovery = Discovery(self.nodes, routes, counters)
         self.pings = Pings(self.nodes, routes, counters)

@@ -104,7 +104,7 @@ class MemoryStore:
     """
 
     def __init__(self, on_write: Callable[[int], None] | None = None) -> None:
-        self.on_write = on_write
+        self._on_write = on_write
         self.stall_writes = 0
         self.fail_writes = False
         self.syncs = 0
@@ -185,8 +185,8 @@ class MemoryStore:
         self._written += 1
         self._unsynced.append((self._written, ops))
         _apply(self._tables, ops)
-        if self.on_write is not None:
-            self.on_write(self._written)
+        if self._on_write is not None:
+            self._on_write(self._written)
         return self._written
 
     def sync(self, epoch: int | None = None) -> None:
@@ -211,7 +211,7 @@ class MemoryStore:
         """
         invariant(not self._dead, "this store has crashed before")
         self._dead = True
-        found = MemoryStore()
+        found = MemoryStore(self._on_write)
         for _, (epoch, ops) in zip(range(survivors), self._unsynced, strict=False):
             _apply(self._durable, ops)
             self._synced = epoch
@@ -221,7 +221,7 @@ class MemoryStore:
 
     def copy(self) -> "MemoryStore":
         """Copy what is durable now, as it would be found at a start: an older copy, later on."""
-        found = MemoryStore()
+        found = MemoryStore(self._on_write)
         found._durable = {family: _Table(table.values) for family, table in self._durable.items()}
         found._open(self._synced, self._mark)
         return found

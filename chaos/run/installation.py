@@ -78,10 +78,10 @@ class Installation(TargetCluster):
         named = [name for name in self.wanted if name != TRANSFER]
         return dict.fromkeys(named, "no --on-fault command was given")
 
-    def inject(self, kind: str, seed: int) -> Injected:
+    def inject(self, kind: str, seed: int, probed: frozenset[int]) -> Injected:
         if kind == TRANSFER:
             return self._transfer()
-        node = self._target(kind, random.Random(seed))
+        node = self._target(kind, random.Random(seed), probed)
         target = f"node-{node}"
         before = self._views()
         self._active = (kind, target)
@@ -134,7 +134,7 @@ class Installation(TargetCluster):
     # ---- inside
 
     def _transfer(self) -> Injected:
-        leader = self._target("leader", random.Random(0))
+        leader = self._target("leader", random.Random(0), frozenset())
         at = next(at for at, node in self.nodes.items() if node == leader)
         view = self._view(at)
         led = [] if view is None else [one for one in view.shard_states if one.role == "Leader"]
@@ -159,7 +159,7 @@ class Installation(TargetCluster):
         detail = f"{moved} of {len(led)} shards handed over"
         return Injected((f"node-{leader}",), detail)
 
-    def _target(self, kind: str, rng: random.Random) -> int:
+    def _target(self, kind: str, rng: random.Random, probed: frozenset[int]) -> int:
         leads = {
             node: {one.shard for one in view.shard_states if one.role == "Leader"}
             for node, view in self._views().items()
@@ -172,7 +172,7 @@ class Installation(TargetCluster):
         nodes = [node for node in sorted(leads) if node != leader or "follower" not in kind]
         met = kind in self._met
         self._met.add(kind)
-        leading = [] if met else [node for node in nodes if self.probed & leads[node]]
+        leading = [] if met else [node for node in nodes if probed & leads[node]]
         return rng.choice(leading or nodes or [leader])
 
     def _call(self, verb: str, kind: str, target: str) -> None:

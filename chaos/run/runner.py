@@ -88,8 +88,8 @@ class Runner:
         soak: Soak | None = None,
     ) -> None:
         """`folder`: exists, with `history`, `tracks` and `logs` in it; `cluster`: is open."""
-        cluster.probed = frozenset(shard_of(group, cluster.shards) for group in plan.probes)
         self.cluster = cluster
+        self.probed = frozenset(shard_of(group, cluster.shards) for group in plan.probes)
         self.plan = plan
         self.schedule = schedule
         self.folder = folder
@@ -193,7 +193,7 @@ class Runner:
         facts: Mapping[str, Any] = {}
         cut_ns = 0
         try:
-            done = self.cluster.inject(step.kind, step.seed)
+            done = self.cluster.inject(step.kind, step.seed, self.probed)
             cut_ns = time.monotonic_ns()
             fault.injected = True
             fault.targets = list(done.targets)

@@ -54,10 +54,6 @@ class TargetCluster(ABC):
     """Whether it was started for this run, and goes with it."""
     secure: bool = False
     """Whether its nodes speak TLS, see `workloads.base.Brief.secure`."""
-    probed: frozenset[int] = frozenset()
-    """Shards that probes commit to. The first fault of each kind hits a node that leads one of
-    them, where there is a choice: else nothing would say what that kind costs. Later ones do not
-    look at what a node leads, so that those that only follow are hit, too."""
 
     @abstractmethod
     def open(self) -> None:
@@ -76,8 +72,13 @@ class TargetCluster(ABC):
         """The ones that it cannot have, and why."""
 
     @abstractmethod
-    def inject(self, kind: str, seed: int) -> Injected:
-        """Raises ClusterError; `heal` undoes what was done until then."""
+    def inject(self, kind: str, seed: int, probed: frozenset[int]) -> Injected:
+        """Raises ClusterError; `heal` undoes what was done until then.
+
+        `probed`: shards that probes commit to. The first fault of each kind hits a node that leads
+        one of them, where there is a choice: else nothing would say what that kind costs. Later
+        ones do not look at what a node leads, so that those that only follow are hit, too.
+        """
 
     @abstractmethod
     def heal(self) -> Healed:
@@ -137,7 +138,14 @@ class OwnWorld(TargetCluster):
         self._replaying: ReplayProxy | None = None
         needed = {need for one in wanted for need in type(create(one)).needs}
         kits = all_equipment() if not wanted or not needed <= network.provides else ()
-        self.world = World(nodes, network=network, equipment=(*more, *kits), seed=seed)
+        self._probed: frozenset[int] = frozenset()
+        self.world = World(
+            nodes,
+            network=network,
+            equipment=(*more, *kits),
+            seed=seed,
+            probed=lambda: self._probed,
+        )
         self.shards = self.world.shards
         self.nodes = {node.endpoint: n for n, node in self.world.nodes.items()}
         self.beside = {node.addresses.control: n for n, node in self.world.nodes.items()}
@@ -175,9 +183,9 @@ class OwnWorld(TargetCluster):
     def _is_wanted(self, name: str, kind: type[Fault]) -> bool:
         return name in self._wanted if self._wanted else kind.weight > 0
 
-    def inject(self, kind: str, seed: int) -> Injected:
+    def inject(self, kind: str, seed: int, probed: frozenset[int]) -> Injected:
         self._fault = create(kind)
-        self.world.probed = frozenset() if kind in self._met else self.probed
+        self._probed = frozenset() if kind in self._met else probed
         self._met.add(kind)
         done = self._fault.inject(self.world, random.Random(seed))
         return replace(done, quorum=self._fault.keeps_quorum)

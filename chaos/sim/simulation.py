@@ -87,28 +87,28 @@ class Simulation:
         self.events = 0
         self.violations: list[Violation] = []
         self._looked_at: Counter[str] = Counter()
-        self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
+        self.checkers = [
+            ShardChecker(s, scenario.nodes, STEADY_S if scenario.steady else None)
+            for s in range(scenario.shards)
+        ]
         self.operator = Operator(self)
         self.nodes: list[SimNode] = [
             SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
             for n in range(scenario.nodes)
         ]
         self.admissions = [Admissions(checker, self.nodes) for checker in self.checkers]
+        self.faults = Faults(
+            self, self.operator, salt, scenario.chaos_s, schedule.faults, schedule.triggered
+        )
         self.net = Network(
             scenario.network,
             self.rng,
             lambda: self.now,
             self.schedule,
             self.nodes,
+            self.faults.counts,
             scenario.latency_s,
         )
-        self.faults = Faults(
-            self, self.operator, salt, scenario.chaos_s, schedule.faults, schedule.triggered
-        )
-        self.net.counts = self.faults.counts
-        if scenario.steady:
-            for checker in self.checkers:
-                checker.steady_s = STEADY_S
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
         self.crashes = 0

@@ -47,15 +47,14 @@ class World(Cluster):
         equipment: Sequence[Equipment] = (),
         flags: Sequence[str] = (),
         seed: int | None = None,
+        probed: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
         """Lay out the nodes; `with` starts them.
 
         `network`: None is plain loopback. `flags`: more of `muster serve`. `seed`: what each node's
-        hash seed is drawn from; without it Python draws one at each start.
+        hash seed is drawn from; without it Python draws one at each start. `probed`: see there.
         """
-        self.probed: frozenset[int] = frozenset()
-        """Shards of which one is led by the node that the next fault hits, where that is possible
-        and the fault may hit any; none: whom it hits does not depend on what it leads."""
+        self._probed = probed
         self.changed: set[int] = set()
         """Nodes whose stored state a fault has changed: what they recorded of it stays wrong, so
         that no log can be exported beside it."""
@@ -69,6 +68,14 @@ class World(Cluster):
             flags=flags,
             name="chaos",
         )
+
+    @property
+    def probed(self) -> frozenset[int]:
+        """Shards of which the next fault hits a leader, where that is possible and it may hit any.
+
+        None: whom it hits does not depend on what it leads.
+        """
+        return self._probed()
 
     def __enter__(self) -> Self:
         super().__enter__()

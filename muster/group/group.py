@@ -292,8 +292,7 @@ class Group:
         self._refuse_if_over()
         await self._require(chosen)
         self._refuse_if_over()
-        if chosen != self._rounds.topics:
-            self._rounds.topics = chosen
+        if self._rounds.subscribe(chosen):
             self._feed(Resubscribe(frozenset(chosen)))
 
     def stop(self, reason: str = "closed by the application", *, leave: bool | None = None) -> None:

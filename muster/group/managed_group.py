@@ -4,12 +4,20 @@ from collections.abc import Awaitable, Callable
 
 from muster import timeouts
 from muster.group.actions import Rejoin
-from muster.group.group import Group
+from muster.group.group import Group, GroupOptions
+from muster.group.heartbeats import Heartbeats
 from muster.group.membership import State
 from muster.group.rebalance_listener import RebalanceListener
+from muster.net.calls import Caller
+from muster.net.topic_registry import TopicRegistry
 from muster.types import Assignment
 
 Told = Callable[[Assignment], Awaitable[None] | None]
+Preparation = Callable[[], Awaitable[None]]
+
+
+async def nothing() -> None:
+    """Prepare nothing."""
 
 
 class CallbackListener(RebalanceListener):
@@ -38,12 +46,23 @@ class ManagedGroup(Group):
     _synced_at = 0.0
     _heard_at = 0.0
     _broken_at: float | None = None
-    before_join: Callable[[], Awaitable[None]] | None = None
-    """What must be done before it joins, if anything; may be done more than once."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        heartbeats: Heartbeats,
+        registry: TopicRegistry,
+        options: GroupOptions,
+        *,
+        forget: Callable[[Group], None],
+        before_join: Preparation,
+    ) -> None:
+        """`before_join` must be done before it joins; it may be done more than once."""
+        super().__init__(caller, heartbeats, registry, options, forget=forget)
+        self._before_join = before_join
 
     async def _prepare(self) -> None:
-        if self.before_join is not None:
-            await self.before_join()
+        await self._before_join()
 
     def rejoin(self, reason: str) -> bool:
         """Start a round, where this member says something else than it said when it joined last.

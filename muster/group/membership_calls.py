@@ -67,6 +67,11 @@ class MembershipCalls:
         self.topics = options.topics
         """What the next Join subscribes to."""
 
+    def subscribe(self, topics: tuple[str, ...]) -> bool:
+        """Subscribe to these topics with the next Join; False where it does already."""
+        changed, self.topics = topics != self.topics, topics
+        return changed
+
     def _metadata(self, assignor: Assignor, claim: Claim, user_data: bytes) -> bytes:
         """Return the metadata that this member sends the group leader for one assignor."""
         if not wants_owned(assignor):

@@ -52,9 +52,8 @@ class Tasks:
 
     def __init__(self, group_id: str, store: TaskStore, make: Make, on_lost: OnLost | None) -> None:
         self._store = store
-        self._kind = TaskKind(lambda: store.read(ROUND_READ_MS))
+        self._kind = TaskKind(lambda: store.read(ROUND_READ_MS), lambda: self._worker is not None)
         self._group = make(self, self._kind)
-        self._group.before_join = store.prepare
         self.group_id = group_id
         self._on_lost = on_lost
         self._worker: Worker | None = None
@@ -101,7 +100,6 @@ class Tasks:
                 raise InvalidRequest("decorate a coroutine with @tasks.on_task before joining")
             refuse_synchronous(given, "on_task")
             self._worker = Worker(given, grace_ms)
-            self._kind.works = True
             self._group.on_partition(grace_ms=grace_ms)(self._work)
             return given
 
@@ -200,8 +198,7 @@ class Tasks:
 
     def _saw(self, version: int) -> None:
         """A version that the last round did not know: another round is needed."""
-        self._kind.known_version = max(self._kind.known_version, version)
-        if version > self._kind.round_version:
+        if self._kind.is_news(version):
             self._group.rejoin("the set of tasks changed")
 
     # ---- membership

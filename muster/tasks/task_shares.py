@@ -52,19 +52,23 @@ class TaskKind(GroupKind):
 
     protocol_type = "tasks"
 
-    def __init__(self, read: Callable[[], Awaitable[TaskSet]]) -> None:
-        self.works = False
-        """Whether it is given tasks; else it only changes them, or looks on."""
-        self.known_version = 0
+    def __init__(self, read: Callable[[], Awaitable[TaskSet]], works: Callable[[], bool]) -> None:
+        """`works`: it is given tasks; else it only changes them, or looks on."""
+        self._known_version = 0
         """The latest version of the set that this member has seen."""
-        self.round_version = 0
+        self._round_version = 0
         """The version that the last round was decided over."""
-        self._read = read
+        self._read, self._works = read, works
         self._tasks = TaskSet(0, {})
 
     def statement(self) -> bytes:
         """Return this member's statement for its next Join. A new version makes it another Join."""
-        return to_json({"works": self.works, "version": self.known_version}).encode()
+        return to_json({"works": self._works(), "version": self._known_version}).encode()
+
+    def is_news(self, version: int) -> bool:
+        """Note a version that was seen; True where the last round was decided over an older one."""
+        self._known_version = max(self._known_version, version)
+        return version > self._round_version
 
     async def on_joined(self, answer: JoinAnswered) -> JoinAnswered:
         """The group leader reads the tasks, and sees who works."""
@@ -91,6 +95,6 @@ class TaskKind(GroupKind):
     def on_assigned(self, assignment: bytes, sent_at: float) -> None:  # noqa: ARG002
         match told(assignment):
             case {"version": int(version)}:
-                self.round_version = version
+                self._round_version = version
             case _:
-                self.round_version = 0  # joined while it was decided
+                self._round_version = 0  # joined while it was decided

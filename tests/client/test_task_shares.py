@@ -36,7 +36,7 @@ def task_set(slots, version=1):
 
 def round_of(slots, owned, *, watchers=()):
     """One round as the group leader plays it: member -> the slots that it is sent."""
-    kind = TaskKind(lambda: asyncio.sleep(0, task_set(slots)))
+    kind = TaskKind(lambda: asyncio.sleep(0, task_set(slots)), lambda: True)
 
     def metadata(member_id):
         return encode_subscription(
@@ -126,7 +126,7 @@ def test_without_a_worker_nobody_is_given_anything():
 
 def test_a_stranger_in_the_group_is_refused():
     """Another program with the same protocol type is an error, not a member without tasks."""
-    kind = TaskKind(lambda: asyncio.sleep(0, task_set({1})))
+    kind = TaskKind(lambda: asyncio.sleep(0, task_set({1})), lambda: True)
     for user_data in (b"", b"\xff", b"[]", b'{"works": 1, "version": 0}'):
         metadata = encode_subscription((), user_data=user_data)
         answer = JoinAnswered(1, "a", 1, "tasks", "a", members=(("a", metadata, ""),))

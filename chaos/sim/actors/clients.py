@@ -138,7 +138,7 @@ class Outsider(ABC):
         return group_in(name, self.shard, self.world.scenario.shards)
 
     async def _main(self) -> None:
-        client = self.process.client()
+        client = await self.process.client()
         await self.prepare(client)
         while self.world.chaotic:
             await asyncio.sleep(self.rng.expovariate(1 / self.pause_s))

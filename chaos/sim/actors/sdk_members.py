@@ -34,13 +34,8 @@ from muster.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
-from muster.group.heartbeats import Heartbeats
 from muster.group.membership import State
 from muster.group.rebalance_listener import RebalanceListener
-from muster.net.calls import Caller
-from muster.net.discovery import Discovery, Routes
-from muster.net.pings import Pings
-from muster.net.topic_registry import TopicRegistry
 from muster.types import Assignment
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.sim.checks.group_history import GroupHistory, owner
@@ -145,36 +140,17 @@ async def create_topic(client: Client, name: str, partitions: int) -> None:
                 return
 
 
-class _Core:
-    """As muster.client's, over simulated channels."""
-
-    def __init__(self, process: "Process", client: Client) -> None:
-        world = process.world
-        addresses = [endpoint(number) for number in range(len(world.nodes))]
-        self.nodes = SimNodes(addresses, process.loop, process.net, process.number)
-        routes = Routes(client.counters)
-        self.discovery = Discovery(self.nodes, routes, client.counters)
-        self.pings = Pings(self.nodes, routes, client.counters)
-        self.caller = Caller(self.nodes, routes, self.discovery, self.pings, client.counters)
-        self.registry = TopicRegistry(self.caller)
-        self.heartbeats = Heartbeats(self.caller)
-
-    async def close(self) -> None:
-        await self.heartbeats.close()
-        await self.registry.close()
-        await self.discovery.close()
-        await self.pings.close()
-        await self.nodes.close()
-
-
 class SimClient(Client):
     """A client whose channels are simulated."""
 
     def __init__(self, process: "Process") -> None:
-        addresses = [endpoint(number) for number in range(len(process.world.nodes))]
-        super().__init__(addresses, client_id=process.name, request_timeout_ms=REQUEST_MS)
-        core: Any = _Core(process, self)
-        self._core = core
+        self._process = process
+        self._addresses = [endpoint(number) for number in range(len(process.world.nodes))]
+        super().__init__(self._addresses, client_id=process.name, request_timeout_ms=REQUEST_MS)
+
+    def _connect(self) -> SimNodes:
+        process = self._process
+        return SimNodes(self._addresses, process.loop, process.net, process.number)
 
 
 class Fleet(Protocol):
@@ -234,8 +210,8 @@ class Process:
 
         self.loop.post(lambda: self.loop.create_task(work()).add_done_callback(ended))
 
-    def client(self) -> Client:
-        return SimClient(self)
+    async def client(self) -> Client:
+        return await SimClient(self).open()
 
     def die(self) -> None:
         """Die of kill -9: its connections are reset, nothing else is said."""
@@ -326,7 +302,7 @@ class Worker(RebalanceListener):
 
     async def _main(self) -> None:
         scenario = self._world.scenario
-        client = self.process.client()
+        client = await self.process.client()
         self._group = group = client.group(
             self._group_id,
             [self._members.topic],

@@ -109,8 +109,9 @@ class _Replica:
 class ShardChecker:
     """All checks of one shard over a whole run."""
 
-    def __init__(self, shard: int, nodes: int) -> None:
-        self.shard, self.nodes = shard, nodes
+    def __init__(self, shard: int, nodes: int, steady_s: float | None = None) -> None:
+        """`steady_s`: nobody new may be elected after so many virtual seconds."""
+        self.shard, self.nodes, self._steady_s = shard, nodes, steady_s
         self.now = 0.0
         self.counts = Counts()
         self.violations: list[Violation] = []
@@ -129,8 +130,6 @@ class ShardChecker:
         """Nodes whose states differ, by a fault (differing_states.py)."""
         self.node_states: list[NodeState] = []
         """Of those that did, and what was found of them."""
-        self.steady_s: float | None = None
-        """Nobody new may be elected after so many virtual seconds."""
 
     @property
     def now_ns(self) -> int:
@@ -276,7 +275,7 @@ class ShardChecker:
         if mine.role is Role.LEADER and mine.term == seen.term:
             return
         self.counts.elections += 1
-        if self.steady_s is not None and self.now > self.steady_s:
+        if self._steady_s is not None and self.now > self._steady_s:
             self.violated("A-leader-disrupted", leader=node, term=seen.term)
         first, last = seen.journal.first_index, seen.journal.last_index
         for index, entry in self._committed.items():

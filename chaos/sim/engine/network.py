@@ -60,10 +60,10 @@ class Network:
     clock: Callable[[], float]
     schedule: Schedule
     nodes: Sequence[Endpoint]
+    counts: Counter[str]
+    """What it did to frames: loss, duplication, reordering, delay, cut, stale."""
     latency_s: float = 0.004
     """Mean of most deliveries."""
-    counts: Counter[str] = field(default_factory=Counter)
-    """What it did to frames: loss, duplication, reordering, delay, cut, stale."""
     _pairs: dict[tuple[int, int], _Pair] = field(default_factory=dict)
     _streams: dict[tuple[int, int, bool], _Stream] = field(default_factory=dict)
     _blocked_until: dict[tuple[int, int], float] = field(default_factory=dict)

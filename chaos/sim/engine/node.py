@@ -141,7 +141,7 @@ class SimNode:
         self._turn_scheduled = self._syncing = self._starting = False
         self._timer_due_s = 0.0
         self._sync_fails = self.sync_failed = False
-        self.store = self.lost = MemoryStore()
+        self.store = self.lost = MemoryStore(self._written)
         self.store_uuid = b""
         self._lost_above = 0
         """Its disk is an older copy, and counts anew as of a later life than this; 0: it is not."""
@@ -154,7 +154,7 @@ class SimNode:
         self.lost = self.store
         self._lost_above = 0
         self.store_uuid = self.world.rng.randbytes(16)
-        self.store = MemoryStore()
+        self.store = MemoryStore(self._written)
         identity = Identity("sim", self.number, self.store_uuid, self._shards, self._members)
         write_identity(self.store, identity)
         self.store.write()
@@ -181,7 +181,7 @@ class SimNode:
         )
 
     def begin_again(self) -> None:
-        self.store = MemoryStore()
+        self.store = MemoryStore(self._written)
         self.wipe()
 
     def start(self) -> None:
@@ -197,7 +197,6 @@ class SimNode:
         self._starting = True
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = self._sync_fails = False
-        self.store.on_write = self._written
         life = self.incarnation
         self._app = self.world.members.open(
             self, lambda: self._starting or self.incarnation != life
@@ -461,6 +460,8 @@ class SimNode:
     # -- disk: one sync at a time, covering what was written when it began
 
     def _written(self, epoch: int) -> None:
+        if not self.alive and not self._starting:
+            return  # no process has written it
         if self.store.hard_epoch == epoch:
             self._unsynced.written(epoch, self.world.now)
         if not self._syncing:

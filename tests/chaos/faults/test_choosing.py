@@ -32,9 +32,12 @@ class Three:
 
     nodes = (0, 1, 2)
 
-    def __init__(self, led=LED, probed=PROBED):
-        self._led = led
-        self.probed = probed
+    def __init__(self, led=LED, probed=lambda: PROBED):
+        self._led, self._probed = led, probed
+
+    @property
+    def probed(self):
+        return self._probed()
 
     def leaders(self):
         return self._led
@@ -61,7 +64,7 @@ def test_a_node_that_leads_what_is_probed_is_drawn_where_there_is_one():
     assert drawn(Three(), [0, 1, 2]) == {2}
     assert drawn(Three(), [0, 1]) == {0, 1}
     assert drawn(Three(led={}), [0, 1, 2]) == {0, 1, 2}
-    assert drawn(Three(probed=frozenset()), [0, 1, 2]) == {0, 1, 2}
+    assert drawn(Three(probed=frozenset), [0, 1, 2]) == {0, 1, 2}
 
 
 def test_of_several_nodes_one_leads_what_is_probed():
@@ -80,20 +83,19 @@ def test_the_first_fault_of_each_kind_hits_who_leads_what_is_probed(kind, all_of
     later = set()
     for seed in SEEDS:
         cluster = OwnWorld(3, Portless(), [kind])
-        cluster.world = Three(probed=frozenset())
-        cluster.probed = PROBED
-        assert "node-2" in cluster.inject(kind, seed).targets
-        later.update(cluster.inject(kind, seed).targets)
-        cluster.inject("kill_follower", seed)
+        cluster.world = Three(probed=cluster.world._probed)
+        assert "node-2" in cluster.inject(kind, seed, PROBED).targets
+        later.update(cluster.inject(kind, seed, PROBED).targets)
+        cluster.inject("kill_follower", seed, PROBED)
     assert later >= all_of_them
 
 
-def test_a_run_tells_its_stage_what_its_probes_are_at(tmp_path):
+def test_a_run_knows_what_its_probes_are_at(tmp_path):
     """Two shards for each node, as they are spread when all is well."""
     cluster = OwnWorld(3, Portless(), ["kill_leader"])
     made = plan((), Setting("p", "p", 3, cluster.shards, tmp_path))
-    Runner(cluster, made, Schedule(1, 3, 1.0, ()), tmp_path, 1, View())
-    assert cluster.probed == {0, 1, 2, 3, 4, 5}
+    runner = Runner(cluster, made, Schedule(1, 3, 1.0, ()), tmp_path, 1, View())
+    assert runner.probed == {0, 1, 2, 3, 4, 5}
 
 
 def test_on_a_cluster_of_the_users_it_is_the_same(monkeypatch):
@@ -105,14 +107,13 @@ def test_on_a_cluster_of_the_users_it_is_the_same(monkeypatch):
     later = set()
     for seed in SEEDS:
         cluster = Installation(["nowhere:1"], "./hook", ["eio", "isolate_follower"])
-        cluster.probed = PROBED
         for kind in ("eio", "isolate_follower"):
-            assert cluster._target(kind, Random(seed)) == 2
-        assert cluster._target("pause_leader", Random(seed)) == 0
+            assert cluster._target(kind, Random(seed), PROBED) == 2
+        assert cluster._target("pause_leader", Random(seed), PROBED) == 0
         later.add(
             (
-                cluster._target("eio", Random(seed)),
-                cluster._target("isolate_follower", Random(seed)),
+                cluster._target("eio", Random(seed), PROBED),
+                cluster._target("isolate_follower", Random(seed), PROBED),
             )
         )
     assert {node for node, _ in later} == {0, 1, 2}

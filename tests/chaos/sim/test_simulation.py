@@ -335,7 +335,12 @@ def test_a_dead_bulk_connection_carries_nothing_and_control_does() -> None:
         connected=lambda _: None,
     )
     net = Network(
-        "fifo", Random(1), lambda: clock[0], lambda _s, run, *a: todo.append((run, a)), [end, end]
+        "fifo",
+        Random(1),
+        lambda: clock[0],
+        lambda _s, run, *a: todo.append((run, a)),
+        [end, end],
+        Counter(),
     )
     net.connect(0, 1)
     net.kill_bulk(0, 1, 2.0)
