@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from muster.cli.cluster.commands import _require_healthy
 from muster.cli.cluster.digests import NOBODY, Finding, compare
 from muster.cli.cluster.verify import ROUNDS_MAX
+from muster.cli.errors import CommandError
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.admin_pb2 import VerifyResponse
 
@@ -399,3 +401,13 @@ def test_a_dry_run_of_accept_loss_refuses_what_the_node_would_refuse(cluster, mu
     _forgot(cluster, awaits=())
     ran = muster("cluster", "accept-loss", "2", "--dry-run")
     assert (ran.exit_code, "by themselves" in ran.err) == (4, True)
+
+
+def test_of_a_silent_node_that_told_others_why_it_is_unreachable_the_reason_comes_first():
+    """It runs: to start it again would be the wrong first step."""
+    silent = {"node_id": 1, "status": "silent", "error": "refused", "endpoint": "a:1"}
+    silent |= {"reaches_itself": False, "waits_for": None, "learner_shards": 0}
+    with pytest.raises(CommandError) as raised:
+        _require_healthy([silent], [], [])
+    assert raised.value.next_step.startswith("the node's log says why")
+    assert "start the node again" in raised.value.next_step

@@ -227,7 +227,7 @@ def _require_healthy(
         for item in unreached
     ]
     if unreached:
-        steps.append("the node's log says why: its `advertise`, its certificate or the network")
+        steps.insert(0, "the node's log says why: its `advertise`, its certificate or the network")
     new = [item for item in nodes if item["waits_for"]]
     for item in new:
         trouble.append(f"node {item['node_id']} is new and waits for node {item['waits_for']}")
