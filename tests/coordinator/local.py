@@ -14,7 +14,6 @@ from musterd.coordinator.api.rpcs.services import Services
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.integrity.verify import Frozen, Verifier
 from musterd.coordinator.node.assembly import Assembly
-from musterd.coordinator.runtime.turn import Turn
 from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import FakeLog
 
@@ -130,19 +129,16 @@ class LocalNode:
             log.lead()
 
     async def _turn(self):
-        loop_round = 0
+        """As the driver's loop does; what is proposed is applied in the same turn."""
         while True:
             await asyncio.sleep(TURN_S)
-            loop_round += 1
-            now_ms = int(time.monotonic() * 1_000)
-            self.call_limits.disconnects.turn(now_ms)
-            waited_rounds = self.heartbeats.untaken_calls.waited_rounds(loop_round)
-            for shard, log in zip(self.shards, self.logs, strict=True):
-                shard.turn(Turn(now_ms, 0, loop_round, waited_rounds=waited_rounds))
-                if self.applying:
+            now_s = time.monotonic()
+            self.turns.timer_fired(0.0)
+            self.turns.before_tick(now_s)
+            if self.applying:
+                for log in self.logs:
                     log.run()
-            self.heartbeats.turn(now_ms)
-            self.core.watch.turn()
+            self.turns.after_apply(now_s)
 
     async def stop(self):
         self._turns.cancel()

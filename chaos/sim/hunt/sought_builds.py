@@ -68,7 +68,7 @@ SOUGHT = {
     "taken_without_room": Sought("full-disks", ("A-took-entry-without-room",)),
     "growth_unchecked": Sought("groups-state-full", ("A-state-above-limit",)),
     "work_uncounted": Sought("groups-large-commits", _DISRUPTED),
-    "generation_fence": Sought("sdk-cooperative", _FENCED, 1),
+    "generation_fence": Sought("sdk-cooperative", _FENCED, 0),
     "commit_seq": Sought("sdk-eager", _OFFSET_LOST),
     "static_fence": Sought("sdk-static", _OFFSET_LOST, 102),
     "generation_token": Sought("sdk-static", ("I5",)),
