@@ -24,6 +24,7 @@ from musterd.chaos.sim.actors.scripts import Script
 from musterd.chaos.sim.actors.sdk_members import drawn_by
 from musterd.chaos.sim.checks.admission_checks import Admissions
 from musterd.chaos.sim.checks.shard_checks import NS, Counts, ShardChecker
+from musterd.chaos.sim.engine.coordinator_app import digest
 from musterd.chaos.sim.engine.network import Network
 from musterd.chaos.sim.engine.node import PowerCutError, SimNode
 from musterd.chaos.sim.engine.rpc import ClientNet
@@ -344,8 +345,9 @@ class Simulation:
             if differing_states.is_undecided(self, shard):
                 self.count("undecided")
             else:
-                checker.node_states += checker.differing.values()  # by now all have to be whole
-                checker.differing.clear()
+                for node in self.nodes:
+                    index = node.replica(shard).applied_index
+                    checker.over(node.number, index, digest(node.shard(shard)))
             applied = [
                 node.replica(shard).applied_index
                 for node in self.nodes

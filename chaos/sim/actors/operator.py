@@ -1,5 +1,7 @@
 """An operator who replaces a node's disk with care."""
 
+from functools import partial
+
 from muster.v1 import admin_pb2 as pb
 from musterd.chaos.sim.engine.world import Node, World
 from musterd.chaos.sim.faults import differing_states
@@ -7,6 +9,9 @@ from musterd.storage.memory import MemoryStore
 
 ASK_S = 0.1
 """Between two calls of ReplaceNode; each is given up by the next."""
+STOPPED_S = 5 * ASK_S
+"""For how long a node is stopped that runs in a store which is to be taken."""
+
 REPLACE_NODE = "/muster.v1.Admin/ReplaceNode"
 TERMINAL = "ipv4:127.0.0.1:1"
 
@@ -142,8 +147,15 @@ class Operator:
             if leader.shard(0).state.replaced_nodes.get(node.number) == wanted:
                 return
             assert leader.server is not None
-            leader.server.dispatch(REPLACE_NODE, request, TERMINAL, ASK_S, lambda *_: None)
+            told = partial(self._told, node.number)
+            leader.server.dispatch(REPLACE_NODE, request, TERMINAL, ASK_S, told)
         self._world.schedule(ASK_S, self._replaced, node, wanted)
+
+    def _told(self, number: int, _code: object, _details: str, answer: bytes) -> None:
+        """Do as a refusal says: a node that runs is stopped for a while."""
+        status = pb.ReplaceNodeResponse.FromString(answer).status
+        if "Stop it first" in status.message:
+            self._world.crash(number, power_cut=False, down_s=STOPPED_S)
 
     def _is_admitted(self) -> bool:
         """Every replaced node says so itself, as `muster cluster status` would show it."""

@@ -246,6 +246,16 @@ class ShardChecker:
         state = NodeState(node, "diverged", now, now, "running", "", self.shard, from_index=index)
         self.differing[node] = state
 
+    def over(self, node: int, index: int, digest: bytes) -> None:
+        """The run ends with this state, which is to be what the log says.
+
+        It is that also where what was stored too much was refused, or went with its group.
+        """
+        state = self.differing.pop(node, None)
+        if state is not None:
+            found = "repaired" if self._digests.get(index) == digest else "running"
+            self.node_states.append(replace(state, until_ns=self.now_ns, found=found))
+
     # -- turns
 
     def turned(self, node: int, incarnation: int, seen: Replica, holders: Holders) -> None:
