@@ -181,18 +181,21 @@ async def test_the_example_runs(open_cluster):
 
 
 def test_the_table_of_settings_is_what_is_taken():
-    """Each key of docs/compat.md, with its default, and no other."""
+    """Each key that docs/configuration.md has of muster.compat, with its default."""
     needed = {"bootstrap.servers": "n:1", "group.id": "g"}
-    text = (ROOT / "docs" / "compat.md").read_text()
-    rows = re.findall(r"^\|( `[^|\n]*)\|([^|\n]*)\|([^|\n]*)\|$", text, re.MULTILINE)
-    keys = {key for row in rows for key in re.findall(r"`([a-z._]+)`", row[0])}
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    table = text.partition("### `muster.compat.Consumer`")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z._]+)` \| ([^|\n]*) \|", table, re.MULTILINE)
+    keys = {key for key, _ in rows}
     assert {"socket.timeout.ms", "on_commit", "muster.token", "group.instance.id"} <= keys
-    defaults = {row[0].strip(" `"): row[1].strip() for row in rows}
+    defaults = {key: default.strip("`") for key, default in rows}
     plain = parse(needed)
     assert plain.group["session_timeout_ms"] == int(defaults["session.timeout.ms"])
     assert plain.rebalance_timeout_ms == int(defaults["max.poll.interval.ms"])
     assert plain.request_timeout_ms == int(defaults["socket.timeout.ms"])
     values = {"security.protocol": "plaintext", "on_commit": print, "enable.auto.commit": False}
     for key in keys - needed.keys():
-        value = values[key] if key in values else defaults[key].strip("`") or "x"
-        assert parse({**needed, key: value}).group_id == "g"
+        value = values[key] if key in values else "x" if defaults[key] == "none" else defaults[key]
+        ssl = {f"ssl.{one}.location": "x" for one in ("ca", "certificate", "key")}
+        more = {"security.protocol": "ssl", **ssl} if key in ssl else {}
+        assert parse({**needed, **more, key: value}).group_id == "g"

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -152,7 +153,7 @@ def test_an_offset_that_expired_may_be_read_as_gone() -> None:
         history.log.end(history.began("p", "commit", key, 7), Outcome.OK)
         _apply(history, 2, *removed)
         history.log.end(history.reads("p", [key])[key], Outcome.OK, value=-1)
-        assert {one.invariant for one in judge(history.log)} == kinds
+        assert {one.invariant for one in judge(history.log, Counter())} == kinds
 
 
 ALL = {"I1", "I2", "I13"}
@@ -167,7 +168,8 @@ def test_what_is_judged_is_named_by_its_key_and_by_nothing_where_it_has_none() -
         if value is not None:
             history.log.end(history.reads("p", [key])[key], Outcome.OK, value=value)
         told = {
-            named_by(one).partition(" of ")[2].partition(" shard,")[0] for one in judge(history.log)
+            named_by(one).partition(" of ")[2].partition(" shard,")[0]
+            for one in judge(history.log, Counter())
         }
         assert told == {names}
 

@@ -3,6 +3,7 @@
 In each world here member a holds partition 0 since generation 1, and generation 2 gives it to b.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -96,7 +97,7 @@ class World:
     def kinds(self) -> list[str]:
         """What the checkers say of all of it; called once, at the end."""
         self.owners.finished()
-        return sorted({one.invariant for one in judge(self.owners.log, is_read=False)})
+        return sorted({one.invariant for one in judge(self.owners.log, Counter(), is_read=False)})
 
 
 def overlapped() -> World:
@@ -308,7 +309,7 @@ def test_who_was_overlapped_may_not_commit_until_it_knows_a_later_generation(
     number = owners.began(f"p{member}", "commit", keys[partition], 7, member_id=member, token=token)
     owners.log.end(number, Outcome.OK, generation=generation)
     owners.finished()
-    assert [one.invariant for one in judge(owners.log, is_read=False)] == kinds
+    assert [one.invariant for one in judge(owners.log, Counter(), is_read=False)] == kinds
 
 
 SEED = 4
