@@ -143,6 +143,8 @@ class Sessions:
         self._unheard: dict[str, set[str]] = {}
         """Groups whose first round waited so -> their members that were not heard since."""
         self._time_ms = self._clock_ms = time_ms
+        self._latest_ms = time_ms
+        """The latest that the session clock has shown, from which lags are taken off."""
         self._loop_round = 0
         self._waited_rounds = 0
         self._arm_all(groups)
@@ -316,17 +318,22 @@ class Sessions:
 
         `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so far,
         `waited_rounds` for how many of them a call has waited that is not taken in.
-        Nobody's session runs where no quorum is `heard`, nor while a `herd` of calls waits unread,
-        nor in a turn that is late: what was sent meanwhile is not read yet.
+        Nobody's session runs where no quorum is `heard`, nor while a `herd` of calls waits unread.
+        A late turn is forgiven in any case: whoever stood still hears no quorum before it has asked
+        one, and its members are sent away meanwhile, which costs them time. Turns that are late
+        again and again are forgiven the longest lag of them, and run no session.
         """
         elapsed_ms = time_ms - self._time_ms
         self._time_ms = time_ms
         self._loop_round, self._waited_rounds = loop_round, waited_rounds
-        late = lag_ms > LAG_FORGIVEN_MS
-        if heard and not herd and not late:
+        before_ms = self._clock_ms
+        if heard and not herd:
             self._clock_ms += elapsed_ms
-        if late:
+            self._latest_ms = max(self._latest_ms, self._clock_ms)
+        if lag_ms > LAG_FORGIVEN_MS:
             self._ripening.clear()
+            if not (heard and herd):  # in which no time passed, the lag neither
+                self._clock_ms = min(before_ms, self._latest_ms - lag_ms)
 
     def rounds_due(self, *, many_joins: bool) -> list[CloseRound]:
         """Round timers that passed; each comes again in 500 ms unless its round moves.

@@ -60,7 +60,7 @@ DROP_PAUSE_MS: Final = 50
 """Between two looks at the groups of a shard while offsets of a topic that was deleted go."""
 
 LAG_FORGIVEN_MS: Final = 200
-"""A turn that is later than this counts for no session (arch-3.1)."""
+"""A turn that is later than this extends every session by its lag (arch-3.1)."""
 
 BREAK_WINDOW_MS: Final = 1_000
 """Held calls that break within this window are counted together."""
