@@ -168,9 +168,8 @@ class Heartbeats:
     def beat(self, endpoint: str, present: "_Beat | None") -> "_Beat":
         """A call to an endpoint that has room; the present one if it goes there."""
         beats = self._beats.setdefault(endpoint, {})
-        for beat in beats.values():
-            if beat is present:
-                return beat
+        if present is not None and present in beats.values():
+            return present
         number = next(n for n in itertools.count() if n not in beats or beats[n].has_room)
         if number not in beats:
             beats[number] = _Beat(self, endpoint, f"{self._nonce}-{number}")
