@@ -5,7 +5,7 @@ import pytest
 from bench.growth import PATHS, grow
 from bench.report import Report
 
-pytestmark = [pytest.mark.processes, pytest.mark.faults]
+pytestmark = pytest.mark.processes
 
 LIMIT_MIB = {"groups": 4, "members": 8, "metadata": 8, "offsets": 8}
 """Each group is a call of its own: 4 MiB of them take longer than 8 MiB of anything else."""
