@@ -58,11 +58,11 @@ SPLIT_VOTES = Scenario(
     latency_s=0.03,
     crash_after_vote=0.6,
     every=20,
-    minima=Minima({"elections": 1, "commits": 20, "acked": 20, "reads": 10}),
+    minima=Minima({**LESS.per_seed, "commits": 25}),
 )
 """Split votes, late requests, voters that die with their vote on its way and are back at once.
 
-Few calls end: whoever leads next loads its groups before it takes any.
+Fewer entries are committed than elsewhere: whoever leads next loads its groups first.
 """
 
 REPLACEMENTS = Scenario(
