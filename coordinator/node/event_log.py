@@ -85,7 +85,11 @@ class EventLog:
     def applied(
         self, shard: ShardId, _index: int, _entry: Entry, results: Sequence[CommandResult]
     ) -> None:
-        """Log the events of one entry, if this node leads the shard: each is logged once."""
+        """Log the events of one entry, if this node leads the shard.
+
+        Each is logged once by a node; where the leader changes before all have applied the entry,
+        the next one says the same.
+        """
         if self._shards[shard].log.role is not Role.LEADER:
             return
         for result in results:
