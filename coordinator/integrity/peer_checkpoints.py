@@ -90,10 +90,10 @@ class PeerCheckpoints:
         self._answers[node] = _PeerAnswer(answer.store_uuid, shards, copies, aside)
 
     async def _answer(self, node: NodeId) -> pb.CheckpointsResponse | None:
-        endpoint = self._directory.endpoint(node)
-        if not endpoint:
+        channel = self.channel(node)
+        if channel is None:
             return None
-        stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(self._channel(endpoint))  # type: ignore[assignment]
+        stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
         try:
             return await stub.Checkpoints(
                 pb.CheckpointsRequest(), timeout=PEER_CHECKPOINT_CALL_MS / 1_000
@@ -102,7 +102,11 @@ class PeerCheckpoints:
             log.debug("a peer's checkpoints cannot be had", node=node, code=error.code().name)
             return None
 
-    def _channel(self, endpoint: str) -> grpc.aio.Channel:
+    def channel(self, node: NodeId) -> grpc.aio.Channel | None:
+        """The channel to another node's client port; None where its address is not known yet."""
+        endpoint = self._directory.endpoint(node)
+        if not endpoint:
+            return None
         channel = self._channels.get(endpoint)
         if channel is None:
             if self._credentials is None:

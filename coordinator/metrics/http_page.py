@@ -1,4 +1,4 @@
-"""`/metrics` over HTTP on the node's own loop, written in slices.
+"""`/metrics`, and what probes ask, over HTTP on the node's own loop; the page is written in slices.
 
 A scrape of a node with many groups is thousands of lines; made in one go it would hold the loop,
 and with it consensus, for longer than a heartbeat may be late. So the page is made a few hundred
@@ -8,7 +8,7 @@ lines at a time, and the loop turns between them.
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -20,11 +20,16 @@ SLICE_SAMPLES: Final = 100
 """Samples encoded between two looks at the clock: well under 1 ms."""
 HEAD_BYTES_MAX: Final = 8 * 1024
 CONNECTIONS_MAX: Final = 16
+"""Connections at a time. For one more the oldest goes that has sent no request yet, else the oldest
+of all: idle connections must not keep a probe from its answer."""
 REQUEST_S: Final = 5.0
 """A client that has not sent its request, or not taken the answer, by then is dropped."""
 
 Families = Callable[[], Iterable[Metric | None]]
 """Makes the page's families; None stands where it would like the loop to turn."""
+
+Check = Callable[[], Awaitable[str]]
+"""Says why something does not hold, in a line; "" where it holds."""
 
 
 class _SingleMetric:
@@ -60,12 +65,15 @@ async def sliced(families: Families) -> AsyncIterator[bytes]:
 
 
 class MetricsPage:
-    """An HTTP/1.1 server of one page."""
+    """An HTTP/1.1 server of the metrics page, and of checks that answer 200 or 503."""
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self, families: Families, checks: Mapping[str, Check] | None = None) -> None:
+        """`checks`: by path, such as "/live"."""
         self._families = families
+        self._checks = {path.encode(): check for path, check in (checks or {}).items()}
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self.connections: dict[asyncio.StreamWriter, bool] = {}
+        """Those that are open, the oldest first: whether the request has come."""
         self.scrapes_total = 0
         self.dropped_total = 0
 
@@ -90,18 +98,23 @@ class MetricsPage:
             self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        if len(self.connections) >= CONNECTIONS_MAX:
+            self._make_room()
+        self.connections[writer] = False
         try:
             async with asyncio.timeout(REQUEST_S):
-                if self._connections > CONNECTIONS_MAX:
-                    await _answer(writer, "503 Service Unavailable", b"too many connections\n")
-                else:
-                    await self._serve(reader, writer)
+                await self._serve(reader, writer)
         except (TimeoutError, ConnectionError):
             self.dropped_total += 1  # the scraper is gone or too slow: nothing is owed to it
         finally:
-            self._connections -= 1
+            self.connections.pop(writer, None)
             writer.close()
+
+    def _make_room(self) -> None:
+        silent = (writer for writer, asked in self.connections.items() if not asked)
+        oldest = next(silent, None) or next(iter(self.connections))
+        del self.connections[oldest]
+        oldest.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -110,15 +123,24 @@ class MetricsPage:
         except (asyncio.LimitOverrunError, asyncio.IncompleteReadError, ValueError):
             await _answer(writer, "400 Bad Request", b"this port speaks HTTP: GET /metrics\n")
             return
+        if writer in self.connections:
+            self.connections[writer] = True
         path = target.split(b"?", 1)[0]
-        if path != b"/metrics":
-            await _answer(writer, "404 Not Found", b"try /metrics\n")
+        head_only = method == b"HEAD"
+        if path != b"/metrics" and path not in self._checks:
+            paths = b", ".join((b"/metrics", *self._checks))
+            await _answer(writer, "404 Not Found", b"try " + paths + b"\n")
         elif method not in {b"GET", b"HEAD"}:
             await _answer(writer, "405 Method Not Allowed", b"use GET\n", "Allow: GET, HEAD\r\n")
+        elif check := self._checks.get(path):
+            reason = await check()
+            status = "503 Service Unavailable" if reason else "200 OK"
+            said = f"no: {reason}\n" if reason else "yes\n"
+            await _answer(writer, status, said.encode(), head_only=head_only)
         else:
             self.scrapes_total += 1
             body = b"".join([piece async for piece in sliced(self._families)])
-            await _answer(writer, "200 OK", body, head_only=method == b"HEAD")
+            await _answer(writer, "200 OK", body, head_only=head_only)
 
 
 async def _answer(

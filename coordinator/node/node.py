@@ -29,6 +29,7 @@ from musterd.coordinator.node.config import ConfigError, Settings, split_address
 from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.reach_probe import ReachProbe
+from musterd.coordinator.node.restart_check import RestartCheck
 from musterd.coordinator.node.room_watch import RoomWatch
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.retention import Retention
@@ -141,7 +142,8 @@ class Node:
             _own_tls(settings),
             self.driver.set_reach,
         )
-        self._page = MetricsPage(self.metrics.families)
+        self._page: MetricsPage | None = None
+        self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def _attach_metrics(self) -> None:
@@ -249,6 +251,11 @@ class Node:
         self._acceptor.start()
         self._probe.start(self._task_ended)
         await self._health.start()
+        restart = RestartCheck(self.node_id, services.admin.own_view, self._integrity.peers)
+        self._page = MetricsPage(
+            self.metrics.families,
+            {"/live": _live, "/ready": self._not_ready, "/safe-to-restart": restart.reason},
+        )
         if settings.metrics_listen:
             await self._page.start_on(_socket(settings.metrics_listen, settings.dev))
 
@@ -257,6 +264,7 @@ class Node:
     async def stop(self) -> None:
         """Hand leadership over, tell callers where it went, close everything."""
         log.info("draining", led=len(self.driver.led()))
+        self._draining = True
         await self._health.stop()
         if self.driver.connected_nodes:
             self.driver.drain()
@@ -278,7 +286,8 @@ class Node:
         await self._probe.stop()
         await self._server.stop(STOP_GRACE_MS / MS)
         await self._acceptor.stop()
-        await self._page.stop()
+        if self._page is not None:
+            await self._page.stop()
         await self._integrity.peers.close()
         self._runner.stop()
         await self._hub.close()
@@ -340,12 +349,20 @@ class Node:
             if awaited != self.driver.book.awaited:
                 awaited = self.driver.book.awaited
                 _log_awaited(awaited)
-            ready = not self.driver.disk_hangs
-            ready = ready and all(self._is_ready(shard) for shard in self.assembly.shards)
-            if self.settings.ready_needs_reach:
-                ready = ready and self.driver.reach is ClientReach.OK
+            ready = self._ready()
             await self._health.set_ready(ready=ready)
             await asyncio.sleep(STILL_READY_POLL_S if ready else READY_POLL_S)
+
+    def _ready(self) -> bool:
+        ready = not self.driver.disk_hangs
+        ready = ready and all(self._is_ready(shard) for shard in self.assembly.shards)
+        if self.settings.ready_needs_reach:
+            ready = ready and self.driver.reach is ClientReach.OK
+        return ready
+
+    async def _not_ready(self) -> str:
+        """For probes: "" while this node is ready. Strangers ask, so it names nothing."""
+        return "" if self._ready() and not self._draining else "not ready"
 
     def _is_ready(self, shard: Shard) -> bool:
         """A leader is known; this replica has applied and loaded what it knows to be committed."""
@@ -493,6 +510,11 @@ def _log_awaited(awaited: list[int]) -> None:
         log.info("first start: waiting for nodes that must meet this one once", nodes=awaited)
     else:
         log.info("first start complete: every node knows this one")
+
+
+async def _live() -> str:
+    """The loop turns, or nobody would say so. No quorum is asked for."""
+    return ""
 
 
 async def _trim() -> None:

@@ -137,6 +137,9 @@ sync has hung before."""
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
 
+RESTART_CHECK_CALL_MS: Final = 1_000
+"""Deadline of one node's question to another whether its own restart would stop a shard."""
+
 REACH_PROBE_MS: Final = 5_000
 """How often a node looks whether clients reach it at its advertised address."""
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from muster.admin.restart_safety import unsafe_to_restart
 from muster.cli.cluster.verify import verify
 from muster.cli.connection import Connection, NodeAnswer
 from muster.cli.errors import CommandError, ExitCode
@@ -31,12 +32,12 @@ from muster.v1.admin_pb2 import (
 
 NODE_COLUMNS = (
     *("NODE", "ENDPOINT", "PEER-ENDPOINT", "STATUS", "LEADS", "LEARNER-IN", "WAITS-FOR"),
-    *("VERSION", "STORE-UUID"),
+    *("VERSION", "STORE-UUID", "SAFE-TO-RESTART"),
 )
 SHARD_COLUMNS = ("SHARD", "LEADER", "TERM", "COMMIT-INDEX", "GROUPS", "BEHIND", "STATUS")
 REFUSAL_COLUMNS = ("AT-NODE", "REFUSED", "REASON")
 
-_NOT_IN_TABLE = ("error", "awaits", "lost", "reaches_itself")
+_NOT_IN_TABLE = ("error", "awaits", "lost", "reaches_itself", "unsafe_to_restart")
 
 Views = list[NodeAnswer[DescribeClusterResponse]]
 
@@ -106,6 +107,9 @@ def _node_item(
 
     It is a learner in as many shards as anybody says: it counts only once all have admitted it.
     """
+    unsafe = unsafe_to_restart(
+        view.node_id, {one.node_id: one.answer for one in views if one.answer}
+    )
     known = [*(view.answer.nodes if view.answer else ()), *cluster.nodes]
     node = next(node for node in known if node.node_id == view.node_id)
     said = [
@@ -128,6 +132,8 @@ def _node_item(
         "version": node.version or None,
         "store_uuid": node.store_uuid or None,
         "error": view.error or None,
+        "safe_to_restart": not unsafe,
+        "unsafe_to_restart": unsafe or None,
     }
 
 

@@ -1,6 +1,7 @@
 """The metrics page: right to a parser, made in slices, hard to disturb."""
 
 import asyncio
+import contextlib
 import random
 
 import pytest
@@ -9,7 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from musterd.coordinator.metrics import http_page
 from musterd.coordinator.metrics.histogram import Histogram
-from musterd.coordinator.metrics.http_page import HEAD_BYTES_MAX, MetricsPage, encode
+from musterd.coordinator.metrics.http_page import (
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    MetricsPage,
+    encode,
+)
 
 
 def _big(samples):
@@ -147,19 +153,78 @@ def test_a_client_that_says_nothing_is_dropped(monkeypatch):
     assert asyncio.run(run()) == 1
 
 
-def test_more_connections_than_the_limit_are_refused(monkeypatch):
-    """The page cannot be made to hold a thousand sockets."""
+async def _yes():
+    return ""
+
+
+async def _no():
+    return "it is broken"
+
+
+def test_a_check_is_answered_by_status_and_a_line():
+    """200 where it holds, 503 with the reason where it does not; the 404 names the paths."""
+
+    async def run():
+        page = MetricsPage(list, {"/live": _yes, "/ready": _no})
+        port = await page.start(host="127.0.0.1", port=0)
+        try:
+            paths = (b"/live", b"/ready", b"/else")
+            return [await _get(port, b"GET %s HTTP/1.1\r\n\r\n" % path) for path in paths]
+        finally:
+            await page.stop()
+
+    (live, yes), (ready, no), (missing, paths) = asyncio.run(run())
+    assert live.startswith("HTTP/1.1 200")
+    assert yes == b"yes\n"
+    assert ready.startswith("HTTP/1.1 503")
+    assert no == b"no: it is broken\n"
+    assert missing.startswith("HTTP/1.1 404")
+    assert paths == b"try /metrics, /live, /ready\n"
+
+
+def test_idle_connections_keep_no_probe_from_its_answer():
+    """Three times as many as there is room for: the oldest of them go, and the node stays live."""
+
+    async def run():
+        page = MetricsPage(list, {"/live": _yes})
+        port = await page.start(host="127.0.0.1", port=0)
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        more = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        head, _ = await _get(port, b"GET /live HTTP/1.1\r\n\r\n")
+        for reader, writer in idle:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+        open_now = len(page.connections)
+        for _, writer in more:
+            writer.close()
+        await page.stop()
+        return head, open_now
+
+    head, open_now = asyncio.run(run())
+    assert head.startswith("HTTP/1.1 200")
+    assert open_now <= CONNECTIONS_MAX
+
+
+def test_of_connections_that_all_take_no_answer_the_oldest_goes(monkeypatch):
+    """Whoever asked and does not read cannot fail a probe either."""
     monkeypatch.setattr(http_page, "CONNECTIONS_MAX", 2)
 
-    async def talk(port):
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        refused = await reader.read()
-        for _, open_writer in [*idle, (reader, writer)]:
-            open_writer.close()
-        return refused
+    async def run():
+        page = MetricsPage(lambda: [_big(60_000)], {"/live": _yes})
+        port = await page.start(host="127.0.0.1", port=0)
+        deaf = [await asyncio.open_connection("127.0.0.1", port, limit=1_024) for _ in range(2)]
+        for _, writer in deaf:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        while list(page.connections.values()) != [True, True]:
+            await asyncio.sleep(0.001)
+        head, _ = await _get(port, b"GET /live HTTP/1.1\r\n\r\n")
+        for _, writer in deaf:
+            writer.close()
+        await page.stop()
+        return head
 
-    assert _serve(list, talk).startswith(b"HTTP/1.1 503")
+    assert asyncio.run(run()).startswith("HTTP/1.1 200")
 
 
 def test_histogram_buckets_hold_values_at_their_bound():
