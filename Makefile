@@ -43,6 +43,17 @@ wheels: venv ## build both wheels into dist/
 	$(BIN)/python -m hatchling build -t wheel -d dist
 	cd packaging/client && $(abspath $(BIN))/python -m hatchling build -t wheel -d ../../dist
 
+# The time of the commit, so that an archive is the same whoever makes it, and when.
+.PHONY: sdist
+sdist: venv ## build both source archives into dist/, the same bytes for the same commit
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -t sdist -d dist
+	cd packaging/client && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(abspath $(BIN))/python -m hatchling build -t sdist -d ../../dist
+
+.PHONY: sbom
+sbom: venv-dev ## write dist/muster.cdx.json: what both wheels need, in the versions that are tested (CycloneDX)
+	mkdir -p dist
+	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --of JSON -o dist/muster.cdx.json requirements/user.txt
+
 .PHONY: lint
 lint: venv-dev ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
@@ -53,7 +64,7 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 # requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check --durations 30 --durations-min 2
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which third of what takes long is run: by the number of commits, so that a later commit has another
@@ -61,6 +72,10 @@ test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on 
 TURN ?= $(if $(filter false,$(shell git rev-parse --is-shallow-repository 2>/dev/null)),$(shell \
 	git rev-list --count HEAD),$(error No history is here to choose a third of the tests by: run \
 	`git fetch --unshallow`, or give TURN=<number>))
+
+.PHONY: test-deploy
+test-deploy: venv-dev ## what is installed and deployed: wheels on every CPython that is here, archives, units, charts
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy
 
 .PHONY: test-demo
 test-demo: venv-dev ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find

@@ -17,7 +17,7 @@ OWN = re.compile(r"^(_?muster|_editable|__editable__|.*muster)", re.IGNORECASE)
 MAKEFILE = (ROOT / "Makefile").read_text()
 RULES = dict(re.findall(r"^([\w-]+):([^=\n#]*)", MAKEFILE, re.MULTILINE))
 """Target -> what it needs."""
-USERS = {"help", "venv", "venv-dev", "wheels", "proto", "lock", "clean"}
+USERS = {"help", "venv", "venv-dev", "wheels", "sdist", "proto", "lock", "clean"}
 """Targets that need less than the tools."""
 
 

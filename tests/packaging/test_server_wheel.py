@@ -100,6 +100,7 @@ def test_every_command_says_its_help_beside_a_users_modules(muster):
         muster("chaos", command, "--help")
 
 
+@pytest.mark.deploy
 @pytest.mark.processes
 def test_a_cluster_its_export_and_its_replay_work_beside_a_users_modules(
     muster, installed, users_modules, tmp_path

@@ -57,6 +57,7 @@ def test_java_home_comes_before_the_path(tmp_path, monkeypatch):
     assert java.ensure({"PATH": ""}) == system
 
 
+@pytest.mark.deploy
 def test_without_any_java_the_one_from_the_index_gets_a_shim(tmp_path, monkeypatch):
     """The shim drops the option that its runtime refuses, and nothing else."""
     monkeypatch.setattr(java, "SYSTEM_HOMES", tmp_path / "none")
