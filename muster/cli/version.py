@@ -23,7 +23,7 @@ def register(app: "typer.Typer") -> None:
 
 def print_versions(form: Format = Format.TABLE) -> None:
     """Write the versions of the installed packages to stdout."""
-    found = {name: _installed(name) for name in PACKAGES}
+    found = {name: installed(name) for name in PACKAGES}
     rows = [*found.items(), ("python", platform.python_version())]
     show(
         Result(
@@ -37,7 +37,8 @@ def print_versions(form: Format = Format.TABLE) -> None:
     )
 
 
-def _installed(name: str) -> str | None:
+def installed(name: str) -> str | None:
+    """The version of a package that is installed here."""
     try:
         return version(name)
     except PackageNotFoundError:

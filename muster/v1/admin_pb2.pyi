@@ -1321,9 +1321,12 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     REFUSED_FIELD_NUMBER: builtins.int
     REFUSALS_FIELD_NUMBER: builtins.int
     AWAITED_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
     shards: builtins.int
+    wall_ms: builtins.int
+    """the answering node's clock when it answered, milliseconds since 1970; 0 = it does not say"""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -1354,9 +1357,10 @@ class DescribeClusterResponse(google.protobuf.message.Message):
         refused: collections.abc.Iterable[global___Node] | None = ...,
         refusals: collections.abc.Iterable[global___Refusal] | None = ...,
         awaited: collections.abc.Iterable[builtins.int] | None = ...,
+        wall_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["awaited", b"awaited", "cluster_id", b"cluster_id", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaited", b"awaited", "cluster_id", b"cluster_id", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___DescribeClusterResponse = DescribeClusterResponse
 

@@ -41,7 +41,7 @@ def test_every_command_takes_output_from_flag_and_environment(name):
 
 NEITHER = {
     *("serve", "init", "dev", "demo", "export", "replay", "version"),
-    *("cluster verify", "group watch"),
+    *("cluster verify", "debug bundle", "doctor", "group watch"),
 }
 """Neither reads a running cluster's state to show it once, nor changes it.
 

@@ -103,6 +103,7 @@ class AdminService(
                 for who, reason in self.cluster.refusals().items()
             ],
             awaited=self.cluster.awaited(),
+            wall_ms=self.core.shards[0].node.wall_ms(),
         )
 
     def _shard(self, shard: Shard) -> pb.Shard:

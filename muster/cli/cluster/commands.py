@@ -96,6 +96,19 @@ def status(
     _require_healthy(nodes, shards, refused)
 
 
+def trouble(cluster: DescribeClusterResponse, views: Views) -> CommandError | None:
+    """What `status` ends with; None where nothing is wrong. `views`: what each node said."""
+    try:
+        _require_healthy(
+            [_node_item(cluster, views, view) for view in views],
+            [_shard_item(shard, views) for shard in range(cluster.shards)],
+            [{"node_id": node.node_id} for node in _refused(views)],
+        )
+    except CommandError as error:
+        return error
+    return None
+
+
 def _views(to: Connection) -> tuple[DescribeClusterResponse, Views]:
     return to.ask_each(lambda at, s: at.admin.DescribeCluster(DescribeClusterRequest(), timeout=s))
 

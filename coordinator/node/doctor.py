@@ -1,0 +1,206 @@
+"""What `muster doctor --config FILE` looks at: the machine of a node, whether it runs or not."""
+
+import errno
+import os
+import resource
+import shutil
+import socket
+import ssl
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from muster.cli.findings import Finding, Verdict
+from musterd.coordinator.api.server import connections_max
+from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
+
+HERE: Final = "here"
+SYNCS: Final = 32
+SYNC_BYTES: Final = 4_096
+SYNC_SLOW_S: Final = 0.05
+SYNC_TOO_SLOW_S: Final = 1.0
+"""Where MusterSlowFsyncCritical would come (deploy/prometheus/alerts.yml)."""
+FILES_FEW: Final = 65_536
+CONNECT_S: Final = 1.0
+
+
+def examine(config: Path) -> list[Finding]:
+    """Look at what the node with these settings needs of its machine; it is not disturbed."""
+    try:
+        settings = load_settings(config, {})
+    except ConfigError as error:
+        step = error.next_step or "correct the setting; `muster serve --help`"
+        return [Finding("settings", HERE, Verdict.PROBLEM, str(error), step)]
+    return [
+        Finding("settings", HERE, Verdict.OK, f"{config} can be used"),
+        *directory(settings.data_dir),
+        *disk(settings.data_dir, settings.disk_reserve_bytes),
+        *fsync(settings.data_dir),
+        open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        *ports(settings),
+        *(peer(node, address) for node, address in settings.peers.items()),
+        *certificate(settings.tls_cert, settings.tls_key),
+    ]
+
+
+# ---- the disk
+
+
+def directory(data_dir: Path) -> list[Finding]:
+    """Whether `muster init` was here, and whether this user may write."""
+    if not data_dir.is_dir() or not any(data_dir.iterdir()):
+        step = f"`muster init --data-dir {data_dir}`, once"
+        return [Finding("data", HERE, Verdict.PROBLEM, f"{data_dir} holds no node", step)]
+    if not os.access(data_dir, os.W_OK):
+        step = "run this as the user that the node runs as, or give it the directory"
+        return [Finding("data", HERE, Verdict.PROBLEM, f"{data_dir} cannot be written to", step)]
+    return [Finding("data", HERE, Verdict.OK, f"{data_dir} holds a node")]
+
+
+def disk(data_dir: Path, reserve: int) -> list[Finding]:
+    """Free bytes beside the reserve below which nothing that grows the state is taken."""
+    if not data_dir.is_dir():
+        return []
+    free = shutil.disk_usage(data_dir).free
+    detail = f"{free // 2**20} MiB are free, {reserve // 2**20} MiB are the reserve"
+    step = "make room, or move the directory to a larger disk (docs/operations.md, Sizing)"
+    if free < reserve:
+        return [Finding("disk", HERE, Verdict.PROBLEM, detail, step)]
+    if free < 2 * reserve:
+        return [Finding("disk", HERE, Verdict.WARNING, detail, step)]
+    return [Finding("disk", HERE, Verdict.OK, detail)]
+
+
+def sync_times(data_dir: Path) -> list[float]:
+    """Seconds that each of some small writes took to be synced. Raises OSError."""
+    took = []
+    with tempfile.TemporaryFile(dir=data_dir, prefix="doctor-") as file:
+        for _ in range(SYNCS):
+            file.write(bytes(SYNC_BYTES))
+            file.flush()
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return took
+
+
+def fsync(data_dir: Path, measure: Callable[[Path], list[float]] = sync_times) -> list[Finding]:
+    """How long the disk takes to keep a write: every acknowledged commit waits for that."""
+    if not data_dir.is_dir():
+        return []
+    try:
+        took = measure(data_dir)
+    except OSError as error:
+        step = "run this as the user that the node runs as; look into the kernel's log"
+        return [Finding("fsync", HERE, Verdict.PROBLEM, f"{data_dir}: {error}", step)]
+    middle = median(took)
+    detail = (
+        f"{middle * 1e3:.1f} ms in the middle, {max(took) * 1e3:.1f} ms at most, of {len(took)}"
+    )
+    step = "give the node a disk of its own, with a write cache that survives a power cut"
+    if middle >= SYNC_TOO_SLOW_S:
+        return [Finding("fsync", HERE, Verdict.PROBLEM, detail, step)]
+    if middle >= SYNC_SLOW_S or max(took) >= SYNC_TOO_SLOW_S:
+        return [Finding("fsync", HERE, Verdict.WARNING, detail, step)]
+    return [Finding("fsync", HERE, Verdict.OK, detail)]
+
+
+def open_files(limit: int) -> Finding:
+    """Whether the process may open as many files as its clients' connections need."""
+    if limit in {resource.RLIM_INFINITY, -1}:
+        return Finding("files", HERE, Verdict.OK, "any number of files may be open")
+    detail = f"{limit} files may be open: {connections_max(limit)} connections of clients"
+    if limit < FILES_FEW:
+        step = f"raise it to {FILES_FEW} or more: LimitNOFILE= in the unit, or `ulimit -n`"
+        return Finding("files", HERE, Verdict.WARNING, detail, step)
+    return Finding("files", HERE, Verdict.OK, detail)
+
+
+# ---- the network
+
+
+def ports(settings: Settings) -> list[Finding]:
+    """Each port: free, or taken by a node that answers as live at its metrics port."""
+    named = {
+        "listen": settings.listen,
+        "peer_listen": settings.peer_listen,
+        "metrics_listen": settings.metrics_listen,
+    }
+    taken = {name: _why_not(address) for name, address in named.items() if address}
+    runs = taken.get("metrics_listen") == errno.EADDRINUSE and _is_live(settings.metrics_listen)
+    return [_port(name, named[name], why, runs=runs) for name, why in taken.items()]
+
+
+def _port(name: str, address: str, why: int, *, runs: bool) -> Finding:
+    check, where = f"port {name}", HERE
+    if not why:
+        return Finding(check, where, Verdict.OK, f"{address} is free: the node does not run")
+    if why == errno.EADDRINUSE and runs:
+        return Finding(check, where, Verdict.OK, f"{address} is the running node's")
+    if why == errno.EADDRINUSE:
+        step = "see who listens there: `ss -ltnp`"
+        detail = f"{address} is taken, and no node answers at metrics_listen"
+        return Finding(check, where, Verdict.PROBLEM, detail, step)
+    step = f"give {name} an address that this machine has, and a port that its user may use"
+    detail = f"{address} cannot be had: {os.strerror(why)}"
+    return Finding(check, where, Verdict.PROBLEM, detail, step)
+
+
+def _why_not(address: str) -> int:
+    """The number of the error with which the address cannot be bound; 0 where it can be."""
+    try:
+        host, port = split_address(address)
+        family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(where)
+            one.listen()
+    except socket.gaierror:
+        return errno.EADDRNOTAVAIL
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def _is_live(address: str) -> bool:
+    host, port = split_address(address)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # no address to bind
+    try:
+        with socket.create_connection((host, port), CONNECT_S) as one:
+            one.settimeout(CONNECT_S)
+            one.sendall(b"GET /live HTTP/1.1\r\n\r\n")
+            return one.recv(64).startswith(b"HTTP/1.1 200 ")
+    except OSError:
+        return False
+
+
+def peer(node: int, address: str) -> Finding:
+    """Whether another node takes connections at its peer port."""
+    where = f"node {node}"
+    try:
+        socket.create_connection(split_address(address), CONNECT_S).close()
+    except OSError as error:
+        step = "start that node; see that a firewall lets its peer port through"
+        return Finding("peer", where, Verdict.WARNING, f"{address}: {error}", step)
+    return Finding("peer", where, Verdict.OK, f"{address} takes connections")
+
+
+def certificate(cert: Path | None, key: Path | None) -> list[Finding]:
+    """Whether the client port's certificate and its key can be read and belong together."""
+    if cert is None or key is None:
+        return [Finding("tls", HERE, Verdict.OK, "none: clients connect plainly")]
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key, password=_no_password)
+    except (OSError, ValueError) as error:
+        step = "give tls_cert and tls_key PEM files that belong together, without a passphrase"
+        return [Finding("tls", HERE, Verdict.PROBLEM, f"{cert}, {key}: {error}", step)]
+    return [Finding("tls", HERE, Verdict.OK, f"{cert} and {key} belong together")]
+
+
+def _no_password() -> str:
+    """OpenSSL would ask on the terminal otherwise."""
+    raise ValueError("the key has a passphrase")

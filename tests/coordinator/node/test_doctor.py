@@ -1,0 +1,145 @@
+"""`muster doctor --config`: what a node's machine lacks is told before the node runs into it."""
+
+import errno
+import socket
+
+import pytest
+
+from musterd.coordinator.node import doctor
+from musterd.coordinator.node.doctor import examine
+
+
+def checks(findings):
+    """Check -> (result, detail)."""
+    return {one.check: (one.result.value, one.detail) for one in findings}
+
+
+@pytest.fixture
+def ports():
+    """Three addresses that nobody listens on."""
+    sockets = [socket.socket() for _ in range(3)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+@pytest.fixture
+def config(tmp_path, ports):
+    """Settings of a node whose directory was initialised."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "CURRENT").touch()
+
+    def write(**more):
+        keys = {
+            "data_dir": f'"{tmp_path / "data"}"',
+            "listen": f'"{ports[0]}"',
+            "peer_listen": f'"{ports[1]}"',
+            "metrics_listen": f'"{ports[2]}"',
+            "disk_reserve_bytes": 1,
+        } | more
+        file = tmp_path / "node.toml"
+        file.write_text("".join(f"{name} = {value}\n" for name, value in keys.items()))
+        return file
+
+    return write
+
+
+def test_a_machine_that_is_fit_has_no_problem(config):
+    """Each check is there, and leaves nothing behind in the directory."""
+    file = config()
+    found = examine(file)
+    assert {one.check for one in found} == {
+        *("settings", "data", "disk", "fsync", "files", "tls"),
+        *("port listen", "port peer_listen", "port metrics_listen"),
+    }
+    assert [one for one in found if one.result.value == "problem"] == []
+    assert [path.name for path in (file.parent / "data").iterdir()] == ["CURRENT"]
+    assert all(one.next_step for one in found if one.result.value != "ok")
+
+
+def test_wrong_settings_are_the_only_finding(config):
+    """Nothing else can be looked at."""
+    (one,) = examine(config(lisen='"x"'))
+    assert one.result.value == "problem"
+    assert "lisen" in one.detail
+
+
+def test_a_directory_without_a_node_and_a_full_disk_are_problems(config, tmp_path):
+    """`muster init` is what to do."""
+    found = checks(examine(config(disk_reserve_bytes=2**60)))
+    assert found["disk"][0] == "problem"
+    found = examine(config(data_dir=f'"{tmp_path / "none"}"'))
+    (data,) = [one for one in found if one.check == "data"]
+    assert (data.result.value, "muster init" in data.next_step) == ("problem", True)
+
+
+@pytest.mark.parametrize(
+    ("times", "result"),
+    [
+        ([0.001] * 32, "ok"),
+        ([0.1] * 32, "warning"),
+        ([0.001] * 31 + [1.5], "warning"),
+        ([2.0] * 32, "problem"),
+    ],
+)
+def test_a_disk_is_judged_by_how_long_it_takes_to_sync(tmp_path, times, result):
+    """By the middle one; one that hung is a warning."""
+    (one,) = doctor.fsync(tmp_path, lambda _: times)
+    assert one.result.value == result
+
+
+def test_a_disk_that_cannot_be_written_to_is_a_problem(tmp_path):
+    """With the system's word."""
+
+    def fails(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    (one,) = doctor.fsync(tmp_path, fails)
+    assert (one.result.value, "Input/output error" in one.detail) == ("problem", True)
+
+
+@pytest.mark.parametrize(("limit", "result"), [(1_024, "warning"), (65_536, "ok"), (-1, "ok")])
+def test_few_open_files_are_told_with_what_they_are_enough_for(limit, result):
+    """In connections of clients."""
+    one = doctor.open_files(limit)
+    assert one.result.value == result
+    assert ("768 connections" in one.detail) is (limit == 1_024)
+
+
+def test_a_port_that_somebody_else_has_is_a_problem(config, ports):
+    """Who listens there is no node: nothing is live at the metrics port."""
+    with socket.create_server(("127.0.0.1", int(ports[0].rpartition(":")[2]))):
+        found = checks(examine(config()))
+    assert found["port listen"] == (
+        "problem",
+        f"{ports[0]} is taken, and no node answers at metrics_listen",
+    )
+    assert found["port peer_listen"][0] == "ok"
+
+
+def test_an_address_of_another_machine_is_a_problem(config):
+    """It could not be bound when the node starts."""
+    found = checks(examine(config(metrics_listen='"192.0.2.1:7270"', insecure_metrics="true")))
+    assert found["port metrics_listen"][0] == "problem"
+
+
+def test_a_peer_that_takes_no_connection_is_a_warning(config, ports):
+    """It may not have been started yet."""
+    with socket.create_server(("127.0.0.1", 0)) as peer:
+        there = f"127.0.0.1:{peer.getsockname()[1]}"
+        found = examine(config(peers=f'"1={there},2=127.0.0.1:1"'))
+    said = {one.where: one.result.value for one in found if one.check == "peer"}
+    assert said == {"node 1": "ok", "node 2": "warning"}
+
+
+def test_a_key_that_is_not_the_certificate_s_is_a_problem(config, tmp_path):
+    """Files that are none, too."""
+    for name in ("cert", "key"):
+        (tmp_path / name).write_text("nothing")
+    found = checks(
+        examine(config(tls_cert=f'"{tmp_path / "cert"}"', tls_key=f'"{tmp_path / "key"}"'))
+    )
+    assert found["tls"][0] == "problem"
