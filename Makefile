@@ -64,7 +64,7 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 # requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy" --conformance check --durations 30 --durations-min 2
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which third of what takes long is run: by the number of commits, so that a later commit has another
@@ -112,6 +112,15 @@ SERVER_FLOOR := -W "ignore:Protobuf gencode version:UserWarning" tests/e2e/test_
 .PHONY: test-server-floor
 test-server-floor: .venv-server-floor/.installed ## a server's tests on its oldest dependencies
 	.venv-server-floor/bin/python -m pytest -n 2 --dist loadfile $(SERVER_FLOOR)
+
+.PHONY: fuzz
+fuzz: venv-dev ## feed every decoder a million inputs that nobody sends; SEED=<number> has others; the last line is JSON
+	$(BIN)/python -m tests.fuzz --inputs 1000000 --seed $(or $(SEED),$(TURN))
+
+.PHONY: fuzz-short
+fuzz-short: venv-dev ## the same for two minutes, with other inputs for each commit; decoders that are broken on purpose first
+	$(BIN)/python -m pytest -m fuzz tests/fuzz
+	$(BIN)/python -m tests.fuzz --seconds 110 --seed $(TURN)
 
 .PHONY: conformance
 conformance: venv-dev ## write docs/conformance.md from the golden files, which run and pass first

@@ -16,9 +16,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pyarrow as pa
 
@@ -169,17 +169,29 @@ class Manifest:
             if check != _check(body):
                 raise LayoutError(f"{where}: the manifest's checksum does not match its content")
             mark, gap = body.pop("checkpoint"), body.pop("gap")
-            return Manifest(
+            found = Manifest(
                 **body,
                 checkpoint=CheckpointMark(**mark) if mark else None,
                 gap=Gap(**gap) if gap else None,
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            for one in (found, found.checkpoint, found.gap):
+                _check_types(one)
+            int(found.digest or "0", 16)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise LayoutError(f"{where}: not a manifest of this export ({error})") from error
+        return found
 
 
 SEGMENT = "segment"
 BASE = "base"
+
+
+def _check_types(one: Manifest | CheckpointMark | Gap | None) -> None:
+    """Raise TypeError where a field is not of the type that it is declared with."""
+    for field in fields(one) if one is not None else ():
+        value, declared = getattr(one, field.name), get_type_hints(type(one))[field.name]
+        if type(value) not in (get_args(declared) or (declared,)):
+            raise TypeError(f"{field.name} is {type(value).__name__}")
 
 
 def _check(body: dict[str, Any]) -> str:

@@ -24,6 +24,14 @@ Message = dict[str, Any]
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 HELLO_BYTES_MAX = 4096
 CHECKSUM_BYTES = 4
+FRAME_MESSAGES_MAX = 65_536
+"""Twice what a frame holds that is closed at `frame_bytes` (raft/outbox.py).
+
+A frame of the greatest length would hold four million votes, which take 2.5 GiB and 20 s of the
+loop. So messages are counted before any is parsed.
+"""
+APPEND_ENTRIES_MAX = 4096
+"""Eight times `message_entries`."""
 COUNT_END = 1 << 62
 """Terms, indexes, message numbers, lives and epochs are smaller.
 
@@ -101,6 +109,8 @@ def encode_frame(sender: Sender, messages: Iterable[tuple[int, Message]]) -> byt
 def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
     """Who sent it and its (shard, message)s. Raises CodecError."""
     frame = pb.Frame()
+    if len(data) > 2 * FRAME_MESSAGES_MAX:  # the shortest message has two bytes
+        _refuse_many(data)
     _parse(frame, data, FRAME_BYTES_MAX)
     _refuse_absurd(frame.life, frame.epoch)
     messages: list[tuple[int, Message]] = []
@@ -116,6 +126,44 @@ def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
     except ValueError as error:
         raise CodecError("garbage", f"a frame of a disk or node with {error}") from error
     return Sender(frame.sender, frame.life, frame.epoch, room, reach), messages
+
+
+def _refuse_many(data: bytes) -> None:
+    """Raise CodecError for a frame of too many fields; one that is cut short is found later."""
+    at, count = CHECKSUM_BYTES, 0
+    try:
+        while at < len(data):
+            count += 1
+            if count > FRAME_MESSAGES_MAX:
+                detail = f"a frame of more than {FRAME_MESSAGES_MAX} messages"
+                raise CodecError("too_many", detail)
+            tag, at = _varint(data, at)
+            if tag & 7 == _LENGTH:
+                size, at = _varint(data, at)
+                at += size
+            elif tag & 7 == _VARINT:
+                _, at = _varint(data, at)
+            else:
+                at += 8 if tag & 7 == _FIXED64 else 4
+    except IndexError:
+        return
+
+
+_VARINT, _FIXED64, _LENGTH = range(3)
+_MORE = 0x80
+_VARINT_BYTES_MAX = 10
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The varint at `at`, and where it ends. Raises IndexError behind the end of the data."""
+    number = 0
+    for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
+        byte = data[at]
+        at += 1
+        number |= (byte & (_MORE - 1)) << shift
+        if byte < _MORE:
+            return number, at
+    raise IndexError
 
 
 def _refuse_absurd(*counts: int) -> None:
@@ -208,6 +256,8 @@ def _get_append(one: pb.PeerMessage) -> Message:
     if prev_index < 1:
         raise CodecError("garbage", "an append without the entry before it")
     term, prev_term = one.term, body.prev_term
+    if len(body.entries) > APPEND_ENTRIES_MAX:
+        raise CodecError("too_many", f"an append of {len(body.entries)} entries")
     entries: list[Entry] = []
     newest, index = prev_term, prev_index
     for sent in body.entries:

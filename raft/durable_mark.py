@@ -33,7 +33,7 @@ class DurableMark:
             value = json.loads(payload)
             store_uuid = value["store_uuid"]
             marks = {ShardId(int(s)): JournalMark(*m) for s, m in value["shards"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptStoreError("the durable mark cannot be read") from error
         if store_uuid != self._identity.store_uuid.hex():
             raise CorruptStoreError("the durable mark belongs to another node's store")

@@ -95,7 +95,7 @@ def load_identity(store: Reader) -> Identity:
             nodes=tuple(value["nodes"]),
             format=value["format"],
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptStoreError("the node identity cannot be read") from error
     if found.format != FORMAT:
         raise IdentityError(

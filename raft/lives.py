@@ -39,7 +39,7 @@ from muster.v1 import peer_pb2 as pb
 from musterd.raft.codec import Sender
 from musterd.raft.identity import Identity
 from musterd.storage import keys
-from musterd.storage.store import Family, Store
+from musterd.storage.store import Family, Store, unpacked
 
 RUN_ID_BYTES = 16
 _LIFE = Struct(">16sQQ16s")
@@ -61,7 +61,7 @@ class PeerLife:
 
     @classmethod
     def decode(cls, value: bytes) -> "PeerLife":
-        return cls(*_LIFE.unpack(value))
+        return cls(*unpacked(_LIFE, value, "the life of a peer"))
 
 
 def _lowest_since(hello: pb.Hello, life: int) -> int:

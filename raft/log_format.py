@@ -8,7 +8,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from musterd.storage import keys
-from musterd.storage.store import Family, Reader, Store
+from musterd.storage.store import CorruptStoreError, Family, Reader, Store, unpacked
 
 
 class Entry(NamedTuple):
@@ -33,6 +33,7 @@ NOOP = bytes((KIND_NOOP,))
 
 _U64 = Struct(">Q")
 _HARD_STATE = Struct(">QqQ")
+_KEY_BYTES = len(keys.log_key(0, 0))
 
 
 def encode_value(command: bytes, term: int) -> bytes:
@@ -41,7 +42,9 @@ def encode_value(command: bytes, term: int) -> bytes:
 
 
 def decode_entry(key: bytes, value: bytes) -> Entry:
-    """The entry that a LOG key and its value hold."""
+    """The entry that a LOG key and its value hold. Raises CorruptStoreError."""
+    if len(key) != _KEY_BYTES or len(value) <= _U64.size:
+        raise CorruptStoreError(f"an entry of the log has a key of {len(key)} bytes, or no kind")
     return Entry(value[8:], keys.log_index(key), _U64.unpack_from(value)[0])
 
 
@@ -51,8 +54,11 @@ def encode_hard_state(term: int, voted_for: int | None, cuts: int) -> bytes:
 
 
 def decode_hard_state(value: bytes) -> tuple[int, int | None, int]:
-    """Term, vote (None: none given), and how often a suffix of the log was cut."""
-    term, voted_for, cuts = _HARD_STATE.unpack(value)
+    """Term, vote (None: none given), and how often a suffix of the log was cut.
+
+    Raises CorruptStoreError.
+    """
+    term, voted_for, cuts = unpacked(_HARD_STATE, value, "term and vote")
     return term, None if voted_for < 0 else voted_for, cuts
 
 
@@ -62,9 +68,9 @@ def encode_number(number: int) -> bytes:
 
 
 def read_number(store: Reader, key: bytes) -> int | None:
-    """The number under a META key; None where there is none."""
+    """The number under a META key; None where there is none. Raises CorruptStoreError."""
     value = store.get(Family.META, key)
-    return None if value is None else int(_U64.unpack(value)[0])
+    return None if value is None else int(unpacked(_U64, value, "an index")[0])
 
 
 def put_empty_log(store: Store, shard: int) -> None:

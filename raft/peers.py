@@ -53,7 +53,7 @@ from muster.v1 import peer_pb2 as pb
 from musterd.raft.codec import CodecError
 from musterd.raft.identity import STORE_UUID_BYTES, Identity
 from musterd.storage import keys
-from musterd.storage.store import CorruptStoreError, Family, Store
+from musterd.storage.store import CorruptStoreError, Family, Store, unpacked
 
 _AS_OF_BYTES = 8
 _LOSS = Struct(">Q?")
@@ -105,6 +105,13 @@ def decode_admission(data: bytes) -> ReplicaAdmission:
     return ReplicaAdmission(
         one.node_id, one.store_uuid, one.term, one.leader, one.effective, one.life
     )
+
+
+def _stored_admission(value: bytes) -> ReplicaAdmission:
+    try:
+        return decode_admission(value)
+    except CodecError as error:
+        raise CorruptStoreError("an admission in the store cannot be read") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +175,14 @@ class PeerBook:
         for shard in range(self._identity.shards):
             prefix = keys.admitted_prefix(shard)
             for _, value in self._store.scan(Family.META, prefix, keys.after(prefix)):
-                admission = decode_admission(value)
+                admission = _stored_admission(value)
                 self._admitted[shard, admission.node] = admission
         self._admissions.update(self._admitted)
 
     def _load_loss(self, node: int) -> None:
         value = self._store.get(Family.META, keys.lost_key(node))
         if value is not None and value[_LOSS.size :] == self._store_now(node):
-            self._losses[node] = Loss(*_LOSS.unpack_from(value))
+            self._losses[node] = Loss(*unpacked(_LOSS, value, "the loss of a store"))
 
     # Whether this node's own store counts.
 
@@ -353,7 +360,7 @@ class PeerBook:
         for node in self._identity.nodes:
             stored = self._store.get(Family.META, keys.admitted_key(shard, node))
             if stored is not None:
-                found.append(decode_admission(stored))
+                found.append(_stored_admission(stored))
         return found
 
     # Whose store is whose.

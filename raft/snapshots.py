@@ -24,7 +24,7 @@ from musterd.raft.log_format import Entry, encode_number, read_number
 from musterd.raft.notices import SnapshotInstalled, SnapshotSent
 from musterd.raft.settings import SECOND_MS
 from musterd.storage import keys
-from musterd.storage.store import Family, Store
+from musterd.storage.store import CorruptStoreError, Family, Store, unpacked
 
 DONE = 0xFFFFFFFF
 """In an acknowledgement: the follower needs no more of this snapshot."""
@@ -418,21 +418,27 @@ def _number_of(store: Store, key: bytes) -> int:
     """A number in META that is always there."""
     number = read_number(store, key)
     if number is None:
-        raise InvariantError(f"the store lacks {key!r}")
+        raise CorruptStoreError(f"the store lacks {key!r}")
     return number
 
 
 def _unpack(nodes: bytes) -> frozenset[NodeId]:
-    return frozenset(NodeId(node) for (node,) in _U32.iter_unpack(nodes))
+    return frozenset(NodeId(node) for (node,) in _each(_U32, nodes))
 
 
 def _unpack_notes(notes: bytes | None) -> dict[NodeId, int]:
-    return {NodeId(node): index for node, index in _NOTE.iter_unpack(notes or b"")}
+    return {NodeId(node): index for node, index in _each(_NOTE, notes or b"")}
+
+
+def _each(form: struct.Struct, values: bytes) -> Iterator[tuple[int, ...]]:
+    if len(values) % form.size:
+        raise CorruptStoreError("the notes about states that differ cannot be read")
+    return form.iter_unpack(values)
 
 
 def _unpack_aside(value: bytes | None) -> SetAside | None:
-    return None if value is None else SetAside(*_ASIDE.unpack(value))
+    return None if value is None else SetAside(*unpacked(_ASIDE, value, "the state set aside"))
 
 
 def _unpack_one(node: bytes | None) -> NodeId | None:
-    return None if node is None else NodeId(*_U32.unpack(node))
+    return None if node is None else NodeId(*unpacked(_U32, node, "whose copy this is"))

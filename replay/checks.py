@@ -13,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from musterd.coordinator.codec import decode_events
+from musterd.coordinator.codec import UnknownFormatError, decode_events
 from musterd.coordinator.machine.events import CheckpointTaken
+from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.group_records import FLOOR_KEY, TIME_KEY
 from musterd.coordinator.machine.records.values import take_number
 from musterd.export.history import BATCH_ROWS, read_records
@@ -185,7 +186,7 @@ def inspect(file: SourceFile) -> Inspection:
             return _inspect_segment(file)
         if manifest.kind == BASE:
             return _inspect_base(file)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, RecordError, UnknownFormatError) as error:
         return _unsound(file, "content", f"cannot be read as Parquet of this export: {error}")
     return _unsound(file, "manifest", f"unknown kind {manifest.kind!r}")
 

@@ -28,9 +28,11 @@ class Life:
 
     @classmethod
     def decode(cls, value: bytes | None) -> "Life":
-        """Decode the output of `encode`; None: the store has no such key."""
+        """Decode the output of `encode`; None: the store has no such key. Raises ValueError."""
         if not value:
             return cls()
+        if len(value) % _START.size != _U64.size:
+            raise ValueError(f"the lives of the store have {len(value)} bytes")
         starts = tuple(map(Start._make, _START.iter_unpack(value[_U64.size :])))
         return cls(_U64.unpack_from(value)[0], starts)
 

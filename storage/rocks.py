@@ -172,7 +172,7 @@ class RocksStore:
         self._write_options.no_slowdown = True
         self._batch = _RocksBatch()
         sequence = self.get(Family.META, keys.SEQUENCE)
-        self._written = self._synced = self._hard = _U64.unpack(sequence)[0] if sequence else 0
+        self._written = self._synced = self._hard = self._number_in(sequence)
         self._mark_payload = self._read_mark_file()
         self._life = Life()
         if not create:
@@ -239,9 +239,21 @@ class RocksStore:
             )
         return payload
 
+    def _number_in(self, sequence: bytes | None) -> int:
+        """The newest write, as the database says; 0 where it has none."""
+        if sequence is None:
+            return 0
+        if len(sequence) != _U64.size:
+            raise self._refuse(f"the number of the newest write has {len(sequence)} bytes")
+        return int(_U64.unpack(sequence)[0])
+
     def _begin_life(self) -> None:
         """Count this start, on the disk before anything else is."""
-        self._life = Life.decode(self.get(Family.META, keys.LIFE)).begun(self._written)
+        try:
+            lives = Life.decode(self.get(Family.META, keys.LIFE))
+        except ValueError as error:
+            raise self._refuse(str(error)) from error
+        self._life = lives.begun(self._written)
         self._batch.put(Family.META, keys.LIFE, self._life.encode())
         try:
             self._db.write(self._raw(self._batch), WriteOptions())

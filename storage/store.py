@@ -5,9 +5,10 @@ write reaches the operating system at once and the disk when its *epoch* is repo
 Whatever promises something to somebody else waits for the epoch that holds it.
 """
 
+import struct
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from musterd.storage.life import Start
 
@@ -44,6 +45,14 @@ REBUILD = (
     "`muster init` with the same cluster id and node id on an empty one, then "
     "`muster cluster replace-node ID` on a healthy node, and start it again"
 )
+
+
+def unpacked(form: struct.Struct, value: bytes, what: str) -> tuple[Any, ...]:
+    """The numbers of a stored value; CorruptStoreError, which names `what`, for one too short."""
+    try:
+        return form.unpack(value[: form.size])
+    except struct.error as error:
+        raise CorruptStoreError(f"{what} cannot be read: it has {len(value)} bytes") from error
 
 
 class Batch(Protocol):

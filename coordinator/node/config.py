@@ -286,7 +286,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     except ValidationError as error:
         given = {name for name, value in flags.items() if value is not None}
         raise ConfigError(_sentence(error, given, file)) from error
-    except ValueError as error:  # a TOML file that is none
+    except (ValueError, RecursionError) as error:  # a TOML file that is none
         raise ConfigError(f"{file}: {error}") from error
     merged.check_exposure()
     _ = merged.operator_access  # a secret that cannot be read is told before anything starts

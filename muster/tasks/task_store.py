@@ -88,14 +88,21 @@ class Kept(Protocol):
 
 
 def decode(one: Kept | None) -> Definition | None:
-    """Decode the content of a slot; None where it is free."""
+    """Decode the content of a slot; None where it is free.
+
+    Raises MusterError: whoever may commit may have written it.
+    """
     if one is None or not one.metadata:
         return None
     try:
         fields = json.loads(one.metadata)
-        return Definition(fields["name"], fields["config"], one.offset, fields["since"])
-    except (ValueError, TypeError, KeyError) as error:
+        found = Definition(fields["name"], fields["config"], one.offset, fields["since"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MusterError(f"not a task's definition: {one.metadata[:100]!r}") from error
+    is_sound = isinstance(found.name, str) and isinstance(found.config, dict)
+    if not is_sound or type(found.since) is not int:
+        raise MusterError(f"not a task's definition: {one.metadata[:100]!r}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
