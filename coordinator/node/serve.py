@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 
 import structlog
@@ -20,6 +21,7 @@ from musterd.coordinator.node.log_output import (
 )
 from musterd.coordinator.node.node import Node
 from musterd.coordinator.node.process_end import end_at_once
+from musterd.coordinator.node.service_manager import ServiceManager
 from musterd.raft.identity import IdentityError
 from musterd.storage.rocks import MissingStoreError
 from musterd.storage.store import REBUILD, CorruptStoreError, StoreError
@@ -91,8 +93,12 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, _stop_or_die, stop)
     await node.start()
     node.failed.add_done_callback(_end_at_once)
+    manager = ServiceManager(os.environ)
+    manager.ready(f"node {node.node_id} of {node.cluster_id} serves at {settings.endpoint}")
     await stop.wait()
+    manager.stopping()
     await node.stop()
+    manager.close()
 
 
 def _end_at_once(failed: asyncio.Future[BaseException]) -> None:
