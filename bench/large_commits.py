@@ -21,10 +21,11 @@ from musterd.chaos.world.world import World
 from musterd.coordinator.codec import decode_entry, encode_entry
 from musterd.coordinator.host import calm_collector
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.limits import LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.persist import Persist
+from musterd.levels import LEVEL
 from musterd.raft.contract import ShardId
 from musterd.raft.state import ShardBatch
 from musterd.storage.memory import MemoryStore
@@ -88,7 +89,7 @@ def _entry(index: int) -> Entry:
         )
         for number in range(COMMITS_PER_ENTRY)
     )
-    return Entry(FORMAT, RULES_VERSION, index, index, LIMITS_VERSION, commits)
+    return Entry(FORMAT, LEVEL, index, index, LIMITS_VERSION, commits)
 
 
 def _run(report: Report, cluster: World, children: list[Child], seconds: float) -> None:

@@ -16,10 +16,11 @@ from google.protobuf.message import DecodeError, Message
 from muster.v1 import log_pb2
 from musterd.coordinator.machine import commands, events
 from musterd.coordinator.machine.commands import Command
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.events import Event
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_BY_VERSION
 from musterd.coordinator.machine.shard_state import Entry
+from musterd.levels import LEVEL
 
 
 class UnknownFormatError(Exception):
@@ -61,6 +62,7 @@ _NESTED: Final[dict[type, type[Message]]] = {
     commands.TopicPartition: log_pb2.TopicPartition,
     commands.ConfigSetting: log_pb2.ConfigSetting,
     commands.DeletedTopic: log_pb2.DeletedTopic,
+    commands.NodeLevel: log_pb2.NodeLevel,
     events.ConfigValue: log_pb2.ConfigValue,
 }
 
@@ -152,7 +154,7 @@ _EVENTS: Final[_Choice[Event]] = _Choice(log_pb2.Event, get_args(events.Event))
 def encode_entry(entry: Entry) -> bytes:
     return log_pb2.Entry(
         format=entry.format,
-        rules_version=entry.rules_version,
+        level=entry.level,
         time_ms=entry.time_ms,
         wall_ms=entry.wall_ms,
         limits_version=entry.limits_version,
@@ -198,7 +200,7 @@ def decode_entry(data: bytes) -> Entry:
     message = _parse(log_pb2.Entry(), data, _refuse_versions)
     return Entry(
         format=message.format,
-        rules_version=message.rules_version,
+        level=message.level,
         time_ms=message.time_ms,
         wall_ms=message.wall_ms,
         limits_version=message.limits_version,
@@ -212,7 +214,10 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
     found: list[Command] = []
     for message in messages:
         if not message.HasField("offset_commit"):
-            found.extend(_each(_COMMANDS, (message,)))
+            other = _each(_COMMANDS, (message,))[0]
+            if isinstance(other, commands.ShardLevel | commands.FinalizeLevel):
+                _refuse_level(other.level)
+            found.append(other)
             continue
         commit = message.offset_commit
         partitions = tuple(
@@ -295,12 +300,17 @@ def _each(choice: _Choice[_T], messages: Iterable[Message]) -> tuple[_T, ...]:
 def _refuse_versions(message: log_pb2.Entry) -> None:
     if not 1 <= message.format <= FORMAT:
         raise UnknownFormatError(f"an entry of format {message.format}; this build reads {FORMAT}")
-    if not 1 <= message.rules_version <= RULES_VERSION:
-        raise UnknownFormatError(
-            f"an entry under rules {message.rules_version}; this build has {RULES_VERSION}"
-        )
+    _refuse_level(message.level)
     if message.limits_version not in LIMITS_BY_VERSION:
         raise UnknownFormatError(
             f"an entry under limits {message.limits_version}; this build has "
             f"{sorted(LIMITS_BY_VERSION)}"
+        )
+
+
+def _refuse_level(level: int) -> None:
+    if not 1 <= level <= LEVEL:
+        raise UnknownFormatError(
+            f"an entry of level {level}; this build knows levels up to {LEVEL}: install the "
+            "release that wrote it (docs/levels.md)"
         )

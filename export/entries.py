@@ -7,6 +7,7 @@ from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.export.layout import NOOP, Row
 from musterd.export.source import LogRecord
+from musterd.levels import level_in_force
 
 EMPTY = "empty"
 """`kind` of an entry of ours without a command: it only moved shard time."""
@@ -48,9 +49,9 @@ class EntryWriter:
                     digest = event.digest
         return rows, digest
 
-    def _of_shard(self) -> tuple[int, int]:
+    def _of_shard(self) -> tuple[int, int, int]:
         """Return what the envelope of a group's command has of its shard."""
-        return self.state.generation_floor, self.state.dropped_version
+        return self.state.generation_floor, self.state.dropped_version, self.state.level
 
     def _row(
         self,
@@ -59,11 +60,12 @@ class EntryWriter:
         sub: int,
         kind: str,
         result: CommandResult | None,
-        of_shard: tuple[int, int],
+        of_shard: tuple[int, int, int],
     ) -> Row:
         command = None if result is None else result.command
         reply = None if result is None else result.reply
-        floor, dropped_version = of_shard
+        floor, dropped_version, shard_level = of_shard
+        level = 0 if entry is None else level_in_force(shard_level, entry.level)
         return Row(
             cluster_id=self._cluster_id,
             shard=self._shard,
@@ -72,7 +74,7 @@ class EntryWriter:
             term=record.term,
             time_ms=self.state.time_ms,
             wall_ms=0 if entry is None else entry.wall_ms,
-            rules_version=0 if entry is None else entry.rules_version,
+            rules_version=level,
             limits_version=0 if entry is None else entry.limits_version,
             generation_floor=floor,
             group=getattr(command, "group_id", SHARD_WIDE),

@@ -251,7 +251,7 @@ class ShardExporter:
             return
         entry = Entry(
             format=FORMAT,
-            rules_version=first.rules_version,
+            level=first.rules_version,
             time_ms=first.time_ms,
             wall_ms=first.wall_ms,
             limits_version=first.limits_version,

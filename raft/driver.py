@@ -12,6 +12,7 @@ from typing import Protocol
 
 from muster.v1 import peer_pb2 as pb
 from musterd.invariant import invariant
+from musterd.levels import LEVEL
 from musterd.raft import codec, hello, pysyncobj_pin, store_introduction
 from musterd.raft.codec import CodecError, Message
 from musterd.raft.contract import ClientReach, NodeId, Room, ShardId, StateMachine
@@ -22,6 +23,7 @@ from musterd.raft.journal import Journal
 from musterd.raft.lives import PeerLives
 from musterd.raft.notices import Notice, PeerConnected, PeerLost
 from musterd.raft.outbox import DriverStats, Link, Outbox
+from musterd.raft.peer_levels import PeerLevels
 from musterd.raft.peers import Loss, PeerBook, Replacement
 from musterd.raft.progress import PeerBudget
 from musterd.raft.replica.replica import Replica
@@ -61,12 +63,13 @@ class Driver:
         settings: RaftSettings | None = None,
         client_endpoint: str = "",
         make_journal: Callable[[Store, ShardId, RaftSettings], Journal] = Journal,
+        level: int = LEVEL,
     ) -> None:
         """Open `store` and check it; raises CorruptStoreError or IdentityError.
 
         `machines(shard)` gives each shard's state machine; it is loaded by `start`. `clock` is
         monotonic seconds greater than 0. `client_endpoint` is told to the peers. `make_journal`:
-        whoever looks on makes journals that tell.
+        whoever looks on makes journals that tell. `level`: the highest that this build knows.
         """
         self.store = store
         self.clock = clock
@@ -81,8 +84,8 @@ class Driver:
         self.urgent = False
         """The turn that is wanted serves an election: whoever gives turns shall not delay it."""
         self._client_endpoint = client_endpoint
-        self.draining = False
-        self.rooms = DiskRoom()
+        self.levels = PeerLevels(self.identity, level)
+        self.draining, self.rooms = False, DiskRoom()
         self._reaches: dict[int, ClientReach] = {}  # of this node and of connected peers
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
@@ -204,8 +207,20 @@ class Driver:
     def hello(self, lane: "pb.Lane.ValueType") -> pb.Hello:
         """Return the first message that this node sends on a connection."""
         return hello.make_hello(
-            self.identity, self.book, self.store, self._client_endpoint, lane, self.run_id
+            self.identity,
+            self.book,
+            self.store,
+            self._client_endpoint,
+            lane,
+            self.run_id,
+            self.levels.own,
         )
+
+    def raise_active_level(self, level: int) -> None:
+        """The cluster is at this level: builds that do not know it are turned away."""
+        for node in self.levels.raise_active(level):
+            self.link.hang_up(node)
+        self._wake()
 
     def sender(self) -> codec.Sender:
         """Return the description of this node that a frame carries if it leaves now.
@@ -219,20 +234,23 @@ class Driver:
 
     def accept_hello(self, peer: pb.Hello) -> str | None:
         """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
-        reason = hello.refusal(self.identity, self.book, peer)
+        reason = hello.refusal(self.identity, self.book, peer, self.levels.own)
         if reason is None and self.lives.is_outdated(peer):
             return f"node {peer.node_id} said hello before it knew that its store forgot"
         if reason is None:
             self.book.meet(peer.node_id, peer.store_uuid)
             for said in hello.replacements(self.identity, peer):
                 self.allow_replacement(said)
-            reason = hello.refusal(self.identity, self.book, peer)  # it may name its own successor
+            reason = hello.refusal(self.identity, self.book, peer, self.levels.own)
+            # it may name its own successor
         if reason is not None:
+            self.levels.refused(peer)
             self.book.refuse(f"node {peer.node_id}", reason)
             if hello.is_another_store(self.identity, self.book, peer):
                 self.book.refused_stores[peer.node_id] = peer.store_uuid
                 self._ask_who_was_replaced(peer.node_id)
             return reason
+        self.levels.meet(peer)
         self._meet_life(peer)
         for one in peer.known:
             self.book.hear(one.node_id, one.store_uuid)

@@ -3,6 +3,7 @@
 from muster.v1 import peer_pb2 as pb
 from musterd.raft.identity import STORE_UUID_BYTES, Identity
 from musterd.raft.lives import RUN_ID_BYTES
+from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import PeerBook, Replacement
 from musterd.storage.life import STARTS_MAX
 from musterd.storage.store import Store
@@ -17,6 +18,7 @@ def make_hello(
     client_endpoint: str,
     lane: "pb.Lane.ValueType",
     run_id: bytes,
+    levels: Levels,
 ) -> pb.Hello:
     """Return this node's description of itself; `run_id` names its process."""
     loss = book.loss(identity.node_id)
@@ -35,7 +37,8 @@ def make_hello(
             for one in book.replacements()
         ],
         known=[
-            pb.StoreOf(node_id=node, store_uuid=store_uuid) for node, store_uuid in book.known()
+            *(pb.StoreOf(node_id=node, store_uuid=uuid) for node, uuid in book.known()),
+            levels.encode(),
         ],
         life=store.life,
         starts=[pb.Start(life=one.life, epoch=one.epoch) for one in store.starts],
@@ -44,9 +47,14 @@ def make_hello(
     )
 
 
-def refusal(identity: Identity, book: PeerBook, hello: pb.Hello) -> str | None:
-    """Why the sender of `hello` must not be talked to; None if it may."""
-    reasons = (_stranger(identity, hello), _malformed(hello), _uuid_refusal(book, hello))
+def refusal(identity: Identity, book: PeerBook, hello: pb.Hello, own: Levels) -> str | None:
+    """Why the sender of `hello` must not be talked to; None if it may. `own`: of this node."""
+    reasons = (
+        _stranger(identity, hello),
+        _malformed(hello),
+        own.refusal(hello),
+        _uuid_refusal(book, hello),
+    )
     return next((reason for reason in reasons if reason is not None), None)
 
 

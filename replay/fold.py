@@ -22,17 +22,22 @@ from musterd.coordinator.machine.commands import (
     DeleteTopic,
     DropOffsets,
     EndDrop,
+    FinalizeLevel,
     ForgetDeletion,
+    NoteLevels,
     OffsetCommit,
     ReplaceNode,
+    ShardLevel,
 )
-from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
+from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
     DropEnded,
     Event,
+    LevelRaised,
+    LevelsNoted,
     NodeReplaced,
     PartitionsAdded,
     TopicCreated,
@@ -51,6 +56,7 @@ from musterd.coordinator.machine.shard_state import (
 )
 from musterd.export.history import read_records
 from musterd.export.layout import NOOP, Row
+from musterd.levels import LEVEL
 from musterd.replay.checks import finding
 from musterd.replay.digests import to_delta
 from musterd.replay.moment import Moment
@@ -162,6 +168,8 @@ class GroupFold:
                 | DropEnded()
                 | DeletionForgotten()
                 | NodeReplaced()
+                | LevelsNoted()
+                | LevelRaised()
                 | CheckpointTaken()
             ):
                 if self._group_id != SHARD_WIDE:
@@ -189,7 +197,7 @@ class GroupFold:
         Decide again from the same state and envelope; the events must be the same bytes.
         """
         limits = LIMITS_BY_VERSION.get(row.limits_version)
-        if row.rules_version > RULES_VERSION or limits is None or row.command is None:
+        if row.rules_version > LEVEL or limits is None or row.command is None:
             self._unproven += 1
             return
         command = decode_command(row.command)
@@ -209,6 +217,9 @@ class GroupFold:
                 | EndDrop()
                 | ForgetDeletion()
                 | ReplaceNode()
+                | FinalizeLevel()
+                | NoteLevels()
+                | ShardLevel()
             ):
                 events, reply = decide_shard(
                     self._state, command, limits, row.rules_version, row.wall_ms

@@ -321,6 +321,39 @@ class ForgetDeletion:
     topics: tuple[DeletedTopic, ...]
 
 
+class NodeLevel(NamedTuple):
+    """The highest level that the build of a node knows; 0: it is not known."""
+
+    node_id: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeLevel:
+    """Shard 0: the cluster goes to `level`, and never back.
+
+    Decided by what is noted of every node. Below level 6 nothing is noted: there `nodes` counts,
+    which has to name every node of the cluster.
+    """
+
+    level: int
+    nodes: tuple[NodeLevel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLevels:
+    """Shard 0: these nodes run builds of these levels now."""
+
+    nodes: tuple[NodeLevel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLevel:
+    """Every shard: it goes to `level`, to which the cluster was finalised."""
+
+    level: int
+
+
 GroupCommand = (
     JoinGroup
     | SyncGroup
@@ -343,6 +376,9 @@ ShardCommand = (
     | EndDrop
     | ForgetDeletion
     | ReplaceNode
+    | FinalizeLevel
+    | NoteLevels
+    | ShardLevel
     | Checkpoint
 )
 Command = GroupCommand | ShardCommand

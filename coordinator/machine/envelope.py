@@ -6,9 +6,6 @@ from musterd.coordinator.machine.limits import Limits
 
 FORMAT = 1
 """The format in which entries are written."""
-RULES_VERSION = 5
-"""The version of the rules of `decide`: a changed outcome stands behind `if env.rules_version >=
-n`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +17,14 @@ class Envelope:
     `topics_version` is that of the topic registry as the proposer knew it, or as the shard does: no
     generation forms under an earlier one than that of a deletion that the shard was told of.
     `dropped_version` is the last such deletion's, put in at apply; 0 where there was none.
+
+    `level` is the one in force where the command is applied (musterd/levels.py): a changed outcome
+    stands behind `if env.level >= n`.
     """
 
     time_ms: int
     wall_ms: int
-    rules_version: int
+    level: int
     limits_version: int
     generation_floor: int
     limits: Limits
@@ -33,10 +33,10 @@ class Envelope:
 
     @property
     def noted_ms(self) -> int:
-        """Shard time as events carry it; 0 under rules 1, whose events say no times."""
-        return self.time_ms if self.rules_version >= 2 else 0  # noqa: PLR2004
+        """Shard time as events carry it; 0 at level 1, whose events say no times."""
+        return self.time_ms if self.level >= 2 else 0  # noqa: PLR2004
 
     @property
     def noted_wall_ms(self) -> int:
-        """A person's time as events carry it; 0 under rules 1."""
-        return self.wall_ms if self.rules_version >= 2 else 0  # noqa: PLR2004
+        """A person's time as events carry it; 0 at level 1."""
+        return self.wall_ms if self.level >= 2 else 0  # noqa: PLR2004

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from musterd.coordinator.machine.commands import Assignment, DeletedTopic, Protocol, RoundTimer
+from musterd.coordinator.machine.commands import (
+    Assignment,
+    DeletedTopic,
+    NodeLevel,
+    Protocol,
+    RoundTimer,
+)
 
 
 class RemovalCause(IntEnum):
@@ -380,6 +386,20 @@ class DeletionForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelsNoted:
+    """Shard 0 knows of these nodes which level their builds have."""
+
+    nodes: tuple[NodeLevel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRaised:
+    """The shard is at this level from the next command on; in shard 0, the cluster is."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointTaken:
     """The shard's running digest before this command, 16 bytes big-endian."""
 
@@ -414,6 +434,8 @@ ShardEvent = (
     | DropEnded
     | DeletionForgotten
     | NodeReplaced
+    | LevelsNoted
+    | LevelRaised
     | CheckpointTaken
 )
 Event = GroupEvent | ShardEvent

@@ -19,13 +19,17 @@ from musterd.coordinator.machine.commands import (
     DeleteTopic,
     DropOffsets,
     EndDrop,
+    FinalizeLevel,
     ForgetDeletion,
     GroupCommand,
+    NoteLevels,
     OffsetCommit,
     ReplaceNode,
+    ShardLevel,
 )
 from musterd.coordinator.machine.commit_events import CommitEvents
 from musterd.coordinator.machine.decide.dispatch import decide
+from musterd.coordinator.machine.decide.level import refuse_command
 from musterd.coordinator.machine.decide.shard import ShardDecision, decide_shard, evolve_shard
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
@@ -37,6 +41,8 @@ from musterd.coordinator.machine.events import (
     Event,
     GroupDeleted,
     GroupEvent,
+    LevelRaised,
+    LevelsNoted,
     NodeReplaced,
     PartitionsAdded,
     ShardEvent,
@@ -50,6 +56,7 @@ from musterd.coordinator.machine.records.group_records import (
     DELETIONS_KEY,
     DROPPED_KEY,
     FLOOR_KEY,
+    LEVEL_KEY,
     TIME_KEY,
     Ref,
     group_key,
@@ -65,6 +72,7 @@ from musterd.coordinator.machine.records.shard_records import (
     dropping_key,
     load_state,
     node_key,
+    node_level_key,
     recount,
     reweigh,
     shard_records,
@@ -80,6 +88,7 @@ from musterd.coordinator.machine.records.values import put_header, put_number, p
 from musterd.coordinator.machine.replies import Parked, Refused, Reply
 from musterd.coordinator.machine.state import Group
 from musterd.invariant import InvariantError, invariant
+from musterd.levels import level_in_force
 
 __all__ = [
     "CommandResult",
@@ -119,10 +128,14 @@ DELETIONS_DIFFER: Final = Refused(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One log record: the commands of one turn and their envelope (arch-3.7)."""
+    """One log record: the commands of one turn and their envelope (arch-3.7).
+
+    `level` is the shard's as its proposer knew it. It counts up to 5 alone, where the shard has
+    none of its own (musterd/levels.py).
+    """
 
     format: int
-    rules_version: int
+    level: int
     time_ms: int
     wall_ms: int
     limits_version: int
@@ -169,6 +182,10 @@ def apply_entry(
 def _apply_command(
     state: ShardState, entry: Entry, command: Command, limits: Limits
 ) -> CommandResult:
+    level = level_in_force(state.level, entry.level)
+    refused = refuse_command(level, command)
+    if refused is not None:
+        return CommandResult(command, (), refused, ())
     match command:
         case (
             CreateTopic()
@@ -178,22 +195,25 @@ def _apply_command(
             | EndDrop()
             | ForgetDeletion()
             | ReplaceNode()
+            | FinalizeLevel()
+            | NoteLevels()
+            | ShardLevel()
             | Checkpoint()
         ):
-            decision = decide_shard(state, command, limits, entry.rules_version, entry.wall_ms)
+            decision = decide_shard(state, command, limits, level, entry.wall_ms)
             writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
             return CommandResult(command, decision.events, decision.reply, writes)
         case _:
-            return _apply_group_command(state, entry, command, limits)
+            return _apply_group_command(state, entry, command, limits, level)
 
 
 def _apply_group_command(
-    state: ShardState, entry: Entry, command: GroupCommand, limits: Limits
+    state: ShardState, entry: Entry, command: GroupCommand, limits: Limits, level: int
 ) -> CommandResult:
     env = Envelope(
         time_ms=state.time_ms,
         wall_ms=entry.wall_ms,
-        rules_version=entry.rules_version,
+        level=level,
         limits_version=entry.limits_version,
         generation_floor=state.generation_floor,
         limits=limits,
@@ -406,6 +426,10 @@ def _touched(event: ShardEvent) -> tuple[bytes, ...]:
             return tuple(topic_deleted_key(name) for name, _ in event.topics)
         case NodeReplaced():
             return (node_key(event.node_id),)
+        case LevelsNoted():
+            return tuple(node_level_key(node_id) for node_id, _ in event.nodes)
+        case LevelRaised():
+            return (LEVEL_KEY,)
         case CheckpointTaken():
             return ()
         case _:

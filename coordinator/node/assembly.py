@@ -15,7 +15,7 @@ from musterd.coordinator.host import freeze_loaded
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Frozen, Verifier
-from musterd.coordinator.machine.events import NodeReplaced
+from musterd.coordinator.machine.events import LevelRaised, NodeReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.wall_clock import WallClock
 from musterd.coordinator.runtime.calls import NodeCallLimits
@@ -62,6 +62,7 @@ class Assembly:
         admission: Admission | None = None,
         joins: Callable[[], Joins] | None = None,
         make_shard: Callable[[ShardId, NodeContext], Shard] = Shard,
+        auto_finalize: bool = False,
     ) -> None:
         """`wall_ms`: milliseconds since 1970. `wake` asks the driver for a turn soon.
 
@@ -70,6 +71,8 @@ class Assembly:
         `make_shard`: whoever looks on makes shards that tell.
         """
         self._wake = wake
+        self.node_levels: Callable[[], Mapping[int, int]] = dict
+        """As in NodeContext; empty until a driver is attached that hears of levels."""
         self.call_limits = NodeCallLimits()
         self.state_size = StateSize(limits)
         context = NodeContext(
@@ -82,6 +85,8 @@ class Assembly:
             lambda: self.shards[0].quarantined,
             lambda shard, group_id: heartbeats.group_moved(shard, group_id),  # noqa: PLW0108 - later
             lambda shard: heartbeats.shard_moved(shard),  # noqa: PLW0108 - there are none yet
+            lambda: self.node_levels(),  # noqa: PLW0108 - set by attach
+            lambda: auto_finalize,
             lambda topic, version: all(shard.has_dropped(topic, version) for shard in self.shards),
         )
         self.shards = tuple(make_shard(ShardId(number), context) for number in range(shards))
@@ -116,12 +121,18 @@ class Assembly:
         self.turns.hurry(number)
         self._wake()
 
-    def attach(self, driver: Driver) -> None:
-        """Give the shards their replicas, and the driver its turns. Once, before it starts."""
+    def attach(self, driver: Driver, *, levels: bool = True) -> None:
+        """Give the shards their replicas, and the driver its turns. Once, before it starts.
+
+        `levels`: whether this node sees to the levels of the cluster and of its shards.
+        """
         for shard in self.shards:
             shard.attach(driver.replicas[shard.number])
         driver.participants.append(self.turns)
         _follow_replacements(driver, self.shards[0])
+        _follow_level(driver, self.shards[0])
+        if levels:
+            self.node_levels = driver.levels.nodes
 
 
 def open_node(
@@ -139,12 +150,15 @@ def open_node(
     joins: Callable[[], Joins] | None = None,
     make_shard: Callable[[ShardId, NodeContext], Shard] = Shard,
     make_journal: Callable[[Store, ShardId, RaftSettings], Journal] = Journal,
+    levels: bool = True,
+    auto_finalize: bool = False,
 ) -> tuple[Driver, Assembly]:
     """A node on `store`: its driver, which does not run yet, and what is attached to it.
 
     `wrap` may look on at the state machines. `clock` is the driver's, None: `CLOCK`; `wall_ms`,
     `joins` and `make_shard` are as in `Assembly`, None: those of this process; `make_journal` is as
-    in `Driver`. Raises what `Driver` raises: CorruptStoreError, IdentityError.
+    in `Driver`; `levels` as in `Assembly.attach`. Raises what `Driver` raises: CorruptStoreError,
+    IdentityError.
     """
     identity = load_identity(store)
     assembly = Assembly(
@@ -158,6 +172,7 @@ def open_node(
         limits=limits,
         joins=joins,
         make_shard=make_shard,
+        auto_finalize=auto_finalize,
     )
     driver = Driver(
         store,
@@ -169,7 +184,7 @@ def open_node(
         endpoint,
         make_journal,
     )
-    assembly.attach(driver)
+    assembly.attach(driver, levels=levels)
     for shard in assembly.shards:
         shard.subscribe_reload(freeze_loaded)
     return driver, assembly
@@ -229,3 +244,16 @@ def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
 
     shard_0.subscribe(applied)
     shard_0.subscribe_reload(reloaded)
+
+
+def _follow_level(driver: Driver, shard_0: Shard) -> None:
+    """Whatever is below the level that shard 0 applied or loaded is turned away from then on."""
+
+    def applied(
+        _shard: ShardId, _index: int, _entry: Entry, results: tuple[CommandResult, ...]
+    ) -> None:
+        if any(isinstance(event, LevelRaised) for result in results for event in result.events):
+            driver.raise_active_level(shard_0.state.level)
+
+    shard_0.subscribe(applied)
+    shard_0.subscribe_reload(lambda: driver.raise_active_level(shard_0.state.level))

@@ -30,13 +30,16 @@ from musterd.coordinator.machine.commands import (
     EndDrop,
     ExpireMember,
     ExpireOffsets,
+    FinalizeLevel,
     ForgetDeletion,
     JoinGroup,
     LeaveGroup,
+    NoteLevels,
     OffsetCommit,
     OffsetDelete,
     PartitionCommit,
     ReplaceNode,
+    ShardLevel,
     SyncGroup,
     TopicsChanged,
 )
@@ -134,6 +137,9 @@ def growth_of(state: ShardState, command: Command) -> Growth:
             | EndDrop()
             | ForgetDeletion()
             | ReplaceNode()
+            | FinalizeLevel()
+            | NoteLevels()
+            | ShardLevel()
             | Checkpoint()
         ):
             return NO_GROWTH

@@ -17,6 +17,7 @@ from musterd.coordinator.machine.commands import (
     SyncGroup,
     TopicsChanged,
 )
+from musterd.coordinator.machine.decide.level import refuse_command
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import (
@@ -38,6 +39,7 @@ from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.large_commits import Share
+from musterd.coordinator.runtime.level_keeper import LevelKeeper
 from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.proposer import (
     FIRING_BYTES,
@@ -121,7 +123,11 @@ class Leadership:
         self.sessions = Sessions(self.state.groups.values(), self.state.time_ms)
         self.waiters = Waiters()
         self.proposer = Proposer(
-            self._failed, lambda: shard.registry.topics_version, shard.share, shard.queue_meter
+            self._failed,
+            lambda: shard.registry.topics_version,
+            shard.share,
+            shard.queue_meter,
+            lambda: self.state.level,
         )
         self._router = CommandRouter(self)
         self._sweep = Sweep(shard.node.retention, shard.clock_ms)
@@ -132,6 +138,8 @@ class Leadership:
         """As held heartbeats were last told: behind the state while a stall is forgiven."""
         self._checkpoint_due_ms = shard.clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._moved_since_checkpoint = True
+        self._levels = LevelKeeper(shard.number, self.state, shard.node)
+        self._raise_level()  # of a new cluster before anything else is in its log
         self._looked_up_to = 0
         """The number of the last command that was offered before the last look around that found
         something."""
@@ -174,7 +182,10 @@ class Leadership:
     def take(self, call: Call, size: int) -> None:
         """Take a validated request whose encoding is at most `size` bytes."""
         command = call.command
-        if isinstance(command, GroupRequest):
+        refused = refuse_command(self.state.level, command)
+        if refused is not None:
+            call.answer(refused)
+        elif isinstance(command, GroupRequest):
             self._router.take(call, command, size)
         else:
             self._router.offer(call, size)
@@ -285,6 +296,7 @@ class Leadership:
 
     def _fire(self, *, many_joins: bool) -> None:
         self.begin_drop()
+        self._raise_level()
         for closing in self.sessions.rounds_due(many_joins=many_joins):
             self.proposer.offer(closing, FIRING_BYTES)
         if self.proposer.drains:  # so that a call heard until now withdraws it (sc-H19)
@@ -306,6 +318,10 @@ class Leadership:
             self._look_around(clock_ms)
             if proposer.offered_total > before:
                 self._looked_up_to = proposer.offered_total
+
+    def _raise_level(self) -> None:
+        for command in self._levels.turn(self._shard.clock_ms):
+            self.proposer.offer(command, FIRING_BYTES)
 
     def _look_around(self, clock_ms: int) -> None:
         """Propose what no call asks for: offsets to remove, news of topics for groups."""

@@ -1,6 +1,6 @@
 """The context that a node's shards share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from musterd.coordinator.machine.shard_state import ShardState
@@ -29,6 +29,11 @@ class NodeContext:
     """The members of a group have something to do: heartbeats that are held are answered."""
     shard_moved: Callable[[int], None]
     """The members of all groups of a shard have something to do."""
+    node_levels: Callable[[], Mapping[int, int]]
+    """The highest level that each node of the cluster knows, by its id, as it said last; 0 where it
+    was not heard. Empty: this node sees to no levels."""
+    auto_finalize: Callable[[], bool]
+    """Whether a level that every node knows is finalised without an operator."""
     offsets_dropped: Callable[[str, int], bool]
     """Whether every shard is done with a topic's deletion at a version of the registry, as this
     node's own replicas show."""

@@ -27,22 +27,26 @@ from musterd.coordinator.machine.commands import (
     EndDrop,
     ExpireMember,
     ExpireOffsets,
+    FinalizeLevel,
     ForgetDeletion,
     JoinGroup,
     LeaveGroup,
+    NoteLevels,
     OffsetCommit,
     OffsetDelete,
     ReplaceNode,
+    ShardLevel,
     SyncGroup,
     TopicsChanged,
 )
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import Entry
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.large_commits import LARGE, Share
 from musterd.invariant import invariant
+from musterd.levels import LAST_UNNAMED
 from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, Outcome, Overloaded
 
 ENTRIES_IN_FLIGHT_MAX: Final = 8
@@ -142,16 +146,18 @@ class Proposer:
         topics_version: Callable[[], int],
         share: Share,
         meter: QueueMeter,
+        level: Callable[[], int],
     ) -> None:
         """`failed` is told of each command whose entry was refused or has an unknown outcome.
 
         `topics_version` is that of the registry as this node knows it now. `share`: of the node's
-        large work.
+        large work. `level` is the shard's as its applied state says it; 0 below level 6.
         """
         self._failed = failed
         self._topics_version = topics_version
         self._share = share
         self._meter = meter
+        self._level = level
         self._queue: deque[Pending] = deque()
         self._held: deque[Pending] = deque()
         """Large commands whose turn has not come, and what came after them of their groups."""
@@ -263,7 +269,7 @@ class Proposer:
         while self.open and (taken := self._close_entry(turn_work)):
             entry = Entry(
                 format=FORMAT,
-                rules_version=RULES_VERSION,
+                level=self._level() or LAST_UNNAMED,
                 time_ms=time_ms,
                 wall_ms=wall_ms,
                 limits_version=LIMITS_VERSION,
@@ -419,6 +425,9 @@ def work_of(command: Command, offsets: int = 0) -> int:
             | AddPartitions()
             | DeleteTopic()
             | ReplaceNode()
+            | FinalizeLevel()
+            | NoteLevels()
+            | ShardLevel()
             | Checkpoint()
         ):
             return 1

@@ -11,7 +11,7 @@ import structlog
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.machine import heartbeat
 from musterd.coordinator.machine.commands import Command
-from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
+from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
@@ -26,6 +26,7 @@ from musterd.coordinator.runtime.proposer import Propose, QueueMeter
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.turn import Turn
 from musterd.invariant import invariant
+from musterd.levels import LAST_UNNAMED
 from musterd.raft.contract import (
     Examination,
     NotLeader,
@@ -322,7 +323,7 @@ class Shard:
         return Envelope(
             time_ms=self.time_ms,
             wall_ms=self.node.wall_ms(),
-            rules_version=RULES_VERSION,
+            level=self.state.level or LAST_UNNAMED,
             limits_version=LIMITS_VERSION,
             generation_floor=self.state.generation_floor,
             limits=LIMITS,

@@ -56,6 +56,9 @@ on for longer holds up rounds, and stops sessions, for half of the time at most.
 SHARD_TIME_STEP_MS_MAX: Final = 100
 """Shard time advances by at most this much in one turn (arch-3.1)."""
 
+LEVEL_PAUSE_MS: Final = 1_000
+"""Between two commands about levels of one shard (level_keeper.py)."""
+
 DROP_PAUSE_MS: Final = 50
 """Between two looks at the groups of a shard while offsets of a topic that was deleted go."""
 

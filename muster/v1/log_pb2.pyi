@@ -134,7 +134,7 @@ class Entry(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     FORMAT_FIELD_NUMBER: builtins.int
-    RULES_VERSION_FIELD_NUMBER: builtins.int
+    LEVEL_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     LIMITS_VERSION_FIELD_NUMBER: builtins.int
@@ -142,8 +142,8 @@ class Entry(google.protobuf.message.Message):
     TOPICS_VERSION_FIELD_NUMBER: builtins.int
     format: builtins.int
     """1"""
-    rules_version: builtins.int
-    """1"""
+    level: builtins.int
+    """of the shard, as the proposer knew it; up to 5, of the rules"""
     time_ms: builtins.int
     """shard time"""
     wall_ms: builtins.int
@@ -157,14 +157,14 @@ class Entry(google.protobuf.message.Message):
         self,
         *,
         format: builtins.int = ...,
-        rules_version: builtins.int = ...,
+        level: builtins.int = ...,
         time_ms: builtins.int = ...,
         wall_ms: builtins.int = ...,
         limits_version: builtins.int = ...,
         commands: collections.abc.Iterable[global___Command] | None = ...,
         topics_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commands", b"commands", "format", b"format", "limits_version", b"limits_version", "rules_version", b"rules_version", "time_ms", b"time_ms", "topics_version", b"topics_version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commands", b"commands", "format", b"format", "level", b"level", "limits_version", b"limits_version", "time_ms", b"time_ms", "topics_version", b"topics_version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Entry = Entry
 
@@ -192,6 +192,9 @@ class Command(google.protobuf.message.Message):
     DROP_OFFSETS_FIELD_NUMBER: builtins.int
     END_DROP_FIELD_NUMBER: builtins.int
     FORGET_DELETION_FIELD_NUMBER: builtins.int
+    FINALIZE_LEVEL_FIELD_NUMBER: builtins.int
+    NOTE_LEVELS_FIELD_NUMBER: builtins.int
+    SHARD_LEVEL_FIELD_NUMBER: builtins.int
     @property
     def join_group(self) -> global___JoinGroup: ...
     @property
@@ -248,6 +251,18 @@ class Command(google.protobuf.message.Message):
     def forget_deletion(self) -> global___ForgetDeletion:
         """shard 0"""
 
+    @property
+    def finalize_level(self) -> global___FinalizeLevel:
+        """shard 0; it makes level 6"""
+
+    @property
+    def note_levels(self) -> global___NoteLevels:
+        """shard 0; from level 6 on"""
+
+    @property
+    def shard_level(self) -> global___ShardLevel:
+        """every shard but 0; it makes level 6"""
+
     def __init__(
         self,
         *,
@@ -271,10 +286,13 @@ class Command(google.protobuf.message.Message):
         drop_offsets: global___DropOffsets | None = ...,
         end_drop: global___EndDrop | None = ...,
         forget_deletion: global___ForgetDeletion | None = ...,
+        finalize_level: global___FinalizeLevel | None = ...,
+        note_levels: global___NoteLevels | None = ...,
+        shard_level: global___ShardLevel | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "shard_level"] | None: ...
 
 global___Command = Command
 
@@ -964,6 +982,80 @@ class ForgetDeletion(google.protobuf.message.Message):
 global___ForgetDeletion = ForgetDeletion
 
 @typing.final
+class NodeLevel(google.protobuf.message.Message):
+    """The highest level that the build of a node knows; 0 = not known."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    LEVEL_FIELD_NUMBER: builtins.int
+    node_id: builtins.int
+    level: builtins.int
+    def __init__(
+        self,
+        *,
+        node_id: builtins.int = ...,
+        level: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["level", b"level", "node_id", b"node_id"]) -> None: ...
+
+global___NodeLevel = NodeLevel
+
+@typing.final
+class FinalizeLevel(google.protobuf.message.Message):
+    """The cluster goes to this level. Below level 6, where nothing is noted, `nodes` says which level every node knows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
+    level: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeLevel]: ...
+    def __init__(
+        self,
+        *,
+        level: builtins.int = ...,
+        nodes: collections.abc.Iterable[global___NodeLevel] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["level", b"level", "nodes", b"nodes"]) -> None: ...
+
+global___FinalizeLevel = FinalizeLevel
+
+@typing.final
+class NoteLevels(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeLevel]: ...
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[global___NodeLevel] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
+
+global___NoteLevels = NoteLevels
+
+@typing.final
+class ShardLevel(google.protobuf.message.Message):
+    """The shard goes to this level, to which the cluster was finalised."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: builtins.int
+    level: builtins.int
+    def __init__(
+        self,
+        *,
+        level: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["level", b"level"]) -> None: ...
+
+global___ShardLevel = ShardLevel
+
+@typing.final
 class Event(google.protobuf.message.Message):
     """---- events: what happened. The unit of replies, persistence, metrics, export and replay."""
 
@@ -995,6 +1087,8 @@ class Event(google.protobuf.message.Message):
     DROP_BEGUN_FIELD_NUMBER: builtins.int
     DROP_ENDED_FIELD_NUMBER: builtins.int
     DELETION_FORGOTTEN_FIELD_NUMBER: builtins.int
+    LEVELS_NOTED_FIELD_NUMBER: builtins.int
+    LEVEL_RAISED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -1047,6 +1141,10 @@ class Event(google.protobuf.message.Message):
     def drop_ended(self) -> global___DropEnded: ...
     @property
     def deletion_forgotten(self) -> global___DeletionForgotten: ...
+    @property
+    def levels_noted(self) -> global___LevelsNoted: ...
+    @property
+    def level_raised(self) -> global___LevelRaised: ...
     def __init__(
         self,
         *,
@@ -1076,10 +1174,12 @@ class Event(google.protobuf.message.Message):
         drop_begun: global___DropBegun | None = ...,
         drop_ended: global___DropEnded | None = ...,
         deletion_forgotten: global___DeletionForgotten | None = ...,
+        levels_noted: global___LevelsNoted | None = ...,
+        level_raised: global___LevelRaised | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised"] | None: ...
 
 global___Event = Event
 
@@ -1910,6 +2010,39 @@ class DeletionForgotten(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["topics", b"topics"]) -> None: ...
 
 global___DeletionForgotten = DeletionForgotten
+
+@typing.final
+class LevelsNoted(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeLevel]: ...
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[global___NodeLevel] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
+
+global___LevelsNoted = LevelsNoted
+
+@typing.final
+class LevelRaised(google.protobuf.message.Message):
+    """Decides what comes after it in the shard. In shard 0 it is the cluster's level, too."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: builtins.int
+    level: builtins.int
+    def __init__(
+        self,
+        *,
+        level: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["level", b"level"]) -> None: ...
+
+global___LevelRaised = LevelRaised
 
 @typing.final
 class EventList(google.protobuf.message.Message):

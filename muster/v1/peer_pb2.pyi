@@ -131,7 +131,7 @@ class Hello(google.protobuf.message.Message):
 
     @property
     def known(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StoreOf]:
-        """the stores of peers that the sender has met or heard of"""
+        """the stores of peers that the sender has met or heard of; node 2^32 - 1: its levels (raft/peer_levels.py)"""
 
     @property
     def starts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Start]:

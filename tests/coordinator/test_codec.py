@@ -22,6 +22,7 @@ from musterd.coordinator.machine import commands, events
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.events import Event
 from musterd.coordinator.machine.shard_state import Entry
+from musterd.levels import LEVEL
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -34,6 +35,7 @@ NESTED = {
     "TopicPartition": log_pb2.TopicPartition,
     "ConfigSetting": log_pb2.ConfigSetting,
     "DeletedTopic": log_pb2.DeletedTopic,
+    "NodeLevel": log_pb2.NodeLevel,
     "ConfigValue": log_pb2.ConfigValue,
 }
 ENUMS = {
@@ -54,6 +56,8 @@ def values_of(cls: type, message: type) -> st.SearchStrategy:
 
 def _values(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
     kind = FieldDescriptor
+    if descriptor.name == "level":
+        return st.integers(1, LEVEL)  # a later one is refused
     match descriptor.type:
         case kind.TYPE_STRING:
             one = TEXT
@@ -91,7 +95,7 @@ EVENTS = st.one_of(
 ENTRIES = st.builds(
     Entry,
     format=st.just(1),
-    rules_version=st.just(1),
+    level=st.just(1),
     time_ms=INT64,
     wall_ms=INT64,
     limits_version=st.just(1),
@@ -169,8 +173,10 @@ def test_enum_numbers_are_those_of_the_wire(mine, wire):
     [
         ({"format": 2}, "format 2"),
         ({"format": 0}, "format 0"),
-        ({"rules_version": 6}, "rules 6"),
-        ({"rules_version": 0}, "rules 0"),
+        ({"level": LEVEL + 1}, f"level {LEVEL + 1}"),
+        ({"level": 0}, "level 0"),
+        ({"commands": (commands.ShardLevel(LEVEL + 1),)}, f"level {LEVEL + 1}"),
+        ({"commands": (commands.FinalizeLevel(LEVEL + 1),)}, f"level {LEVEL + 1}"),
         ({"limits_version": 2}, "limits 2"),
     ],
 )

@@ -13,7 +13,7 @@ def decoded(topic: str) -> str:
     commit = log_pb2.OffsetCommit(group_id="g", partitions=[{"topic": topic, "offset": 1}])
     entry = log_pb2.Entry(
         format=codec.FORMAT,
-        rules_version=codec.RULES_VERSION,
+        level=codec.LEVEL,
         limits_version=1,
         commands=[log_pb2.Command(offset_commit=commit)],
     )

@@ -25,10 +25,11 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.limits import LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.persist import Persist
+from musterd.levels import LEVEL
 from musterd.raft.identity import Identity, write_identity
 from musterd.raft.log_format import encode_number, encode_value
 from musterd.storage import keys
@@ -103,9 +104,7 @@ class FakeNode:
         """One entry, committed and applied."""
         replica = self.replicas[shard]
         replica.last += 1
-        entry = Entry(
-            FORMAT, RULES_VERSION, self.time_ms, self.wall_ms, LIMITS_VERSION, tuple(commands)
-        )
+        entry = Entry(FORMAT, LEVEL, self.time_ms, self.wall_ms, LIMITS_VERSION, tuple(commands))
         self._log(shard, replica.last, self.term, b"\x00" + encode_entry(entry))
         results = apply_entry(replica.state, entry, replica.last)
         batch = _Batch(self.store, shard, replica.snapshot_id)

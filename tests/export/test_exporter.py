@@ -11,13 +11,13 @@ import pytest
 from musterd.coordinator.codec import decode_command, decode_events
 from musterd.coordinator.machine import evolve as evolve_function
 from musterd.coordinator.machine.commands import OffsetCommit
-from musterd.coordinator.machine.envelope import RULES_VERSION
 from musterd.coordinator.machine.shard_state import load_state
 from musterd.export.errors import DigestDiffersError, ExportError
 from musterd.export.history import read_records
 from musterd.export.layout import COLUMNS, Gap, manifest_path, read_manifest, sha256_of
 from musterd.export.settings import ExportSettings
 from musterd.invariant import InvariantError
+from musterd.levels import LAST_UNNAMED
 from musterd.storage import keys
 from musterd.storage.export_cursor import Cursor, CursorError, publish, read
 from musterd.storage.store import Family
@@ -68,7 +68,7 @@ def test_every_entry_has_a_row_and_every_command_its_events(node, tmp_path):
     assert decode_events(final["events"]) == results[0].events
     assert (final["time_ms"], final["wall_ms"]) == (node.time_ms, node.wall_ms)
     assert (final["cluster_id"], final["shard"]) == (CLUSTER, 0)
-    assert final["rules_version"] == RULES_VERSION
+    assert final["rules_version"] == LAST_UNNAMED
 
 
 def test_a_no_op_has_a_row_without_a_command_and_a_refusal_an_error(node, tmp_path):

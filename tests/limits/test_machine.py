@@ -22,7 +22,7 @@ from musterd.coordinator.machine.commands import (
     TopicPartition,
 )
 from musterd.coordinator.machine.decide.dispatch import decide
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
+from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import GroupDeleted, MemberRemoved
 from musterd.coordinator.machine.invariants import check
@@ -30,6 +30,7 @@ from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.replies import PARKED, Committed, IdGiven, Refused
 from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry, recount
 from musterd.coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES
+from musterd.levels import LEVEL
 from tests.limits.rows import limit
 from tests.machine.test_phase_table import join
 from tests.machine.text import WALL_MS
@@ -48,7 +49,7 @@ class Shard:
     def apply(self, *commands, time_ms=1, wall_ms=WALL_MS):
         """One entry; the results of its commands."""
         self.index += 1
-        entry = Entry(FORMAT, RULES_VERSION, time_ms, wall_ms, LIMITS_VERSION, commands)
+        entry = Entry(FORMAT, LEVEL, time_ms, wall_ms, LIMITS_VERSION, commands)
         return apply_entry(self.state, entry, self.index)
 
     def hold_against(self, command, step, error):

@@ -13,7 +13,7 @@ def run_file(path: Path, world: type[World] = World) -> tuple[str, str]:
     """The file as recorded, and as this build would record it."""
     recorded = path.read_text()
     head, *blocks = recorded.strip("\n").split("\n\n")
-    shard = world(rules_version=int(path.parent.name.removeprefix("rules-")))
+    shard = world(level=int(path.parent.name.removeprefix("rules-")))
     parts = [head]
     for block in blocks:
         lines, _, _ = block.partition("\n----")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.commit_events import CommitEvents
 from musterd.coordinator.machine.decide import commit
-from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
+from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import OffsetSuperseded
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.records.digest import record_digest
@@ -26,6 +26,7 @@ from musterd.coordinator.machine.shard_state import (
     reweigh,
     shard_records,
 )
+from musterd.levels import LEVEL
 from tests.machine.test_properties import SETTINGS
 
 FEW = replace(LIMITS, group_max_offsets=6, offset_metadata_max_bytes=8)
@@ -61,14 +62,14 @@ STEPS = st.tuples(
     st.one_of(COMMITS, COMMITS, COMMITS, TWICE),
     NUMBERED,
     st.sampled_from((None, b"", b"blob")),
-    st.sampled_from((1, *([RULES_VERSION] * 3))),
+    st.sampled_from((1, *([LEVEL] * 3))),
     MOSTLY_NOT,
 )
 
 
-def envelope(rules_version: int, wall_ms: int) -> Envelope:
+def envelope(level: int, wall_ms: int) -> Envelope:
     """Of a command that is decided under low limits."""
-    return Envelope(1, wall_ms, rules_version, 1, 0, FEW, 0)
+    return Envelope(1, wall_ms, level, 1, 0, FEW, 0)
 
 
 def plainly(group, command, env):
@@ -85,7 +86,7 @@ def test_a_commit_in_columns_is_one_partition_by_partition(steps):
     with pytest.MonkeyPatch.context() as patch:  # who may commit is not what this is about
         patch.setattr(commit, "_refuse", lambda *_: None)
         fast, plain = ShardState(), ShardState()
-        for number, (asked, writer, blob, rules_version, loads) in enumerate(steps):
+        for number, (asked, writer, blob, level, loads) in enumerate(steps):
             member_id, commit_seq = writer
             command = replace(
                 asked,
@@ -94,7 +95,7 @@ def test_a_commit_in_columns_is_one_partition_by_partition(steps):
                 commit_seq=commit_seq,
                 blob=blob if asked.atomic else None,
             )
-            env = envelope(rules_version, number // 3)
+            env = envelope(level, number // 3)
             group = fast.groups.get("g")
             decision = commit.decide_commit(group, command, env)
             one_by_one = plainly(group, command, env)

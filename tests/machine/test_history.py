@@ -62,7 +62,7 @@ def test_the_33rd_round_pushes_out_the_first():
 
 def test_rules_1_leave_no_history_and_the_digest_of_before():
     """Old entries decide, store and hash what they always did."""
-    world = World(rules_version=1)
+    world = World(level=1)
     group = with_rounds(world, 5)
     world.now_ms += 100
     world.run("join b")
@@ -73,10 +73,10 @@ def test_rules_1_leave_no_history_and_the_digest_of_before():
 
 def test_a_round_that_opened_under_rules_1_is_not_written_up_later():
     """Half a history would say wrong times: it begins with the next round."""
-    world = World(rules_version=1)
+    world = World(level=1)
     for line in ("join a", "fire", "sync a-1", "time 2000", "join b"):
         world.run(line)
-    world.rules_version = 2
+    world.level = 2
     for line in ("time 2100", "rejoin a-1", "sync a-1", "sync b-1"):
         world.run(line)
     assert world.state.groups["g"].rebalances == {}

@@ -49,7 +49,7 @@ from musterd.coordinator.machine.commands import (
 )
 from musterd.coordinator.machine.decide.config import INITIAL_DELAY_MS, MAX_SIZE
 from musterd.coordinator.machine.decide.protocols import select
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
+from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
@@ -75,6 +75,7 @@ from musterd.coordinator.machine.shard_state import (
     shard_records,
 )
 from musterd.coordinator.machine.state import Phase
+from musterd.levels import LEVEL
 from tests.machine.world import World
 
 pytestmark = pytest.mark.long
@@ -209,7 +210,7 @@ def deletion(step: int, group_id: str, state: ShardState, off: int):
 
 def entry_of(command, now_ms: int, known: int = 0) -> Entry:
     """One command, one entry; `known`: the topics_version of the proposer's registry."""
-    return Entry(FORMAT, RULES_VERSION, now_ms, now_ms + 7, LIMITS_VERSION, (command,), known)
+    return Entry(FORMAT, LEVEL, now_ms, now_ms + 7, LIMITS_VERSION, (command,), known)
 
 
 def live(history) -> tuple[ShardState, list[Entry], list]:
@@ -315,7 +316,7 @@ def test_decide_changes_nothing_and_every_event_keeps_the_invariants(history):
 
 
 def _decide_apart(state, command, now_ms):
-    env = Envelope(now_ms, now_ms + 7, RULES_VERSION, LIMITS_VERSION, 0, LIMITS)
+    env = Envelope(now_ms, now_ms + 7, LEVEL, LIMITS_VERSION, 0, LIMITS)
     group = state.groups.get(command.group_id)
     before = list(group_records(group)) if group else None
     decision = decide(group, command, env)

@@ -23,6 +23,7 @@ ALLOWED = {
     "hashlib",
     "itertools",
     "musterd.invariant",
+    "musterd.levels",
     "struct",
     "types",
     "typing",
@@ -68,7 +69,14 @@ USES = {
         "sorted(group.pending)": "ids, by code points",
         "max(stored.wall_ms, self._group.emptied_wall_ms)": "ints",
     },
-    "decide/shard": {"{known}": "an int"},
+    "decide/level": {"{level or LAST_UNNAMED}": "an int"},
+    "decide/shard": {
+        "{known}": "an int",
+        "str(node)": "of an int",
+        "sorted(known.items())": "numbers of nodes are keys, so levels are never compared",
+        "{', '.join(behind)}": "numbers, as text",
+        "', '.join(behind)": "numbers, as text",
+    },
     "decide/topics": {"{command.partitions}": "an int"},
     "decide/timer": {"min(env.limits.initial_delay_ms, group.remaining_ms)": "ints"},
     "records/encoding": {
@@ -131,6 +139,8 @@ USES = {
     "records/shard_records": {
         "(state.digest + digest) % DIGEST_MODULUS": "ints",
         "count % slice_records": "ints",
+        "{level}": "an int; of an error",
+        "{LEVEL}": "an int; of an error",
     },
     "shard_state": {
         "sorted((key for key, _ in group_records(group)))": "bytes",

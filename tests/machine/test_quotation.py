@@ -88,7 +88,7 @@ def test_the_later_python_is_another_one(character):
 @pytest.mark.parametrize("world", [World, LaterWorld])
 def test_a_topic_with_such_a_name_leaves_the_same_state_on_every_python(world):
     """The round's reason is replicated; the digest is the one that Python 3.11 found."""
-    world = world(rules_version=3)  # later ones make no such topic
+    world = world(level=3)  # later ones make no such topic
     for line in (
         "topic \U0001fae8's 2",
         "join a topics=\U0001fae8's",

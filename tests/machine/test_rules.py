@@ -36,7 +36,7 @@ from musterd.coordinator.machine.commands import (
 )
 from musterd.coordinator.machine.decide import delete, replacement
 from musterd.coordinator.machine.decide.protocols import select
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
@@ -72,6 +72,7 @@ from musterd.coordinator.machine.shard_state import (
 from musterd.coordinator.machine.state import Phase, naming_bytes
 from musterd.coordinator.machine.subscriptions import is_subscribed, named_topics
 from musterd.invariant import InvariantError, invariant
+from musterd.levels import LEVEL
 from tests.machine.test_phase_table import join
 from tests.machine.world import World
 
@@ -464,7 +465,7 @@ def test_a_broken_invariant_names_its_place_in_the_log(stable):
     """The line that stops the process says which entry and command."""
     stable.state.groups["g"].group_id = "h"
     leave = LeaveGroup("g", (LeavingMember("a-1", ""),))
-    entry = Entry(FORMAT, RULES_VERSION, 5_000, 0, LIMITS_VERSION, (Checkpoint(), leave))
+    entry = Entry(FORMAT, LEVEL, 5_000, 0, LIMITS_VERSION, (Checkpoint(), leave))
     with pytest.raises(InvariantError, match="another group") as caught:
         apply_entry(stable.state, entry, 77)
     assert caught.value.__notes__ == ["entry 77, command 1: LeaveGroup"]
@@ -474,7 +475,7 @@ def test_shard_time_never_goes_back():
     """arch-3.1: an entry with an older time is decided at the largest applied one."""
     state = ShardState()
     for time_ms in (100, 50):
-        entry = Entry(FORMAT, RULES_VERSION, time_ms, 0, LIMITS_VERSION, (Checkpoint(),))
+        entry = Entry(FORMAT, LEVEL, time_ms, 0, LIMITS_VERSION, (Checkpoint(),))
         apply_entry(state, entry, 1)
     assert state.time_ms == 100
     assert state.digest == recount(state)
@@ -484,9 +485,7 @@ def test_a_checkpoint_holds_the_digest_at_its_place():
     """arch-3.9: of all before it in the log, with its entry's time and earlier commands."""
     state = ShardState()
     create, again = CreateTopic("t", 1), CreateTopic("u", 1)
-    entry = Entry(
-        FORMAT, RULES_VERSION, 9, 0, LIMITS_VERSION, (create, Checkpoint(), again, Checkpoint())
-    )
+    entry = Entry(FORMAT, LEVEL, 9, 0, LIMITS_VERSION, (create, Checkpoint(), again, Checkpoint()))
     seen = []
     results = apply_entry(state, entry, 1, lambda _: seen.append(recount(state)))
     digests = [int.from_bytes(r.events[0].digest, "big") for r in results[1::2]]
@@ -622,7 +621,7 @@ def test_an_old_entry_is_decided_by_its_own_rules():
         world.run(line)
     group = world.state.groups["g"]
     newcomer = world.do_join(["c"], {})
-    old = replace(world.envelope(), rules_version=1)
+    old = replace(world.envelope(), level=1)
     assert decide(group, newcomer, old).reply.error is Error.GROUP_MAX_SIZE_REACHED
     assert decide(group, newcomer, world.envelope()).reply is PARKED
 

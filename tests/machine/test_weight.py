@@ -27,9 +27,9 @@ def test_under_rules_1_a_group_weighs_its_metadata_alone(stable):
     """arch-3.7: an old entry's newcomer is let in by names and metadata."""
     env = stable.envelope()
     limits = replace(env.limits, group_metadata_max_bytes=3 * len("rangext"))
-    old = replace(env, limits=limits, rules_version=1)
+    old = replace(env, limits=limits, level=1)
     assert decide(stable.state.groups["g"], join(), old).reply is PARKED
-    refused = decide(stable.state.groups["g"], join(), replace(old, rules_version=2)).reply
+    refused = decide(stable.state.groups["g"], join(), replace(old, level=2)).reply
     assert refused.error is Error.GROUP_MAX_SIZE_REACHED
     less = replace(old, limits=replace(limits, group_metadata_max_bytes=3 * len("rangext") - 1))
     assert decide(stable.state.groups["g"], join(), less).events == ()
@@ -46,4 +46,4 @@ def test_a_group_of_rules_1_that_weighs_more_comes_back(stable):
     decision = decide(group, more, env)
     assert decision.reply.error is Error.GROUP_MAX_SIZE_REACHED
     assert decision.events[0].member_id == "a-1"
-    assert decide(group, more, replace(env, rules_version=1)).events == ()
+    assert decide(group, more, replace(env, level=1)).events == ()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from enum import IntEnum
 
-from musterd.coordinator.machine.commands import Assignment, DeletedTopic, Protocol
+from musterd.coordinator.machine.commands import Assignment, DeletedTopic, NodeLevel, Protocol
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     ConfigValue,
@@ -41,6 +41,8 @@ def put_value(value: object) -> str:  # noqa: PLR0911
             return f"{value.name}:{put_value(value.metadata)}"
         case ConfigValue():
             return f"{value.name}:{value.value}"
+        case NodeLevel():
+            return f"{value.node_id}:{value.level}"
         case DeletedTopic():
             return f"{value.name}@{value.topics_version}"
         case Assignment():

@@ -31,6 +31,10 @@ Several commands of one log entry stand on one line, between ` ; `.
     due [retention=MS]    what the leader would name in a sweep now
     heartbeat MEMBER [gen=N] [instance=]
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
+    finalize LEVEL [NODE:LEVEL ...]   shard 0 raises the cluster's level
+    note NODE:LEVEL ...   shard 0 notes what nodes know
+    level LEVEL           a shard follows the cluster
+    levels                the shard's level, and the noted ones
     delete-topic NAME [made=N]    the one of this creation version; without it whichever
     begin-drop [known=N] [after=N]    the leader tells the shard what the registry has deleted
     drop TOPIC/PARTITION ... [version=N]      what it names of a group then
@@ -78,10 +82,13 @@ from musterd.coordinator.machine.commands import (
     EndDrop,
     ExpireMember,
     ExpireOffsets,
+    FinalizeLevel,
     ForgetDeletion,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
+    NodeLevel,
+    NoteLevels,
     OffsetCommit,
     OffsetDelete,
     PartitionCommit,
@@ -89,6 +96,7 @@ from musterd.coordinator.machine.commands import (
     ReplaceNode,
     RoundTimer,
     ShardCommand,
+    ShardLevel,
     SyncGroup,
     TopicPartition,
     TopicsChanged,
@@ -102,12 +110,13 @@ from musterd.coordinator.machine.decide.config import (
 )
 from musterd.coordinator.machine.decide.delete import due_offsets
 from musterd.coordinator.machine.decide.requests import joining_id
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
+from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     Event,
     GenerationFormed,
     GroupDeleted,
+    LevelRaised,
     MemberRemoved,
     MemberReplaced,
     RebalanceStarted,
@@ -121,6 +130,7 @@ from musterd.coordinator.machine.shard_state import (
     Entry,
     ShardState,
     apply_entry,
+    evolve_shard_counted,
     load_state,
     recount,
     refuse_for_deletions,
@@ -128,6 +138,7 @@ from musterd.coordinator.machine.shard_state import (
     shard_records,
 )
 from musterd.coordinator.machine.state import Group
+from musterd.levels import LAST_UNNAMED, LEVEL
 from tests.machine.text import (
     WALL_MS,
     put_event,
@@ -140,11 +151,13 @@ from tests.machine.text import (
 class World:
     """One shard, spoken to in words, with the parked calls of its coordinator."""
 
-    def __init__(self, rules_version: int = RULES_VERSION) -> None:
+    def __init__(self, level: int = LEVEL) -> None:
         self.state = ShardState()
+        if level > LAST_UNNAMED:
+            evolve_shard_counted(self.state, LevelRaised(level))
         self.unloaded: ShardState | None = None
         self.limits = LIMITS
-        self.rules_version = rules_version
+        self.level = level
         self.known: int | None = None
         self.now_ms = 0
         self.index = 0
@@ -174,7 +187,7 @@ class World:
         """One log entry, held against every promise on the way."""
         entry = Entry(
             format=FORMAT,
-            rules_version=self.rules_version,
+            level=self.level,
             time_ms=self.now_ms,
             wall_ms=WALL_MS + self.now_ms,
             limits_version=LIMITS_VERSION,
@@ -201,7 +214,7 @@ class World:
         return Envelope(
             time_ms=self.now_ms,
             wall_ms=WALL_MS + self.now_ms,
-            rules_version=self.rules_version,
+            level=self.level,
             limits_version=LIMITS_VERSION,
             generation_floor=self.state.generation_floor,
             limits=self.limits,
@@ -210,7 +223,7 @@ class World:
 
     def topics_version(self) -> int:
         """As the leader knows it: this shard is the registry's own. Rules 1 had none."""
-        version = self.state.topics_version if self.rules_version > 1 else 0
+        version = self.state.topics_version if self.level > 1 else 0
         return version if self.known is None else self.known
 
     def _decide_first(self, command: Command) -> tuple[Event, ...] | None:
@@ -294,8 +307,8 @@ class World:
         self.out.append(f"knows {self.known}")
 
     def do_rules(self, plain, _options):
-        self.rules_version = int(plain[0])
-        self.out.append(f"rules {self.rules_version}")
+        self.level = int(plain[0])
+        self.out.append(f"rules {self.level}")
 
     def do_join(self, plain, options):
         return self._join("", plain[0], options)
@@ -488,6 +501,19 @@ class World:
     def do_replace(self, plain, _options):
         return ReplaceNode(int(plain[0]), plain[1])
 
+    def do_finalize(self, plain, _options):
+        return FinalizeLevel(int(plain[0]), _levels(plain[1:]))
+
+    def do_note(self, plain, _options):
+        return NoteLevels(_levels(plain))
+
+    def do_level(self, plain, _options):
+        return ShardLevel(int(plain[0]))
+
+    def do_levels(self, _plain, _options):
+        noted = " ".join(f"{node}:{level}" for node, level in self.state.node_levels.items())
+        self.out.append(f"level {self.state.level} nodes {noted or '-'}")
+
     def do_checkpoint(self, _plain, _options):
         return Checkpoint()
 
@@ -564,3 +590,7 @@ def _partition(text: str) -> PartitionCommit:
         start_offset=int(start) if start else None,
         leader_epoch=int(epoch) if epoch else None,
     )
+
+
+def _levels(words):
+    return tuple(NodeLevel(*map(int, word.split(":"))) for word in words)

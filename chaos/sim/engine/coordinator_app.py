@@ -168,6 +168,7 @@ class GroupsApp:
             joins=lambda: joins_at(world.now, node.number) if world.scenario.herds else Joins.FEW,
             make_shard=watched,
             make_journal=node.make_journal,
+            levels=False,  # recorded seeds hold at the level of entries that name their own
         )
 
     def timer(self, late_s: float) -> None:

@@ -21,6 +21,7 @@ from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.machine.commands import Command, GroupCommand
+from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
@@ -149,6 +150,14 @@ class ActiveCall:
         """End the call where something is wrong."""
         if refused is not None:
             raise Failure(about, refused)
+
+    def needs_level(self, needed: int) -> None:
+        """End the call with UNSUPPORTED_VERSION where the cluster's level is lower.
+
+        The one of its shard may be lower still for a moment: a command of a later level is refused
+        there by itself (`LEVEL_OF` in `coordinator/machine/decide/level.py`).
+        """
+        self.refuse(refuse_below(self.core.shards[CLUSTER_SHARD].state.level, needed), self)
 
     def invalid(self, message: str) -> NoReturn:
         """End the call as INVALID_REQUEST."""

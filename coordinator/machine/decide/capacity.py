@@ -35,7 +35,7 @@ def refuse_full(
     now, more = _weights(group, command, member or holder, env)
     if more <= 0 or now + more <= most:
         return None
-    if env.rules_version < 2:  # noqa: PLR2004 - the version in which this changed
+    if env.level < 2:  # noqa: PLR2004 - the version in which this changed
         says = f"The members' metadata together is at most {most} bytes."
         return Decision((), Refused(Error.GROUP_MAX_SIZE_REACHED, says))
     says = f"The members' ids, metadata and topics together are at most {most} bytes."
@@ -54,7 +54,7 @@ def _weights(
     more = metadata_bytes(command.protocols, topics)
     if before is not None:
         more -= metadata_bytes(before.protocols, before.subscribed_topics)
-    if env.rules_version >= 2:  # noqa: PLR2004 - the version in which this changed
+    if env.level >= 2:  # noqa: PLR2004 - the version in which this changed
         now += group.tally.naming_bytes
         more += naming_bytes(joining_id(command), command.group_instance_id, topics)
         if before is not None:
@@ -69,7 +69,7 @@ def _has_room(group: Group, member: Member | None, env: Envelope) -> bool:
     last to come back are turned away (sc-M05, sc-M06). Rules 1 counted members in every phase.
     """
     most = env.limits.group_max_members
-    by_round = env.rules_version >= 2  # noqa: PLR2004 - the version in which this changed
+    by_round = env.level >= 2  # noqa: PLR2004 - the version in which this changed
     if by_round and group.phase is Phase.PREPARING_REBALANCE:
         return group.tally.joined < most or (member is not None and group.has_joined(member))
     return member is not None or len(group.members) < most

@@ -38,7 +38,7 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
     refused = _refuse(group, command)
     if refused is not None:
         return refused
-    if env.rules_version >= 5 and group is not None:  # noqa: PLR2004 - the version in which it came
+    if env.level >= 5 and group is not None:  # noqa: PLR2004 - the version in which it came
         older = _refuse_older(group, command, env)
         if older is not None:
             return older
@@ -97,7 +97,7 @@ def _any_below_0(
 
 def _room(stored: Mapping[tuple[str, int], Offset], env: Envelope) -> int:
     """How many partitions more the group may have offsets of. Rules 1 had no such limit."""
-    if env.rules_version < 2:  # noqa: PLR2004 - the version in which this came
+    if env.level < 2:  # noqa: PLR2004 - the version in which this came
         return env.limits.commit_max_partitions
     return env.limits.group_max_offsets - len(stored)
 

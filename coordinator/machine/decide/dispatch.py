@@ -47,7 +47,7 @@ def decide(  # noqa: PLR0912 - one arm per command
     cluster = env
     if group is not None and group.config:
         env = replace(env, limits=own_limits(group, env.limits))
-    refused = refuse_request(command, env.limits, env.rules_version)
+    refused = refuse_request(command, env.limits, env.level)
     if refused is not None:
         return Decision((), refused)
     match command:

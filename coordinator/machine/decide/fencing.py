@@ -15,6 +15,6 @@ def next_token(group: Group, env: Envelope, taken: int = 0) -> int:
     Above its generations too, because under rules 1 and 2 they were the tokens. Those take none: 0.
     `taken` is what an event before this one, of the same decision, takes.
     """
-    if env.rules_version < 3:  # noqa: PLR2004 - the version in which this came
+    if env.level < 3:  # noqa: PLR2004 - the version in which this came
         return 0
     return max(group.fence, group.generation, env.generation_floor, taken) + 1

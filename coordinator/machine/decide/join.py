@@ -97,7 +97,7 @@ def _why_again(member: Member, command: JoinGroup, env: Envelope) -> Trigger:
     One that says that it gave up partitions, and supports and reads what it did before, says other
     things about what it owns. Before rules 4 that had no name of its own.
     """
-    named = env.rules_version >= 4  # noqa: PLR2004 - the version in which this came
+    named = env.level >= 4  # noqa: PLR2004 - the version in which this came
     if not named or not command.released_partitions:
         return Trigger.METADATA_CHANGED
     before, now = ([one.name for one in of.protocols] for of in (member, command))

@@ -18,12 +18,12 @@ from musterd.coordinator.machine.commands import (
     PartitionCommit,
     SyncGroup,
 )
-from musterd.coordinator.machine.envelope import RULES_VERSION
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import metadata_bytes
+from musterd.levels import LEVEL
 
 
 def joining_id(command: JoinGroup) -> str:
@@ -39,9 +39,7 @@ def joining_id(command: JoinGroup) -> str:
     return f"{command.group_instance_id or command.client_id}-{command.drawn_nonce}"
 
 
-def refuse_request(
-    command: GroupCommand, limits: Limits, rules_version: int = RULES_VERSION
-) -> Refused | None:
+def refuse_request(command: GroupCommand, limits: Limits, level: int = LEVEL) -> Refused | None:
     """Why this request can never be accepted, or None."""
     configured = isinstance(command, AlterGroupConfig)
     refuse_group = refuse_configured_group if configured else refuse_group_id
@@ -51,7 +49,7 @@ def refuse_request(
     match command:
         case JoinGroup():
             refused = _refuse_joining(command, limits)
-            if refused is None and rules_version >= 2:  # noqa: PLR2004 - the version of this count
+            if refused is None and level >= 2:  # noqa: PLR2004 - the version of this count
                 refused = refuse_protocols(len(command.protocols), limits)
             return refused or _refuse_protocols(command, limits)
         case OffsetCommit():
@@ -64,12 +62,10 @@ def refuse_request(
             refused = refuse_settings(len(command.settings) + len(command.removed), limits)
         case _:
             pass
-    return refused or refuse_fields(command, limits, rules_version)
+    return refused or refuse_fields(command, limits, level)
 
 
-def refuse_fields(
-    command: GroupCommand, limits: Limits, rules_version: int = RULES_VERSION
-) -> Refused | None:
+def refuse_fields(command: GroupCommand, limits: Limits, level: int = LEVEL) -> Refused | None:
     """Return what is wrong with a request beside its group id and the lengths of its lists."""
     match command:
         case JoinGroup():
@@ -77,7 +73,7 @@ def refuse_fields(
         case SyncGroup():
             return _refuse_sync(command, limits)
         case OffsetCommit():
-            return _refuse_commit(command, limits, rules_version)
+            return _refuse_commit(command, limits, level)
         case OffsetDelete():
             return _refuse_ids([topic for topic, _ in command.partitions], limits)
         case AlterGroupConfig():
@@ -191,7 +187,7 @@ def _refuse_sync(command: SyncGroup, limits: Limits) -> Refused | None:
     return None
 
 
-def _refuse_commit(command: OffsetCommit, limits: Limits, rules_version: int) -> Refused | None:
+def _refuse_commit(command: OffsetCommit, limits: Limits, level: int) -> Refused | None:
     if command.commit_seq < 0:
         return _invalid("A commit_seq is at least 0.")
     if command.blob is not None:
@@ -202,7 +198,7 @@ def _refuse_commit(command: OffsetCommit, limits: Limits, rules_version: int) ->
     if command.atomic and len({(p.topic, p.partition): p for p in partitions}) != len(partitions):
         return _invalid("An atomic commit names each partition once.")
     refused = _refuse_ids({p.topic: p for p in partitions}, limits)
-    if refused is not None or rules_version >= 4:  # noqa: PLR2004 - the version in which it changed
+    if refused is not None or level >= 4:  # noqa: PLR2004 - the version in which it changed
         return refused  # what is below 0 is refused where the partition is decided
     low = next(filter(None, map(below_0, partitions)), None)
     return None if low is None else _invalid(low)

@@ -11,18 +11,22 @@ from musterd.coordinator.machine.commands import (
     DeletedTopic,
     DeleteTopic,
     EndDrop,
+    FinalizeLevel,
     ForgetDeletion,
+    NoteLevels,
     ReplaceNode,
     ShardCommand,
+    ShardLevel,
 )
 from musterd.coordinator.machine.decide.requests import refuse_topic_name
-from musterd.coordinator.machine.envelope import RULES_VERSION
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
     DropEnded,
+    LevelRaised,
+    LevelsNoted,
     NodeReplaced,
     PartitionsAdded,
     ShardEvent,
@@ -35,6 +39,7 @@ from musterd.coordinator.machine.records.digest import digest_bytes
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Done, Refused, Reply
 from musterd.invariant import invariant
+from musterd.levels import LAST_UNNAMED, LEVEL
 
 _NAME_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 """Characters of a topic's name, as in Kafka. What was made before rules 4 keeps its name."""
@@ -51,7 +56,7 @@ def decide_shard(
     state: ShardState,
     command: ShardCommand,
     limits: Limits,
-    rules_version: int = RULES_VERSION,
+    level: int = LEVEL,
     wall_ms: int = 0,
 ) -> ShardDecision:
     """A topic's count only grows; a repeated command with the same content is a success (arch-3.6).
@@ -60,10 +65,10 @@ def decide_shard(
     """
     match command:
         case CreateTopic():
-            noted_ms = wall_ms if rules_version >= 4 else 0  # noqa: PLR2004 - since when it is kept
-            return _decide_create(state, command, limits, rules_version, noted_ms)
+            noted_ms = wall_ms if level >= 4 else 0  # noqa: PLR2004 - since when it is kept
+            return _decide_create(state, command, limits, level, noted_ms)
         case DeleteTopic():
-            return _decide_delete(state, command, rules_version)
+            return _decide_delete(state, command, level)
         case BeginDrop():
             return _decide_drop(state, command)
         case EndDrop():
@@ -71,9 +76,15 @@ def decide_shard(
         case ForgetDeletion():
             return _ended(state.topics_deleted, command.topics, DeletionForgotten)
         case AddPartitions():
-            return _decide_add(state, command, limits, rules_version)
+            return _decide_add(state, command, limits, level)
         case ReplaceNode():
             return _decide_replace(state, command, limits)
+        case FinalizeLevel():
+            return _decide_finalize(state, command)
+        case NoteLevels():
+            return _decide_note(state, command, limits)
+        case ShardLevel():
+            return _decide_raise(state, command.level)
         case Checkpoint():
             return ShardDecision((CheckpointTaken(digest_bytes(state.digest)),), Done())
         case _:
@@ -85,7 +96,7 @@ def _refused(error: Error, message: str) -> ShardDecision:
 
 
 def _decide_create(
-    state: ShardState, command: CreateTopic, limits: Limits, rules_version: int, wall_ms: int
+    state: ShardState, command: CreateTopic, limits: Limits, level: int, wall_ms: int
 ) -> ShardDecision:
     refused = refuse_topic_name(command.name, limits)
     if refused is not None:
@@ -102,7 +113,7 @@ def _decide_create(
             Error.INVALID_PARTITIONS,
             f"Topic {quoted(command.name)} has {known} partitions already.",
         )
-    if rules_version >= 4 and not _is_topic_name(command.name):  # noqa: PLR2004 - since when
+    if level >= 4 and not _is_topic_name(command.name):  # noqa: PLR2004 - since when
         return _refused(
             Error.INVALID_TOPIC_EXCEPTION,
             f"{quoted(command.name)} is no name of a topic: use the letters a to z and A to Z, "
@@ -116,8 +127,8 @@ def _decide_create(
         )
     if len(state.topics) + len(state.topics_deleted) >= limits.max_topics:
         return _refused(Error.INVALID_REQUEST, f"The cluster has its {limits.max_topics} topics.")
-    version = _version_after(state, command.partitions, rules_version)
-    keeps = rules_version >= 5 and state.deletions_version  # noqa: PLR2004 - since when it is kept
+    version = _version_after(state, command.partitions, level)
+    keeps = level >= 5 and state.deletions_version  # noqa: PLR2004 - since when it is kept
     made = TopicCreated(command.name, command.partitions, version, wall_ms, version if keeps else 0)
     return ShardDecision((made,), Done())
 
@@ -126,11 +137,11 @@ def _is_topic_name(name: str) -> bool:
     return all(one in _NAME_CHARACTERS for one in name) and name not in (".", "..")
 
 
-def _decide_delete(state: ShardState, command: DeleteTopic, rules_version: int) -> ShardDecision:
+def _decide_delete(state: ShardState, command: DeleteTopic, level: int) -> ShardDecision:
     """A topic that is being deleted is a repetition; another one of its name is not meant."""
     meant, known = command.creation_version, state.creation_versions.get(command.name, 0)
     if command.name in state.topics:
-        if rules_version >= 5 and meant not in (None, known):  # noqa: PLR2004 - since when it counts
+        if level >= 5 and meant not in (None, known):  # noqa: PLR2004 - since when it counts
             return _refused(
                 Error.UNKNOWN_TOPIC_OR_PARTITION,
                 f"Topic {quoted(command.name)} is another one, which was made since.",
@@ -163,7 +174,7 @@ def _ended(
 
 
 def _decide_add(
-    state: ShardState, command: AddPartitions, limits: Limits, rules_version: int
+    state: ShardState, command: AddPartitions, limits: Limits, level: int
 ) -> ShardDecision:
     known = state.topics.get(command.name)
     if known is None:
@@ -179,13 +190,13 @@ def _decide_add(
             Error.INVALID_PARTITIONS,
             f"Topic {quoted(command.name)} has {known} partitions and grows to {most} at most.",
         )
-    version = _version_after(state, command.partitions - known, rules_version)
+    version = _version_after(state, command.partitions - known, level)
     return ShardDecision((PartitionsAdded(command.name, command.partitions, version),), Done())
 
 
-def _version_after(state: ShardState, added: int, rules_version: int) -> int:
+def _version_after(state: ShardState, added: int, level: int) -> int:
     """Rules 1 kept no word of when a topic changed."""
-    return state.topics_version + added if rules_version >= 2 else 0  # noqa: PLR2004
+    return state.topics_version + added if level >= 2 else 0  # noqa: PLR2004
 
 
 def _decide_replace(state: ShardState, command: ReplaceNode, limits: Limits) -> ShardDecision:
@@ -199,6 +210,42 @@ def _decide_replace(state: ShardState, command: ReplaceNode, limits: Limits) -> 
     if new and len(state.replaced_nodes) >= limits.max_nodes:
         return _refused(Error.INVALID_REQUEST, f"At most {limits.max_nodes} nodes are replaced.")
     return ShardDecision((NodeReplaced(command.node_id, command.store_uuid),), Done())
+
+
+def _decide_finalize(state: ShardState, command: FinalizeLevel) -> ShardDecision:
+    """Every node has to know the level: by its word in the log, below level 6 by the command.
+
+    No cluster has an even number of nodes, so a command that is one short names too few.
+    """
+    if command.level <= (state.level or LAST_UNNAMED):
+        return ShardDecision((), Done(changed=False))
+    known = state.node_levels or dict(command.nodes)
+    if not state.level and (len(known) != len(command.nodes) or len(known) % 2 == 0):
+        return _refused(Error.INVALID_REQUEST, "The level of each node of the cluster is needed.")
+    behind = [str(node) for node, level in sorted(known.items()) if level < command.level]
+    if behind:
+        return _refused(
+            Error.INVALID_REQUEST,
+            f"Level {command.level} is not known by every node: node {', '.join(behind)} has an "
+            "older release.",
+        )
+    noted = () if state.level else (LevelsNoted(command.nodes),)
+    return ShardDecision((*noted, LevelRaised(command.level)), Done())
+
+
+def _decide_note(state: ShardState, command: NoteLevels, limits: Limits) -> ShardDecision:
+    """What changes alone; nodes that nobody named when the level was finalised are not noted."""
+    known = state.node_levels
+    new = tuple(one for one in command.nodes if known.get(one.node_id, one.level) != one.level)
+    if len(command.nodes) > limits.max_nodes:
+        return _refused(Error.INVALID_REQUEST, f"A cluster has at most {limits.max_nodes} nodes.")
+    return ShardDecision((LevelsNoted(new),) if new else (), Done(changed=bool(new)))
+
+
+def _decide_raise(state: ShardState, level: int) -> ShardDecision:
+    if level <= (state.level or LAST_UNNAMED):
+        return ShardDecision((), Done(changed=False))
+    return ShardDecision((LevelRaised(level),), Done())
 
 
 def evolve_shard(state: ShardState, event: ShardEvent) -> None:
@@ -224,12 +271,16 @@ def evolve_shard(state: ShardState, event: ShardEvent) -> None:
             invariant(event.deletions_version > state.dropped_version, "deletions come in order")
             state.dropping.update(event.topics)
             state.dropped_version = event.deletions_version
-        case DropEnded():
-            _end(state.dropping, event.topics)
-        case DeletionForgotten():
-            _end(state.topics_deleted, event.topics)
+        case DropEnded() | DeletionForgotten():
+            here = isinstance(event, DropEnded)
+            _end(state.dropping if here else state.topics_deleted, event.topics)
         case NodeReplaced():
             state.replaced_nodes[event.node_id] = event.store_uuid
+        case LevelsNoted():
+            state.node_levels.update(event.nodes)
+        case LevelRaised():
+            invariant(event.level > state.level, "a shard's level never falls")
+            state.level = event.level
         case CheckpointTaken():
             pass
         case _:

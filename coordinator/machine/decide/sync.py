@@ -9,17 +9,18 @@ from musterd.coordinator.machine.decide.decision import (
     unknown_member,
 )
 from musterd.coordinator.machine.decide.identity import refuse_identity
-from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
+from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import AssignmentPublished, GroupEvent, MemberSynced
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import PARKED, sync_reply
 from musterd.coordinator.machine.state import Group, Phase
+from musterd.levels import LEVEL
 
 
 def decide_sync(group: Group | None, command: SyncGroup, env: Envelope) -> Decision:
     """gp-S2 to gp-S7 in their order."""
-    refused = _refuse(group, command, env.rules_version)
+    refused = _refuse(group, command, env.level)
     if refused is not None or group is None:
         return refused or unknown_member(command.member_id)
     member = group.members[command.member_id]
@@ -37,11 +38,11 @@ def is_noop_sync(group: Group | None, command: SyncGroup) -> bool:
     """True where this Sync would change nothing: parked without a log entry, like a Join."""
     if group is None or group.phase is not Phase.COMPLETING_REBALANCE:
         return False
-    refused = _refuse(group, command, RULES_VERSION)
+    refused = _refuse(group, command, LEVEL)
     return refused is None and group.has_synced(group.members[command.member_id])
 
 
-def _refuse(group: Group | None, command: SyncGroup, rules_version: int) -> Decision | None:
+def _refuse(group: Group | None, command: SyncGroup, level: int) -> Decision | None:
     if group is None or group.phase is Phase.EMPTY:
         return unknown_member(command.member_id)
     if group.phase is Phase.DEAD:
@@ -51,8 +52,8 @@ def _refuse(group: Group | None, command: SyncGroup, rules_version: int) -> Deci
         return stranger
     if command.generation != group.generation:
         return illegal_generation(command.generation, group.generation)
-    if _differs(command.protocol_type, group.protocol_type, rules_version) or _differs(
-        command.protocol_name, group.protocol_name, rules_version
+    if _differs(command.protocol_type, group.protocol_type, level) or _differs(
+        command.protocol_name, group.protocol_name, level
     ):
         return refuse(
             Error.INCONSISTENT_GROUP_PROTOCOL,
@@ -63,9 +64,9 @@ def _refuse(group: Group | None, command: SyncGroup, rules_version: int) -> Deci
     return None
 
 
-def _differs(asked: str, current: str, rules_version: int) -> bool:
+def _differs(asked: str, current: str, level: int) -> bool:
     """An empty word is not checked (gp-S6), nor, from rules 4 on, what the group has not chosen."""
-    chosen = bool(current) or rules_version < 4  # noqa: PLR2004 - the version in which this changed
+    chosen = bool(current) or level < 4  # noqa: PLR2004 - the version in which this changed
     return bool(asked) and chosen and asked != current
 
 

@@ -23,6 +23,8 @@ Keys are relative to the shard:
     b"o" + topic                                            its deletion, while offsets of it go
     b"p"                                                    the last deletion known here, if any
     b"n" + node id                                          the store of a replaced node (shard 0)
+    b"m" + node id                                          the level of a node's build (shard 0)
+    b"l"                                                    the shard's level, from 6 on
     b"f", b"c"                                              generation floor, shard time; not 0
 
 The group id and the topic of a key carry their length, so the records of one group share a prefix
@@ -106,6 +108,8 @@ DELETIONS_KEY = b"d"
 DROPPING_PREFIX = b"o"
 DROPPED_KEY = b"p"
 NODE_PREFIX = b"n"
+NODE_LEVEL_PREFIX = b"m"
+LEVEL_KEY = b"l"
 FLOOR_KEY = b"f"
 TIME_KEY = b"c"
 

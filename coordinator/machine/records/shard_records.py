@@ -12,6 +12,8 @@ from musterd.coordinator.machine.records.group_records import (
     DROPPING_PREFIX,
     FLOOR_KEY,
     GROUP_PREFIX,
+    LEVEL_KEY,
+    NODE_LEVEL_PREFIX,
     NODE_PREFIX,
     TIME_KEY,
     TOPIC_CHANGED_PREFIX,
@@ -31,6 +33,7 @@ from musterd.coordinator.machine.records.values import (
     take_numbers,
 )
 from musterd.coordinator.machine.state import Group
+from musterd.levels import LEVEL
 
 
 @dataclass(slots=True)
@@ -50,6 +53,10 @@ class ShardState:
     last one. Each shard has in `dropping` those whose offsets it removes, and has been told of all
     up to `dropped_version`: it takes the commits alone that were checked by that
     `deletions_version`.
+
+    `level` is the shard's (musterd/levels.py), and in shard 0 the cluster's; 0 below level 6, where
+    each entry names its own. It never falls. `node_levels` are those of the nodes' builds, in shard
+    0 from level 6 on.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -63,6 +70,8 @@ class ShardState:
     dropping: dict[str, int] = field(default_factory=dict)
     dropped_version: int = 0
     replaced_nodes: dict[int, str] = field(default_factory=dict)
+    node_levels: dict[int, int] = field(default_factory=dict)
+    level: int = 0
     generation_floor: int = 0
     time_ms: int = 0
     digest: int = 0
@@ -106,6 +115,11 @@ def node_key(node_id: int) -> bytes:
     return NODE_PREFIX + put_int(node_id)
 
 
+def node_level_key(node_id: int) -> bytes:
+    """The key of the record of the level that a node's build has."""
+    return NODE_LEVEL_PREFIX + put_int(node_id)
+
+
 def time_record(state: ShardState) -> tuple[bytes, bytes]:
     """Shard time's record; it is written once per entry rather than per command."""
     return TIME_KEY, put_number(state.time_ms)
@@ -118,6 +132,11 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
         return put_numbers(*numbers) if any(numbers) else None
     if key == DROPPED_KEY:
         return put_number(state.dropped_version) if state.dropped_version else None
+    if key == LEVEL_KEY:
+        return put_number(state.level) if state.level else None
+    if key[:1] == NODE_LEVEL_PREFIX:
+        level = state.node_levels.get(Reader(key[1:]).integer())
+        return None if level is None else put_number(level)
     if key[:1] == NODE_PREFIX:
         store_uuid = state.replaced_nodes.get(Reader(key[1:]).integer())
         return None if store_uuid is None else put_name(store_uuid)
@@ -132,24 +151,17 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
         yield time_record(state)
     if state.generation_floor:
         yield FLOOR_KEY, put_number(state.generation_floor)
-    for name, partitions in state.topics.items():
-        yield topic_key(name), put_number(partitions)
-    for name, version in state.topics_changed.items():
-        yield topic_changed_key(name), put_number(version)
-    for name, wall_ms in state.topics_created.items():
-        yield topic_created_key(name), put_number(wall_ms)
-    for name, version in state.creation_versions.items():
-        yield creation_key(name), put_number(version)
-    for name, version in state.topics_deleted.items():
-        yield topic_deleted_key(name), put_number(version)
-    for key in (DELETIONS_KEY, DROPPED_KEY):
+    for prefix, numbers in _numbers_by_topic(state).items():
+        for name, number in numbers.items():
+            yield prefix + name.encode(), put_number(number)
+    for key in (DELETIONS_KEY, DROPPED_KEY, LEVEL_KEY):
         value = shard_value(state, key)
         if value is not None:
             yield key, value
-    for name, version in state.dropping.items():
-        yield dropping_key(name), put_number(version)
     for node_id, store_uuid in state.replaced_nodes.items():
         yield node_key(node_id), put_name(store_uuid)
+    for node_id, level in state.node_levels.items():
+        yield node_level_key(node_id), put_number(level)
     for group in state.groups.values():
         yield from group_records(group)
 
@@ -216,19 +228,42 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         state.topics_counted_out, state.deletions_version = take_numbers(value)
     elif key == DROPPED_KEY:
         state.dropped_version = take_number(value)
+    elif key == LEVEL_KEY:
+        state.level = _take_level(value)
     elif (numbers := _by_topic(state, key[:1])) is not None:
         numbers[Reader(key[1:]).rest()] = take_number(value)
     elif key[:1] == NODE_PREFIX:
-        reader = Reader(key[1:])
-        node_id = reader.integer()
-        reader.end()
-        state.replaced_nodes[node_id] = take_name(value)
+        state.replaced_nodes[_take_node(key)] = take_name(value)
+    elif key[:1] == NODE_LEVEL_PREFIX:
+        state.node_levels[_take_node(key)] = take_number(value)
     else:
         raise RecordError(f"a record with unknown key {key[:16].hex()}")
 
 
+def _take_node(key: bytes) -> int:
+    reader = Reader(key[1:])
+    node_id = reader.integer()
+    reader.end()
+    return node_id
+
+
+def _take_level(value: bytes) -> int:
+    """Raises RecordError for one that this build does not know: it cannot read what follows."""
+    level = take_number(value)
+    if level > LEVEL:
+        raise RecordError(
+            f"a state of level {level}; this build knows levels up to {LEVEL}: install the release "
+            "that wrote it (docs/levels.md)"
+        )
+    return level
+
+
 def _by_topic(state: ShardState, prefix: bytes) -> dict[str, int] | None:
     """The numbers by topic whose records have keys of this prefix; None: no record has it."""
+    return _numbers_by_topic(state).get(prefix)
+
+
+def _numbers_by_topic(state: ShardState) -> dict[bytes, dict[str, int]]:
     return {
         TOPIC_PREFIX: state.topics,
         TOPIC_CHANGED_PREFIX: state.topics_changed,
@@ -236,7 +271,7 @@ def _by_topic(state: ShardState, prefix: bytes) -> dict[str, int] | None:
         CREATION_PREFIX: state.creation_versions,
         TOPIC_DELETED_PREFIX: state.topics_deleted,
         DROPPING_PREFIX: state.dropping,
-    }.get(prefix)
+    }
 
 
 def recount(state: ShardState) -> int:

@@ -76,7 +76,7 @@ def test_ids_that_were_handed_out_are_waited_for():
 
 def test_a_round_of_rules_1_says_until_when_alone():
     """Since when is not known there."""
-    made = World(rules_version=1)
+    made = World(level=1)
     made.run("join a")
     _, wait, wall_ms = waits(made)
     assert (wait.since_wall_ms, wait.waited_ms) == (0, 0)

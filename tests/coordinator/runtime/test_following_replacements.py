@@ -3,10 +3,11 @@
 from types import SimpleNamespace
 
 from musterd.coordinator.machine.commands import ReplaceNode
-from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.limits import LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
 from musterd.coordinator.node.assembly import _follow_replacements
+from musterd.levels import LEVEL
 from musterd.raft.contract import ShardId
 from musterd.raft.peers import Replacement
 
@@ -31,7 +32,7 @@ def followed(loaded_index=0):
 def replace(shard, index, store_uuid):
     """Apply a ReplaceNode of node 1."""
     commands = (ReplaceNode(1, store_uuid),)
-    entry = Entry(FORMAT, RULES_VERSION, 0, 0, LIMITS_VERSION, commands)
+    entry = Entry(FORMAT, LEVEL, 0, 0, LIMITS_VERSION, commands)
     results = apply_entry(shard.state, entry, index)
     for observe in shard.observers:
         observe(ShardId(0), index, entry, results)

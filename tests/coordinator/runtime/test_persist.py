@@ -72,6 +72,7 @@ class Stored(World):
     def __init__(self) -> None:
         super().__init__()
         self.disk = Disk()
+        self.disk.state.update(shard_records(self.state))
         self.persist = Persist()
 
     def apply(self, *commands):

@@ -1,0 +1,35 @@
+"""Commands of a later level are refused: a shard below it has builds that could not read them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from musterd.coordinator.machine.commands import Command, NoteLevels
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Refused
+from musterd.levels import LAST_UNNAMED
+
+LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType({NoteLevels: 6})
+"""The level from which on a shard takes a command; what is not in it was always taken.
+
+FinalizeLevel and ShardLevel are what makes the level, so they stand behind none.
+"""
+
+
+def refuse_command(level: int, command: Command) -> Refused | None:
+    """Why a shard at `level` does not take the command, or None."""
+    return refuse_below(level, LEVEL_OF.get(type(command), LAST_UNNAMED))
+
+
+def refuse_below(level: int, needed: int) -> Refused | None:
+    """Why what came with level `needed` is not there at `level`, or None.
+
+    `level` is a shard's, as its state holds it: 0 below level 6.
+    """
+    if needed <= (level or LAST_UNNAMED) or needed <= LAST_UNNAMED:
+        return None
+    return Refused(
+        Error.UNSUPPORTED_VERSION,
+        f"This needs level {needed}, and the cluster is at {level or LAST_UNNAMED}: once every "
+        "node has a release that knows it, run `muster cluster upgrade --finalize`.",
+    )

@@ -1,0 +1,84 @@
+"""Which levels hellos name, and which builds are turned away."""
+
+import pytest
+
+from muster.v1 import peer_pb2 as pb
+from musterd.levels import LAST_UNNAMED, LEVEL
+from musterd.raft import codec
+from musterd.raft.identity import Identity
+from musterd.raft.peer_levels import LEVELS_END, LevelError, Levels, PeerLevels, levels_of
+
+IDENTITY = Identity("c", 1, b"1" * 16, 4, (1, 2, 3))
+
+
+def hello(node, *levels):
+    """One of a build of these levels; of the former build without."""
+    known = [pb.StoreOf(node_id=1, store_uuid=b"1" * 16)]
+    if levels:
+        known.append(Levels(*levels).encode())
+    return pb.Hello(cluster_id="c", node_id=node, known=known)
+
+
+def test_a_hello_names_levels_in_no_field_that_the_former_build_lacks():
+    """It hung up on unknown fields, and skipped stores of nodes that it does not have."""
+    said = codec.decode_hello(codec.encode_hello(hello(2, 7, 6)))
+    assert levels_of(said) == (7, 6)
+    assert {field.name for field, _ in said.ListFields()} <= {"cluster_id", "node_id", "known"}
+    assert all(len(one.store_uuid) == 16 for one in said.known)
+    assert said.known[-1].node_id not in IDENTITY.nodes
+
+
+def test_a_build_that_names_no_level_is_the_former_one():
+    """So it is welcome until level 6 is finalised."""
+    assert levels_of(hello(2)) == (LAST_UNNAMED, 0)
+    assert Levels(LEVEL, 0).refusal(hello(2)) is None
+
+
+def test_a_node_that_knows_less_than_the_cluster_is_turned_away_with_what_to_do():
+    """The line names the node, both levels and the page."""
+    assert Levels(6, 6).refusal(hello(2)) == (
+        "node 2 knows levels up to 5, and the cluster is at level 6: install a release on it that "
+        "knows this level (docs/levels.md)"
+    )
+    assert Levels(6, 6).refusal(hello(2, 6, 0)) is None
+
+
+def test_a_node_turns_away_peers_whose_cluster_is_at_a_level_that_it_lacks():
+    """It would read entries that it does not know."""
+    assert Levels(6, 6).refusal(hello(2, 7, 7)) == (
+        "node 2 says that the cluster is at level 7, and this node knows levels up to 6: install a "
+        "release here that knows it (docs/levels.md)"
+    )
+
+
+def test_absurd_levels_are_refused_and_end_nobody():
+    """One hello is not believed everything."""
+    levels = PeerLevels(IDENTITY, 6)
+    for node in (2, 3):
+        said = hello(node, LEVELS_END, LEVELS_END)
+        assert "which nobody has" in levels.own.refusal(said)
+        levels.refused(said)
+
+
+def test_a_build_ends_when_a_majority_is_beyond_it_and_not_at_one_word():
+    """Two of three nodes; a node of another cluster does not count, nor one that says less now."""
+    levels = PeerLevels(IDENTITY, 6)
+    levels.refused(hello(2, 7, 7))
+    levels.refused(hello(2, 7, 7))
+    stranger = hello(3, 7, 7)
+    stranger.cluster_id = "another"
+    levels.refused(stranger)
+    levels.refused(hello(2, 7, 6))
+    levels.refused(hello(3, 7, 7))
+    with pytest.raises(LevelError, match="the cluster is at level 7, and this build knows levels"):
+        levels.refused(hello(2, 7, 7))
+
+
+def test_peers_below_a_level_that_is_raised_are_named():
+    """They are connected, and have to go; who was not heard is judged by the next hello."""
+    levels = PeerLevels(IDENTITY, 7)
+    levels.meet(hello(2))
+    assert levels.nodes() == {1: 7, 2: 5, 3: 0}
+    assert levels.raise_active(6) == [2]
+    assert levels.raise_active(6) == []
+    assert levels.own == (7, 6)
