@@ -30,9 +30,11 @@ from musterd.coordinator.machine.records.shard_records import RecordExamination,
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.node.config import ConfigError, load_settings
 from musterd.export.layout import LayoutError, Manifest
+from musterd.levels import LEVEL
 from musterd.raft import codec, hello
 from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, IdentityError
+from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import PeerBook
 from musterd.raft.transport import MAGIC, TransportSettings, _Connection, framed
 from musterd.replay.checks import SourceFile, inspect
@@ -53,6 +55,7 @@ from tests.fuzz.mutation import (
 
 CORPUS = Path(__file__).parent / "corpus"
 KIB, MIB = 1024, 1024 * 1024
+LEVELS = Levels(LEVEL, 0)
 IDENTITY = Identity("dev", 0, bytes(range(16)), 4, (0, 1, 2))
 
 
@@ -156,7 +159,7 @@ def documents(rng: Random, corpus: list[bytes]) -> bytes:
 def decode_hello(data: bytes) -> None:
     """As a node reads one, and judges it."""
     found = codec.decode_hello(data)
-    hello.refusal(IDENTITY, book(), found)
+    hello.refusal(IDENTITY, book(), found, LEVELS)
     hello.replacements(IDENTITY, found)
     hello.is_another_store(IDENTITY, book(), found)
 
@@ -178,7 +181,7 @@ class _Hub:
     def refused(self, _connection: Any, _reason: str, _detail: str) -> None: ...
 
     def hello_arrived(self, connection: Any, said: peer_pb2.Hello) -> None:
-        if hello.refusal(IDENTITY, book(), said) is None:
+        if hello.refusal(IDENTITY, book(), said, LEVELS) is None:
             connection.establish(said.node_id, said.lane)
 
     verdict_arrived = hello_arrived
