@@ -122,6 +122,15 @@ fuzz-short: venv-dev ## the same for two minutes, with other inputs for each com
 	$(BIN)/python -m pytest -m fuzz tests/fuzz
 	$(BIN)/python -m tests.fuzz --seconds 110 --seed $(TURN)
 
+.venv-audit/.installed: requirements/audit.txt
+	test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --require-hashes -r $<
+	touch $@
+
+.PHONY: audit
+audit: .venv-audit/.installed ## compare what a node and a worker run with the advisories that pypi.org publishes, which it asks
+	.venv-audit/bin/pip-audit --strict --require-hashes --disable-pip --vulnerability-service pypi -r requirements/user.txt
+
 .PHONY: conformance
 conformance: venv-dev ## write docs/conformance.md from the golden files, which run and pass first
 	$(BIN)/python -m pytest -n 2 --dist loadfile --conformance write $$($(BIN)/python -m tests.conformance)
@@ -229,4 +238,4 @@ lock: ## renew the lock files
 
 .PHONY: clean
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .venv-sdk-* .venv-server-floor dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-audit .venv-sdk-* .venv-server-floor dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,5 +13,6 @@ compile dev.in -o dev.txt
 compile user.in -c dev.txt -o user.txt
 compile server-floor.in -o server-floor.txt
 compile --allow-unsafe proto.in -o proto.txt
+compile --allow-unsafe audit.in -o audit.txt
 compile sdk-floor.in -o sdk-floor.txt
 compile sdk-newest.in -o sdk-newest.txt

@@ -404,20 +404,30 @@ def task(data: bytes) -> None:
 # ---- HTTP
 
 
+class _Writer:
+    """What a page's answer is written to: nobody."""
+
+    transport = _Pipe()
+
+    def write(self, _data: bytes) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
+
+    def get_extra_info(self, _name: str, default: object = None) -> object:
+        return default
+
+
 async def _metrics_page(data: bytes) -> None:
     page = MetricsPage(lambda: [CounterMetricFamily("one", "one", value=1)])
     reader = asyncio.StreamReader(limit=8 * KIB)
     reader.feed_data(data)
     reader.feed_eof()
 
-    async def drain() -> None: ...
-
-    writer: Any = SimpleNamespace(
-        write=lambda _data: None,
-        drain=drain,
-        close=lambda: None,
-        get_extra_info=lambda _name, default=None: default,
-    )
+    writer: Any = _Writer()
     await page._connected(reader, writer)
 
 
