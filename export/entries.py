@@ -1,5 +1,7 @@
 """From an applied log record to rows: decide and evolve with the machine, encode what came out."""
 
+from typing import NamedTuple
+
 from musterd.coordinator import codec
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.events import CheckpointTaken
@@ -13,6 +15,15 @@ EMPTY = "empty"
 """`kind` of an entry of ours without a command: it only moved shard time."""
 
 SHARD_WIDE = ""
+
+
+class _OfShard(NamedTuple):
+    """What the envelope of a group's command has of its shard."""
+
+    generation_floor: int
+    dropped_version: int
+    fence_floor: int
+    level: int
 
 
 class EntryWriter:
@@ -49,9 +60,11 @@ class EntryWriter:
                     digest = event.digest
         return rows, digest
 
-    def _of_shard(self) -> tuple[int, int, int]:
-        """Return what the envelope of a group's command has of its shard."""
-        return self.state.generation_floor, self.state.dropped_version, self.state.level
+    def _of_shard(self) -> _OfShard:
+        state = self.state
+        return _OfShard(
+            state.generation_floor, state.dropped_version, state.fence_floor, state.level
+        )
 
     def _row(
         self,
@@ -60,12 +73,11 @@ class EntryWriter:
         sub: int,
         kind: str,
         result: CommandResult | None,
-        of_shard: tuple[int, int, int],
+        of_shard: _OfShard,
     ) -> Row:
         command = None if result is None else result.command
         reply = None if result is None else result.reply
-        floor, dropped_version, shard_level = of_shard
-        level = 0 if entry is None else level_in_force(shard_level, entry.level)
+        level = 0 if entry is None else level_in_force(of_shard.level, entry.level)
         return Row(
             cluster_id=self._cluster_id,
             shard=self._shard,
@@ -76,13 +88,16 @@ class EntryWriter:
             wall_ms=0 if entry is None else entry.wall_ms,
             rules_version=level,
             limits_version=0 if entry is None else entry.limits_version,
-            generation_floor=floor,
+            generation_floor=of_shard.generation_floor,
             group=getattr(command, "group_id", SHARD_WIDE),
             kind=kind,
             command=None if command is None else codec.encode_command(command),
             events=None if result is None else codec.encode_events(result.events),
             error=reply.error.name if isinstance(reply, Refused) else None,
-            topics_version=0 if entry is None else max(entry.topics_version, dropped_version),
+            topics_version=(
+                0 if entry is None else max(entry.topics_version, of_shard.dropped_version)
+            ),
+            fence_floor=of_shard.fence_floor,
         )
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the columns and of the manifest; a reader refuses a higher one."""
 
 NOOP = "noop"
@@ -53,17 +53,28 @@ COLUMNS = pa.schema(
         pa.field("events", pa.binary()),
         pa.field("error", pa.string()),
         pa.field("topics_version", pa.int64(), nullable=False),
+        pa.field("fence_floor", pa.int64(), nullable=False),
     ]
 )
 """A segment's columns.
 
-`limits_version`, `generation_floor` and `topics_version` belong to the envelope that `decide` read:
-without them a command could not be decided again (`--prove`). Segments of schema version 1 have no
-`topics_version`; it is 0 there. `group` is empty for shard-wide commands.
+`limits_version`, `generation_floor`, `topics_version` and `fence_floor` belong to the envelope that
+`decide` read: without them a command could not be decided again (`--prove`). Segments of schema
+version 1 have no `topics_version`, and those up to version 2 no `fence_floor`; it is 0 there.
+`group` is empty for shard-wide commands.
 """
 
-COLUMNS_OF_1 = COLUMNS.remove(COLUMNS.get_field_index("topics_version"))
-"""A segment's columns in schema version 1."""
+LATER_COLUMNS = ["topics_version", "fence_floor"]
+"""Columns that segments of an earlier schema version lack: 0 there."""
+
+_COLUMNS_OF_2 = COLUMNS.remove(COLUMNS.get_field_index("fence_floor"))
+
+COLUMNS_OF = {
+    1: _COLUMNS_OF_2.remove(_COLUMNS_OF_2.get_field_index("topics_version")),
+    2: _COLUMNS_OF_2,
+    SCHEMA_VERSION: COLUMNS,
+}
+"""A segment's columns, by schema version."""
 
 BASE_COLUMNS = pa.schema(
     [
@@ -96,6 +107,7 @@ class Row(NamedTuple):
     events: bytes | None
     error: str | None
     topics_version: int = 0
+    fence_floor: int = 0
 
 
 class LayoutError(Exception):

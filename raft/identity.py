@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from musterd.raft import log_format
@@ -57,8 +58,18 @@ def new_identity(cluster_id: str, node_id: int, shards: int, nodes: list[int]) -
     return Identity(cluster_id, node_id, uuid.uuid4().bytes, shards, members)
 
 
-def write_identity(store: Store, identity: Identity) -> None:
-    """Put identity and empty logs into the pending batch of a fresh store.
+PutLogs = Callable[[Store, int], None]
+"""Puts the logs of so many shards into the pending batch, which it may write before its last."""
+
+
+def put_empty_logs(store: Store, shards: int) -> None:
+    """Put an empty log of each shard into the pending batch."""
+    for shard in range(shards):
+        log_format.put_empty_log(store, shard)
+
+
+def write_identity(store: Store, identity: Identity, put_logs: PutLogs = put_empty_logs) -> None:
+    """Put logs, empty ones unless `put_logs` puts others, and identity into a fresh store's batch.
 
     The caller writes and syncs it.
 
@@ -66,6 +77,7 @@ def write_identity(store: Store, identity: Identity) -> None:
     """
     if store.get(Family.META, keys.IDENTITY) is not None:
         raise IdentityError("this data directory belongs to a node already; use an empty one")
+    put_logs(store, identity.shards)
     value = {
         "format": identity.format,
         "cluster_id": identity.cluster_id,
@@ -75,8 +87,6 @@ def write_identity(store: Store, identity: Identity) -> None:
         "nodes": list(identity.nodes),
     }
     store.batch.put(Family.META, keys.IDENTITY, json.dumps(value, sort_keys=True).encode())
-    for shard in range(identity.shards):
-        log_format.put_empty_log(store, shard)
     store.mark_hard()
 
 

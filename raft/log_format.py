@@ -73,10 +73,22 @@ def read_number(store: Reader, key: bytes) -> int | None:
     return None if value is None else int(unpacked(_U64, value, "an index")[0])
 
 
+FIRST_SNAPSHOT_ID = 1
+"""The snapshot id of the state that a new store begins with."""
+
+
 def put_empty_log(store: Store, shard: int) -> None:
     """Put an empty log, term 0 and nothing applied for `shard` into the pending batch."""
+    put_log_behind(store, shard, 1, 0)
+
+
+def put_log_behind(store: Store, shard: int, index: int, term: int) -> None:
+    """Put a log that begins behind entry `index` of `term`, which the state holds, as pending.
+
+    The state is that under FIRST_SNAPSHOT_ID.
+    """
     put = store.batch.put
-    put(Family.LOG, keys.log_key(shard, 1), encode_value(NOOP, 0))
-    put(Family.META, keys.hard_state_key(shard), encode_hard_state(0, None, 0))
-    put(Family.META, keys.applied_key(shard), encode_number(1))
-    put(Family.META, keys.snapshot_id_key(shard), encode_number(1))
+    put(Family.LOG, keys.log_key(shard, index), encode_value(NOOP, term))
+    put(Family.META, keys.hard_state_key(shard), encode_hard_state(term, None, 0))
+    put(Family.META, keys.applied_key(shard), encode_number(index))
+    put(Family.META, keys.snapshot_id_key(shard), encode_number(FIRST_SNAPSHOT_ID))

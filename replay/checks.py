@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 
 from musterd.coordinator.codec import UnknownFormatError, decode_events
 from musterd.coordinator.machine.events import CheckpointTaken
+from musterd.coordinator.machine.records.digest import record_digest
 from musterd.coordinator.machine.records.encoding import RecordError
-from musterd.coordinator.machine.records.group_records import FLOOR_KEY, TIME_KEY
-from musterd.coordinator.machine.records.values import take_number
+from musterd.coordinator.machine.records.group_records import FENCE_FLOOR_KEY, FLOOR_KEY, TIME_KEY
+from musterd.coordinator.machine.records.values import put_number, take_number
 from musterd.export.history import BATCH_ROWS, read_records
 from musterd.export.layout import (
     BASE,
     BASE_COLUMNS,
-    COLUMNS,
-    COLUMNS_OF_1,
+    COLUMNS_OF,
     SEGMENT,
     LayoutError,
     Manifest,
@@ -70,26 +70,23 @@ class Survey:
 class CheckpointSeen:
     """A CheckpointTaken event in a segment: where, and the digest that every replica had there.
 
-    `time_ms` is shard time at that entry, `floor` the generation floor; they are state records too,
-    but no group's.
+    `beside` is the part of that digest that no group's history has (`digest_beside`).
     """
 
     index: int
     sub: int
-    time_ms: int
-    floor: int
+    beside: int
     digest: int
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The result of `inspect` for one file. `time_ms` and `floor` are of a base."""
+    """The result of `inspect` for one file. `beside` is of a base, as in CheckpointSeen."""
 
     sound: bool
     findings: tuple[Integrity, ...]
     checkpoints: tuple[CheckpointSeen, ...] = ()
-    time_ms: int = 0
-    floor: int = 0
+    beside: int = 0
 
 
 def survey(root: Path) -> Survey:
@@ -219,26 +216,35 @@ def _inspect_base(file: SourceFile) -> Inspection:
     numbers = {
         key: take_number(value)
         for key, value in read_records(Path(file.path))
-        if key in (TIME_KEY, FLOOR_KEY)
+        if key in (TIME_KEY, FLOOR_KEY, FENCE_FLOOR_KEY)
     }
     return Inspection(
         True,
         (_of(file, "checksum", OK, f"base with {rows} records"),),
-        time_ms=numbers.get(TIME_KEY, 0),
-        floor=numbers.get(FLOOR_KEY, 0),
+        beside=digest_beside(
+            numbers.get(TIME_KEY, 0), numbers.get(FLOOR_KEY, 0), numbers.get(FENCE_FLOOR_KEY, 0)
+        ),
     )
+
+
+def digest_beside(time_ms: int, floor: int, fence_floor: int) -> int:
+    """Return the part of a shard's digest that no group has: shard time and the floors."""
+    known = ((TIME_KEY, time_ms), (FLOOR_KEY, floor), (FENCE_FLOOR_KEY, fence_floor))
+    return sum(record_digest(key, put_number(number)) for key, number in known if number)
 
 
 def _inspect_segment(file: SourceFile) -> Inspection:
     manifest = file.manifest
     columns = ["cluster_id", "shard", "index", "sub", "kind", "time_ms", "generation_floor"]
+    expected = COLUMNS_OF.get(manifest.schema_version)
+    has_fence_floor = expected is not None and "fence_floor" in expected.names
+    read = [*columns, "events", *(["fence_floor"] if has_fence_floor else [])]
     checkpoints: list[CheckpointSeen] = []
     rows, index, sub = 0, manifest.first - 1, 0
     with pq.ParquetFile(file.path) as parquet:
-        expected = COLUMNS_OF_1 if manifest.schema_version == 1 else COLUMNS
-        if not parquet.schema_arrow.equals(expected):
+        if expected is None or not parquet.schema_arrow.equals(expected):
             return _unsound(file, "content", "its columns are not those of a segment")
-        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=[*columns, "events"]):
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=read):
             values = [batch.column(name).to_pylist() for name in columns]
             for at, (cluster, shard, next_index, next_sub, kind, time_ms, floor) in enumerate(
                 zip(*values, strict=True)
@@ -254,7 +260,9 @@ def _inspect_segment(file: SourceFile) -> Inspection:
                 index, sub, rows = next_index, next_sub, rows + 1
                 if kind == CHECKPOINT:
                     events = batch.column("events")[at].as_py()
-                    checkpoints += _checkpoint(index, sub, time_ms, floor, events)
+                    fence = batch.column("fence_floor")[at].as_py() if has_fence_floor else 0
+                    beside = digest_beside(time_ms, floor, fence)
+                    checkpoints += _checkpoint(index, sub, beside, events)
     if (rows, index) != (manifest.rows, manifest.last):
         return _unsound(
             file,
@@ -266,11 +274,9 @@ def _inspect_segment(file: SourceFile) -> Inspection:
     return Inspection(True, (found, *_node_digest(file, checkpoints)), tuple(checkpoints))
 
 
-def _checkpoint(
-    index: int, sub: int, time_ms: int, floor: int, events: bytes | None
-) -> list[CheckpointSeen]:
+def _checkpoint(index: int, sub: int, beside: int, events: bytes | None) -> list[CheckpointSeen]:
     return [
-        CheckpointSeen(index, sub, time_ms, floor, int.from_bytes(event.digest))
+        CheckpointSeen(index, sub, beside, int.from_bytes(event.digest))
         for event in decode_events(events or b"")
         if isinstance(event, CheckpointTaken)
     ]

@@ -233,6 +233,7 @@ class GroupFold:
                     row.generation_floor,
                     limits,
                     row.topics_version,
+                    fence_floor=row.fence_floor,
                 )
                 decided = decide(self._state.groups.get(self._group_id), command, env)
                 events, reply = tuple(decided.events), decided.reply

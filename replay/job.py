@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's users write it
 
 from musterd.export.history import read_records
-from musterd.export.layout import COLUMNS, Row
+from musterd.export.layout import COLUMNS, LATER_COLUMNS, Row
 from musterd.replay.checks import Conflict, Overlap, compare, inspect, sound_overlaps, survey
 from musterd.replay.digests import MODULUS, from_limbs, judge
 from musterd.replay.fold import BASE_RECORD, fold_sorted, group_of
@@ -182,10 +182,10 @@ def _segments(spark: SparkSession, shards: Sequence[ShardPlan]) -> Iterator[Data
     for piece in pieces:
         if not piece.whole:
             inside = F.col("index").between(piece.first, piece.last)
-            yield reader.parquet(_uri(piece.path)).where(inside).fillna(0, ["topics_version"])
+            yield reader.parquet(_uri(piece.path)).where(inside).fillna(0, LATER_COLUMNS)
     whole = [_uri(piece.path) for piece in pieces if piece.whole]
     if whole:
-        yield reader.parquet(*whole).fillna(0, ["topics_version"])
+        yield reader.parquet(*whole).fillna(0, LATER_COLUMNS)
 
 
 def _bases(spark: SparkSession, shards: Sequence[ShardPlan]) -> Iterator[DataFrame]:

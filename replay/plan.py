@@ -9,9 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
-from musterd.coordinator.machine.records.group_records import FLOOR_KEY, TIME_KEY
-from musterd.coordinator.machine.records.values import put_number
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS
 from musterd.export.layout import BASE, Manifest
 from musterd.replay.checks import Conflict, Inspection, SourceFile, Survey, finding
 from musterd.replay.rows import Piece
@@ -54,7 +52,7 @@ class Mark:
     digest: int | None
     what: str
     beside: int = 0
-    """What shard time and generation floor add to it there: with them it is the shard's own."""
+    """What shard time and the floors add to it there: with them it is the shard's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def _plan_shard(
     segments = [file for file, _ in files if file.manifest.kind != BASE]
     bases = sorted(
         (
-            (file, of_groups(int(file.manifest.digest, 16), inspection.time_ms, inspection.floor))
+            (file, of_groups(int(file.manifest.digest, 16), inspection.beside))
             for file, inspection in files
             if file.manifest.kind == BASE and file.manifest.digest is not None
         ),
@@ -177,15 +175,9 @@ def _run(
     return None
 
 
-def of_groups(digest: int, time_ms: int, floor: int) -> int:
-    """A shard's digest without what no group's history has: shard time, generation floor."""
-    return (digest - digest_beside(time_ms, floor)) % DIGEST_MODULUS
-
-
-def digest_beside(time_ms: int, floor: int) -> int:
-    """Return the part of a shard's digest that no group has: shard time, generation floor."""
-    known = ((TIME_KEY, time_ms), (FLOOR_KEY, floor))
-    return sum(record_digest(key, put_number(number)) for key, number in known if number)
+def of_groups(digest: int, beside: int) -> int:
+    """A shard's digest without what no group's history has (`digest_beside`)."""
+    return (digest - beside) % DIGEST_MODULUS
 
 
 def _cover(segments: Sequence[SourceFile], first: int, last: int) -> Iterator[Piece]:
@@ -261,8 +253,8 @@ def _marks(
 ) -> list[Mark]:
     known = {
         (
-            *(seen.index, seen.sub, of_groups(seen.digest, seen.time_ms, seen.floor), "checkpoint"),
-            digest_beside(seen.time_ms, seen.floor),
+            *(seen.index, seen.sub, of_groups(seen.digest, seen.beside), "checkpoint"),
+            seen.beside,
         )
         for _, inspection in files
         for seen in inspection.checkpoints

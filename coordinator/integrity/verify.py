@@ -13,9 +13,11 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from muster.v1 import admin_pb2 as pb
+from musterd.coordinator.integrity.backup_cuts import BackupCuts
+from musterd.coordinator.integrity.frozen import Disk, Frozen
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_bytes
 from musterd.coordinator.machine.records.shard_records import ShardState, load_in_slices
 from musterd.coordinator.runtime.persist import CheckpointRecord, StoredDigests, scrub
@@ -31,24 +33,6 @@ ASIDE_SHOWN_MAX: Final = 100
 
 SLICE_RECORDS: Final = 1_000
 """Records hashed between two pauses for the loop."""
-
-
-class Frozen(NamedTuple):
-    """A shard's keys and its running digest, both as of one applied index.
-
-    A scan of the view stays at the moment at which it begins: begin it before anything else runs.
-    """
-
-    view: StateView
-    digest: int
-
-
-class Disk(Protocol):
-    """Gives frozen views of the stored state. The node is one, between two turns."""
-
-    def freeze(self, shard: int) -> Frozen | None:
-        """Return what is stored of a shard now, with all that is applied; None = ask again."""
-        ...
 
 
 class Peers(Protocol):
@@ -94,6 +78,8 @@ class Verifier:
         self._shards = shards
         self._disk = disk
         self._peers = peers
+        self.cuts = BackupCuts(disk)
+        """The cuts that backups read from this node's disk."""
 
     def own_checkpoints(
         self, shards: Iterable[int], *, recorded: bool = False

@@ -12,7 +12,8 @@ FORMAT = 1
 class Envelope:
     """`time_ms` is shard time, `wall_ms` a person's; `generation_floor` is put in at apply.
 
-    The floor is one for generations and fencing tokens: no group goes on below it with either.
+    No group goes on below the floor with its generation or its fencing token; below `fence_floor`,
+    which a restored cluster alone has, not with its token.
 
     `topics_version` is that of the topic registry as the proposer knew it, or as the shard does: no
     generation forms under an earlier one than that of a deletion that the shard was told of.
@@ -30,6 +31,7 @@ class Envelope:
     limits: Limits
     topics_version: int = 0
     dropped_version: int = 0
+    fence_floor: int = 0
 
     @property
     def noted_ms(self) -> int:

@@ -55,6 +55,7 @@ from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_di
 from musterd.coordinator.machine.records.group_records import (
     DELETIONS_KEY,
     DROPPED_KEY,
+    FENCE_FLOOR_KEY,
     FLOOR_KEY,
     LEVEL_KEY,
     TIME_KEY,
@@ -219,6 +220,7 @@ def _apply_group_command(
         limits=limits,
         topics_version=max(entry.topics_version, state.dropped_version),
         dropped_version=state.dropped_version,
+        fence_floor=state.fence_floor,
     )
     refused = refuse_for_deletions(state, command)
     if refused is not None:
@@ -369,24 +371,40 @@ def _offsets_before(
 def _raise_floor_counted(state: ShardState, events: Iterable[GroupEvent]) -> tuple[Write, ...]:
     """A group that comes back goes on above every generation and token that it had (gp-5.6.6).
 
-    The floor is the shard's, so no group's part of the history: replay leaves its record out.
+    The floors are the shard's, so no group's part of the history: replay leaves their records out.
+    In a restored cluster, where tokens are far above generations, each has its own.
     """
     deleted = [event for event in events if isinstance(event, GroupDeleted)]
-    floor = max((max(event.generation, event.fence) for event in deleted), default=0)
-    if floor <= state.generation_floor:
-        return ()
-    old = put_number(state.generation_floor) if state.generation_floor else None
-    new = put_number(floor)
-    _count(state, FLOOR_KEY, old, new)
-    state.generation_floor = floor
-    return ((FLOOR_KEY, new),)
+    generation = max((event.generation for event in deleted), default=0)
+    fence = max((event.fence for event in deleted), default=0)
+    if not state.fence_floor:
+        return _raise_floors(state, max(generation, fence), 0)
+    return _raise_floors(state, generation, fence)
+
+
+def _raise_floors(state: ShardState, generation: int, fence: int) -> tuple[Write, ...]:
+    """Raise each floor that is below what is given, and return the changed records."""
+    writes: list[Write] = []
+    if generation > state.generation_floor:
+        writes.append(_count_number(state, FLOOR_KEY, state.generation_floor, generation))
+        state.generation_floor = generation
+    if fence > state.fence_floor:
+        writes.append(_count_number(state, FENCE_FLOOR_KEY, state.fence_floor, fence))
+        state.fence_floor = fence
+    return tuple(writes)
+
+
+def _count_number(state: ShardState, key: bytes, old: int, new: int) -> Write:
+    """Count a shard-wide number that rises, and return its record."""
+    value = put_number(new)
+    _count(state, key, put_number(old) if old else None, value)
+    return key, value
 
 
 def _advance_time(state: ShardState, time_ms: int) -> None:
     """Shard time never goes back (arch-3.1)."""
     if time_ms > state.time_ms:
-        old = put_number(state.time_ms) if state.time_ms else None
-        _count(state, TIME_KEY, old, put_number(time_ms))
+        _count_number(state, TIME_KEY, state.time_ms, time_ms)
         state.time_ms = time_ms
 
 

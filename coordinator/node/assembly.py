@@ -12,9 +12,10 @@ from musterd.coordinator.api.frame.statuses import Statuses
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
 from musterd.coordinator.host import freeze_loaded
+from musterd.coordinator.integrity.frozen import Frozen
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.quarantine import Quarantine
-from musterd.coordinator.integrity.verify import Frozen, Verifier
+from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.events import LevelRaised, NodeReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.wall_clock import WallClock

@@ -32,7 +32,12 @@ def init(
         Path, typer.Option("--data-dir", metavar="DIR", help="An empty directory.")
     ],
     node_id: Annotated[int, typer.Option("--node-id", min=0, help="This node's id.")],
-    cluster_id: Annotated[str, typer.Option("--cluster-id", help="The same on every node.")],
+    cluster_id: Annotated[
+        str,
+        typer.Option(
+            "--cluster-id", help="The same on every node. With --restore the ticket has it."
+        ),
+    ] = "",
     nodes: Annotated[
         str,
         typer.Option(
@@ -44,16 +49,36 @@ def init(
     shards: Annotated[
         int, typer.Option("--shards", min=1, help="The same on every node, for ever.")
     ] = DEFAULT_SHARDS,
+    restore: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TICKET",
+            help="Begin with a backup: the file that `muster cluster restore` wrote, the same on "
+            "every node. It says cluster id and shards.",
+        ),
+    ] = None,
+    backup: Annotated[
+        str, typer.Option(metavar="URL", help="Where the backup is [where the ticket says].")
+    ] = "",
     output: Output = Format.TABLE,
 ) -> None:
     """Give a node its identity: the only way to one. Run it once, on an empty directory."""
+    from musterd.backup.errors import BackupError  # noqa: PLC0415
     from musterd.coordinator.node.config import about  # noqa: PLC0415
-    from musterd.coordinator.node.init import NotEmptyError, initialise  # noqa: PLC0415  # the store is slow to import
+    from musterd.coordinator.node.init import (  # noqa: PLC0415  # the store is slow to import
+        NotEmptyError,
+        initialise,
+        initialise_restored,
+    )
     from musterd.raft.identity import IdentityError  # noqa: PLC0415
     from musterd.storage.store import StoreError  # noqa: PLC0415
 
     try:
-        identity = initialise(data_dir, cluster_id, node_id, node_ids(nodes), shards)
+        ids = node_ids(nodes)
+        if restore is None:
+            identity = initialise(data_dir, cluster_id, node_id, ids, shards)
+        else:
+            identity = initialise_restored(data_dir, cluster_id, node_id, ids, restore, backup)
     except NotEmptyError as error:
         raise CommandError(
             str(error),
@@ -66,6 +91,12 @@ def init(
             about(data_dir, error),
             next_step="`muster serve` starts the node that lives there" if taken else "",
             exit_code=ExitCode.CONFLICT if taken else ExitCode.USAGE,
+        ) from error
+    except BackupError as error:
+        raise CommandError(
+            str(error),
+            next_step="this is no node yet: correct it and run `muster init` again",
+            exit_code=ExitCode.UNHEALTHY,
         ) from error
     except (StoreError, OSError) as error:
         raise CommandError(

@@ -5,9 +5,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from musterd.backup.folders import open_folder
+from musterd.backup.restore import fill
+from musterd.backup.ticket import BYTES_MAX, decode
 from musterd.raft.identity import Identity, IdentityError, new_identity, write_identity
 from musterd.storage.rocks import RocksStore
-from musterd.storage.store import StoreError
+from musterd.storage.store import Store, StoreError
 
 SYNC_S_MAX = 60
 """How long the disk may take to say that the identity is on it."""
@@ -31,10 +34,19 @@ def _check_empty(data_dir: Path) -> None:
         )
 
 
+Fill = Callable[[Store, Callable[[], None]], None]
+"""Puts states and logs into a new store; it may write what is pending, but not the last of it."""
+
+
 def initialise(
-    data_dir: Path, cluster_id: str, node_id: int, nodes: Sequence[int], shards: int
+    data_dir: Path,
+    cluster_id: str,
+    node_id: int,
+    nodes: Sequence[int],
+    shards: int,
+    fill: Fill | None = None,
 ) -> Identity:
-    """Write a fresh identity and empty logs into `data_dir`, durably.
+    """Write a fresh identity, and empty logs or what `fill` puts there, into `data_dir`, durably.
 
     Raises IdentityError for impossible arguments or a directory that belongs to a node already or
     is not empty, StoreError, OSError.
@@ -45,17 +57,62 @@ def initialise(
     failures: list[StoreError] = []
     store = RocksStore(data_dir, posted.put, time.monotonic, failures.append, create=True)
     try:
-        write_identity(store, identity)
-        epoch = store.pending_epoch
-        store.write()
-        end_s = time.monotonic() + SYNC_S_MAX
-        while store.synced_epoch < epoch:
-            if failures or time.monotonic() > end_s:
-                raise failures[0] if failures else StoreError("the disk did not sync in time")
-            try:
-                posted.get(timeout=0.1)()
-            except queue.Empty:
-                continue
+
+        def write() -> None:
+            _write(store, posted, failures)
+
+        if fill is None:
+            write_identity(store, identity)
+        else:
+            write_identity(store, identity, lambda given, _: fill(given, write))
+        write()
     finally:
         store.close()
     return identity
+
+
+def initialise_restored(
+    data_dir: Path,
+    cluster_id: str,
+    node_id: int,
+    nodes: Sequence[int],
+    ticket_file: Path,
+    url: str,
+) -> Identity:
+    """Write an identity, and the states of a backup, as a ticket says; see `initialise`.
+
+    `cluster_id`: the ticket's, or "". `url`: where the backup is; "": where it was when the ticket
+    was written. Raises BackupError too: what was written then is no node.
+    """
+    with ticket_file.open("rb") as file:
+        ticket = decode(file.read(BYTES_MAX + 1), str(ticket_file))
+    if cluster_id and cluster_id != ticket.cluster_id:
+        raise IdentityError(
+            f"the ticket is for cluster {ticket.cluster_id}: leave --cluster-id out"
+        )
+    folder = open_folder(url or ticket.url)
+    return initialise(
+        data_dir,
+        ticket.cluster_id,
+        node_id,
+        nodes,
+        len(ticket.digests),
+        lambda store, write: fill(store, folder, ticket, write),
+    )
+
+
+def _write(
+    store: RocksStore, posted: queue.Queue[Callable[[], None]], failures: list[StoreError]
+) -> None:
+    """Write what is pending, and wait until the disk has it. Raises StoreError."""
+    epoch, end_s = store.pending_epoch, time.monotonic() + SYNC_S_MAX
+    store.write()
+    while store.synced_epoch < epoch:
+        if failures or time.monotonic() > end_s:
+            raise failures[0] if failures else StoreError("the disk did not sync in time")
+        if store.pending_bytes:  # a write stall: the disk says when it takes more
+            store.write()
+        try:
+            posted.get(timeout=0.1)()
+        except queue.Empty:
+            continue

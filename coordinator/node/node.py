@@ -289,6 +289,7 @@ class Node:
         if self._page is not None:
             await self._page.stop()
         await self._integrity.peers.close()
+        self._integrity.verifier.cuts.close()
         self._runner.stop()
         await self._hub.close()
         patience_s = 0 if self.driver.disk_hangs else STORE_CLOSE_MS_MAX / MS

@@ -329,6 +329,7 @@ class Shard:
             limits=LIMITS,
             topics_version=max(self.registry.topics_version, self.state.dropped_version),
             dropped_version=self.state.dropped_version,
+            fence_floor=self.state.fence_floor,
         )
 
     def checkpoint_soon(self) -> bool:

@@ -124,6 +124,9 @@ SWEEP_INTERVAL_MS: Final = 600_000
 TRIM_INTERVAL_MS: Final = 60_000
 """How often a node returns free memory to the system (coordinator/host.py)."""
 
+CUT_IDLE_MS: Final = 60_000
+"""A cut that no backup reads from for so long ends (coordinator/integrity/backup_cuts.py)."""
+
 TRANSFER_HOLD_MS: Final = 2_000
 """TransferLeader waits this long for the other node to lead."""
 

@@ -1,4 +1,4 @@
-"""The secret that an operator's call shows: TransferLeader, ReplaceNode and AcceptLoss need it."""
+"""The secret that an operator's call shows: TransferLeader, ReplaceNode, AcceptLoss, ReadBackup."""
 
 import os
 from pathlib import Path

@@ -2,7 +2,8 @@
 
 Command families come from the entry-point group `muster.cli`: an entry point's name is the
 command's name, its value a function `register(app: typer.Typer) -> None`. Only the family that is
-asked for is imported, however many the server's packages add. `muster.cli.errors` has the exit
+asked for is imported, however many the server's packages add; they may add to one of the client's,
+which is registered before. `muster.cli.errors` has the exit
 codes, `muster.cli.output` and `muster.cli.options` the conventions that all families share.
 """
 
@@ -39,13 +40,13 @@ def families(args: Sequence[str]) -> list[EntryPoint]:
 def wanted(found: EntryPoints, args: Sequence[str]) -> list[EntryPoint]:
     """The entry points to import: the family that is named, or all (help, completion)."""
     command = next((arg for arg in args if not arg.startswith("-")), None)
-    named = [point for point in found if point.name == command]
-    return named[:1] or sorted(found, key=lambda point: point.name)
+    points = sorted(found, key=lambda point: (point.name, point.value))
+    return [point for point in points if point.name == command] or points
 
 
 def of_client(points: Sequence[EntryPoint]) -> bool:
     """Whether these families start no server, whose log shall have the lines of gRPC's core."""
-    return all(point.value.startswith("muster.cli.") for point in points)
+    return all(point.value.startswith(("muster.cli.", "musterd.backup.")) for point in points)
 
 
 def build(points: Sequence[EntryPoint]) -> "typer.Typer":

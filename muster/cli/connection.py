@@ -155,6 +155,16 @@ class Connection:
         self._said.clear()
         return self._until_answered(call, lambda: self._find(group_id))
 
+    def ask_at(self, endpoint: str, call: Call[A], patience_s: float) -> A:
+        """Ask the node at `endpoint` and no other, for so long. Raises as `ask` does."""
+        self._said.clear()
+        deadline = self._deadline
+        self._deadline = min(deadline, time.monotonic() + patience_s)
+        try:
+            return self._until_answered(call, lambda: endpoint)
+        finally:
+            self._deadline = deadline
+
     def cluster(self) -> DescribeClusterResponse:
         """Some node's view of the cluster."""
         request = DescribeClusterRequest()

@@ -1743,3 +1743,73 @@ class CheckpointsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "node_id", b"node_id", "status", b"status", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___CheckpointsResponse = CheckpointsResponse
+
+@typing.final
+class ReadBackupRequest(google.protobuf.message.Message):
+    """---- backups"""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: builtins.int
+    CUT_ID_FIELD_NUMBER: builtins.int
+    SLICE_FIELD_NUMBER: builtins.int
+    shard: builtins.int
+    cut_id: builtins.bytes
+    """empty: cut the shard now"""
+    slice: builtins.int
+    """of the cut, from 0; the one that was answered last may be asked for again"""
+    def __init__(
+        self,
+        *,
+        shard: builtins.int = ...,
+        cut_id: builtins.bytes = ...,
+        slice: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cut_id", b"cut_id", "shard", b"shard", "slice", b"slice"]) -> None: ...
+
+global___ReadBackupRequest = ReadBackupRequest
+
+@typing.final
+class ReadBackupResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    CUT_ID_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    TERM_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    KEYS_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    LAST_FIELD_NUMBER: builtins.int
+    cut_id: builtins.bytes
+    index: builtins.int
+    """the last entry that the state holds"""
+    term: builtins.int
+    digest: builtins.bytes
+    """of all records, as the leader keeps it: 16 bytes"""
+    last: builtins.bool
+    """there are no more slices"""
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def keys(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]: ...
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """as many"""
+
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        cut_id: builtins.bytes = ...,
+        index: builtins.int = ...,
+        term: builtins.int = ...,
+        digest: builtins.bytes = ...,
+        keys: collections.abc.Iterable[builtins.bytes] | None = ...,
+        values: collections.abc.Iterable[builtins.bytes] | None = ...,
+        last: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cut_id", b"cut_id", "digest", b"digest", "index", b"index", "keys", b"keys", "last", b"last", "status", b"status", "term", b"term", "values", b"values"]) -> None: ...
+
+global___ReadBackupResponse = ReadBackupResponse

@@ -347,6 +347,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.TransferLeaderResponse.FromString,
                 _registered_method=True)
+        self.ReadBackup = channel.unary_unary(
+                '/muster.v1.Admin/ReadBackup',
+                request_serializer=muster_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
+                _registered_method=True)
         self.Checkpoints = channel.unary_unary(
                 '/muster.v1.Admin/Checkpoints',
                 request_serializer=muster_dot_v1_dot_admin__pb2.CheckpointsRequest.SerializeToString,
@@ -451,6 +456,14 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadBackup(self, request, context):
+        """The state of a shard at one applied index, in slices, for a backup. The leader cuts it; the node that cut it is asked
+        for the rest, whoever leads by then. A cut that nobody reads from for a minute ends: INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Checkpoints(self, request, context):
         """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found.
         """
@@ -525,6 +538,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.TransferLeader,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.TransferLeaderResponse.SerializeToString,
+            ),
+            'ReadBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadBackup,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.ReadBackupRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.ReadBackupResponse.SerializeToString,
             ),
             'Checkpoints': grpc.unary_unary_rpc_method_handler(
                     servicer.Checkpoints,
@@ -883,6 +901,33 @@ class Admin(object):
             '/muster.v1.Admin/TransferLeader',
             muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.TransferLeaderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/ReadBackup',
+            muster_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

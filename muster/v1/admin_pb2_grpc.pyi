@@ -208,6 +208,14 @@ class AdminStub:
     move back to the node that it belongs to.
     """
 
+    ReadBackup: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.ReadBackupRequest,
+        muster.v1.admin_pb2.ReadBackupResponse,
+    ]
+    """The state of a shard at one applied index, in slices, for a backup. The leader cuts it; the node that cut it is asked
+    for the rest, whoever leads by then. A cut that nobody reads from for a minute ends: INVALID_REQUEST.
+    """
+
     Checkpoints: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.CheckpointsRequest,
         muster.v1.admin_pb2.CheckpointsResponse,
@@ -296,6 +304,14 @@ class AdminAsyncStub:
     ]
     """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
     move back to the node that it belongs to.
+    """
+
+    ReadBackup: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.ReadBackupRequest,
+        muster.v1.admin_pb2.ReadBackupResponse,
+    ]
+    """The state of a shard at one applied index, in slices, for a backup. The leader cuts it; the node that cut it is asked
+    for the rest, whoever leads by then. A cut that nobody reads from for a minute ends: INVALID_REQUEST.
     """
 
     Checkpoints: grpc.aio.UnaryUnaryMultiCallable[
@@ -412,6 +428,16 @@ class AdminServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[muster.v1.admin_pb2.TransferLeaderResponse, collections.abc.Awaitable[muster.v1.admin_pb2.TransferLeaderResponse]]:
         """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
         move back to the node that it belongs to.
+        """
+
+    @abc.abstractmethod
+    def ReadBackup(
+        self,
+        request: muster.v1.admin_pb2.ReadBackupRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.ReadBackupResponse, collections.abc.Awaitable[muster.v1.admin_pb2.ReadBackupResponse]]:
+        """The state of a shard at one applied index, in slices, for a backup. The leader cuts it; the node that cut it is asked
+        for the rest, whoever leads by then. A cut that nobody reads from for a minute ends: INVALID_REQUEST.
         """
 
     @abc.abstractmethod

@@ -755,6 +755,28 @@ def transfer_unknown_shard(world: World):
     return [transfer(world, shard=SHARDS), transfer(world, shard=-1)]
 
 
+def read_backup(world: World, **fields):
+    """ReadBackup."""
+    return refused(admin_call(world, "admin", "ReadBackup", admin.ReadBackupRequest(**fields)))
+
+
+@case("backup_unknown_shard")
+def backup_unknown_shard(world: World):
+    return [read_backup(world, shard=SHARDS), read_backup(world, shard=-1)]
+
+
+@case("backup_lost_cut")
+def backup_lost_cut(world: World):
+    cut = admin_call(world, "admin", "ReadBackup", admin.ReadBackupRequest(shard=1))
+    return [
+        read_backup(world, shard=1, cut_id=b"x" * 16),
+        read_backup(world, shard=1, cut_id=b"x" * 100_000),
+        read_backup(world, shard=2, cut_id=cut.cut_id),
+        read_backup(world, shard=1, cut_id=cut.cut_id, slice=7),
+        read_backup(world, shard=1, cut_id=cut.cut_id, slice=-1),
+    ]
+
+
 @case("transfer_unknown_node")
 def transfer_unknown_node(world: World):
     return transfer(world, shard=0, to_node=7)
@@ -781,6 +803,7 @@ def operator_without_secret(world: World):
             (asked.TransferLeader, admin.TransferLeaderRequest(shard=0)),
             (asked.ReplaceNode, admin.ReplaceNodeRequest(node_id=0)),
             (asked.AcceptLoss, admin.AcceptLossRequest(node_id=0)),
+            (asked.ReadBackup, admin.ReadBackupRequest(shard=0)),
         )
         shown = ((), ((METADATA_KEY, b"t" * 16),))
         return [

@@ -12,7 +12,8 @@ from musterd.coordinator.api.frame.operator_access import LOOPBACK
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.rpcs.services import Services
 from musterd.coordinator.api.server import make_server
-from musterd.coordinator.integrity.verify import Frozen, Verifier
+from musterd.coordinator.integrity.frozen import Frozen
+from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.node.assembly import Assembly
 from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import FakeLog

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("coordinator", "demo", "export", "muster", "raft", "replay", "storage")
+PRODUCT = ("backup", "coordinator", "demo", "export", "muster", "raft", "replay", "storage")
 FRAGMENT = re.compile(r"Of |The same\b")
 
 

@@ -34,6 +34,7 @@ def worlds() -> Iterator[World]:
         for line in lines:
             world.run(line)
         world.state.generation_floor = 7
+        world.state.fence_floor = 9
         yield world
 
 

@@ -94,7 +94,10 @@ USES = {
         "{group.phase}": "a StrEnum is its value; of an error",
         "{phase}": "a StrEnum is its value; of an error",
     },
-    "decide/fencing": {"max(group.fence, group.generation, env.generation_floor, taken)": "ints"},
+    "decide/fencing": {
+        "max(env.generation_floor, env.fence_floor)": "ints",
+        "max(group.fence, group.generation, floor, taken)": "ints",
+    },
     "history": {"{error}": "a text of our own; of an error"},
     "invariants": {
         "{group.phase}": "a StrEnum is its value; of an error",
@@ -152,8 +155,9 @@ USES = {
         "(group.digest + digest) % DIGEST_MODULUS": "ints",
         "{sub}": "an int; of an error",
         "{type(command).__name__}": "text; of an error",
-        "max((max(event.generation, event.fence) for event in deleted), default=0)": "ints",
-        "max(event.generation, event.fence)": "ints",
+        "max((event.generation for event in deleted), default=0)": "ints",
+        "max((event.fence for event in deleted), default=0)": "ints",
+        "max(generation, fence)": "ints",
         "max(entry.topics_version, state.dropped_version)": "ints",
     },
     "state": {"max(member.token, self.token or self.generation)": "ints"},

@@ -219,6 +219,7 @@ class World:
             generation_floor=self.state.generation_floor,
             limits=self.limits,
             topics_version=max(self.topics_version(), self.state.dropped_version),
+            fence_floor=self.state.fence_floor,
         )
 
     def topics_version(self) -> int:

@@ -97,6 +97,9 @@ BREAKS = {
         "musterd.chaos.world.networks.network -> pyroute2"
     ],
     "pyspark lives in replay.job and replay.session only": ["musterd.replay.fold -> pyspark"],
+    "backups run the machine, not the server": [
+        "musterd.backup.take -> musterd.coordinator.node.node"
+    ],
     "export and replay run the machine, not the server": [
         "musterd.export.source -> musterd.coordinator.node.node"
     ],

@@ -32,13 +32,15 @@ LEFT_OUT = {
         OF_NODES: "the command line's: a program has nothing to do with nodes",
         "TransferLeader": "for drills: shards move back to their node by themselves",
         "Checkpoints": "between nodes",
+        "ReadBackup": "backups are the server's package's (backup/take.py)",
     },
     "the command line": {
         "JoinGroup SyncGroup Heartbeat LeaveGroup": "a command is no member",
         "Checkpoints": "between nodes",
+        "ReadBackup": "the server's package adds the command (backup/cli.py)",
     },
     "muster.testing": {
-        f"{OF_NODES} TransferLeader Checkpoints": "the SDK has none of them",
+        f"{OF_NODES} TransferLeader ReadBackup Checkpoints": "the SDK has none of them",
         "DescribeGroupConfigs AlterGroupConfigs": "its arguments are the settings of all groups",
     },
 }

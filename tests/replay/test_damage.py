@@ -8,7 +8,7 @@ import pytest
 from musterd.coordinator.codec import decode_events, encode_events
 from musterd.coordinator.machine.events import OffsetCommitted
 from musterd.export.history import read_rows
-from musterd.export.layout import SCHEMA_VERSION, manifest_path, write_manifest
+from musterd.export.layout import LATER_COLUMNS, SCHEMA_VERSION, manifest_path, write_manifest
 from musterd.replay.checks import InputError
 from tests.export.exports import SMALL, export_once, lively, open_exporter
 from tests.export.node import FakeNode, Script
@@ -228,13 +228,14 @@ def test_a_newer_schema_is_refused_by_name(root, tmp_path):
     assert f"schema version {SCHEMA_VERSION + 1}" in row.detail
 
 
-def test_segments_of_the_schema_before_are_read(root, tmp_path):
-    """They have no topics_version, which was 0; the fold and the digests are the same."""
+@pytest.mark.parametrize("version", [1, 2])
+def test_segments_of_a_schema_before_are_read(root, tmp_path, version):
+    """They lack columns, which were 0; the fold and the digests are the same."""
     for path in segments(root):
         rows = list(read_rows(path))
-        older = pq.read_table(path).drop_columns(["topics_version"])
+        older = pq.read_table(path).drop_columns(LATER_COLUMNS[version - 1 :])
         pq.write_table(older, path, compression="zstd")
-        reseal(path, schema_version=1)
+        reseal(path, schema_version=version)
         assert list(read_rows(path)) == rows
     assert not failures(replayed(root, tmp_path / "out"))
 

@@ -18,6 +18,7 @@ from musterd.coordinator.api.frame.handler import ActiveCall, Failed, handler, w
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.rpcs.backup_reads import BackupReads
 from musterd.coordinator.api.rpcs.deletions import Deletions
 from musterd.coordinator.api.rpcs.describe_groups import GroupDescriptions
 from musterd.coordinator.api.rpcs.describe_rebalances import RebalanceDescriptions
@@ -45,6 +46,7 @@ class AdminService(
     Deletions,
     NodeReplacement,
     LeaderTransfer,
+    BackupReads,
     admin_pb2_grpc.AdminServicer,
 ):
     """Serves `muster.v1.Admin`. Its base classes have the methods that take a file of their own."""

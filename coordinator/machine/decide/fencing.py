@@ -17,4 +17,5 @@ def next_token(group: Group, env: Envelope, taken: int = 0) -> int:
     """
     if env.level < 3:  # noqa: PLR2004 - the version in which this came
         return 0
-    return max(group.fence, group.generation, env.generation_floor, taken) + 1
+    floor = max(env.generation_floor, env.fence_floor)
+    return max(group.fence, group.generation, floor, taken) + 1

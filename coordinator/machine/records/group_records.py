@@ -25,7 +25,8 @@ Keys are relative to the shard:
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"m" + node id                                          the level of a node's build (shard 0)
     b"l"                                                    the shard's level, from 6 on
-    b"f", b"c"                                              generation floor, shard time; not 0
+    b"f", b"e", b"c"                                        generation floor, fence floor, shard
+                                                            time; not 0
 
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. Static members and pending ids have records of their own, so a group without them is
@@ -111,6 +112,7 @@ NODE_PREFIX = b"n"
 NODE_LEVEL_PREFIX = b"m"
 LEVEL_KEY = b"l"
 FLOOR_KEY = b"f"
+FENCE_FLOOR_KEY = b"e"
 TIME_KEY = b"c"
 
 HEADER = b"h"

@@ -10,6 +10,7 @@ from musterd.coordinator.machine.records.group_records import (
     DELETIONS_KEY,
     DROPPED_KEY,
     DROPPING_PREFIX,
+    FENCE_FLOOR_KEY,
     FLOOR_KEY,
     GROUP_PREFIX,
     LEVEL_KEY,
@@ -57,6 +58,10 @@ class ShardState:
     `level` is the shard's (musterd/levels.py), and in shard 0 the cluster's; 0 below level 6, where
     each entry names its own. It never falls. `node_levels` are those of the nodes' builds, in shard
     0 from level 6 on.
+
+    No group goes on below `generation_floor` with its generation. The floor of fencing tokens is
+    the same, but in a cluster that was restored from a backup, where it is `fence_floor`
+    (docs/adr/0026).
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -73,6 +78,7 @@ class ShardState:
     node_levels: dict[int, int] = field(default_factory=dict)
     level: int = 0
     generation_floor: int = 0
+    fence_floor: int = 0
     time_ms: int = 0
     digest: int = 0
     topics_version: int = field(default=0, metadata={"derived": True})
@@ -147,10 +153,10 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
 
 def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     """Every record of the shard, in no particular order."""
-    if state.time_ms:
-        yield time_record(state)
-    if state.generation_floor:
-        yield FLOOR_KEY, put_number(state.generation_floor)
+    floors = ((FLOOR_KEY, state.generation_floor), (FENCE_FLOOR_KEY, state.fence_floor))
+    for key, number in ((TIME_KEY, state.time_ms), *floors):
+        if number:
+            yield key, put_number(number)
     for prefix, numbers in _numbers_by_topic(state).items():
         for name, number in numbers.items():
             yield prefix + name.encode(), put_number(number)
@@ -224,6 +230,8 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         state.time_ms = take_number(value)
     elif key == FLOOR_KEY:
         state.generation_floor = take_number(value)
+    elif key == FENCE_FLOOR_KEY:
+        state.fence_floor = take_number(value)
     elif key == DELETIONS_KEY:
         state.topics_counted_out, state.deletions_version = take_numbers(value)
     elif key == DROPPED_KEY:

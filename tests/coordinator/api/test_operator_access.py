@@ -22,6 +22,7 @@ CALLS = {
     "TransferLeader": admin.TransferLeaderRequest(shard=99),
     "ReplaceNode": admin.ReplaceNodeRequest(node_id=99),
     "AcceptLoss": admin.AcceptLossRequest(node_id=99),
+    "ReadBackup": admin.ReadBackupRequest(shard=99),
 }
 """Each would be INVALID_REQUEST: nothing of it is looked at before."""
 

@@ -1,0 +1,1 @@
+"""Backups of a cluster: taken while it serves, verified, and restored into a new cluster."""

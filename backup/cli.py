@@ -1,0 +1,212 @@
+"""`muster cluster backup` and `restore`: take a backup, verify one, begin a cluster with one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.errors import CommandError, ExitCode, note
+from muster.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Output, Timeout
+from muster.cli.output import Format, Result, Table, Value, show
+
+if TYPE_CHECKING:
+    from musterd.backup.folders import Folder
+    from musterd.backup.manifest import Manifest, ShardCut
+
+BACKUP_TIMEOUT_S = 1_800.0
+"""A backup reads all that the cluster holds."""
+
+COLUMNS = ("SHARD", "INDEX", "GROUPS", "RECORDS", "BYTES", "DIGEST", "RESULT")
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL", help="The folder of one backup: a path, or s3://BUCKET/FOLDER/NAME."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the family `cluster`, which the client's package has."""
+    family = next(one.typer_instance for one in app.registered_groups if one.name == "cluster")
+    if family is None:
+        return
+    backups = typer.Typer(help="Take a backup, or verify one.")
+    backups.callback(invoke_without_command=True)(backup)
+    backups.command("verify")(verify)
+    family.add_typer(backups, name="backup")
+    family.command("restore")(restore)
+
+
+def backup(
+    context: typer.Context,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Where backups are kept: a directory, or s3://BUCKET/FOLDER."
+        ),
+    ] = "",
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = BACKUP_TIMEOUT_S,
+) -> None:
+    """Take a backup of all shards while the cluster serves, into a new folder at --to.
+
+    It needs the cluster's admin secret, as handing over a shard does. `verify` loads one.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if not to:
+        raise CommandError(
+            "where shall the backup go?",
+            next_step="give --to DIRECTORY or --to s3://BUCKET/FOLDER",
+            exit_code=ExitCode.USAGE,
+        )
+    from muster.cli.connection import Connection  # noqa: PLC0415  # slow to load
+    from musterd.backup.folders import open_folder  # noqa: PLC0415
+    from musterd.backup.take import take  # noqa: PLC0415
+
+    with told("repeat it; what was written is no backup without its manifest"):
+        root = open_folder(to)
+        with Connection(bootstrap, timeout) as cluster:
+            folder, manifest = take(cluster, root)
+    items = [_cut_item(cut, None, "taken") for cut in manifest.shards]
+    _show("muster.cluster.backup/v1", folder, manifest, items, output)
+
+
+def verify(url: Url, output: Output = Format.TABLE) -> None:
+    """Load a backup, recompute each digest and compare all hashes. Exits 5 where one differs."""
+    from musterd.backup.archive import read_manifest  # noqa: PLC0415  # slow to load
+    from musterd.backup.archive import verify as verified  # noqa: PLC0415
+    from musterd.backup.folders import open_folder  # noqa: PLC0415
+
+    with told("name another backup; `muster cluster backup --to URL` takes one", unsound=True):
+        folder = open_folder(url)
+        manifest = read_manifest(folder)
+        verdicts = list(verified(folder, manifest))
+    items = [_cut_item(one.cut, one.groups, "wrong" if one.wrong else "ok") for one in verdicts]
+    _show("muster.cluster.backup.verify/v1", folder, manifest, items, output)
+    wrong = [one.wrong for one in verdicts if one.wrong]
+    if wrong:
+        raise CommandError(
+            "; ".join(wrong[:NAMED_MAX]),
+            next_step="do not restore it; name another backup",
+            exit_code=ExitCode.UNHEALTHY,
+        )
+
+
+def restore(
+    url: Url,
+    name: Annotated[
+        str,
+        typer.Option("--name", help="The new cluster's name; its id is this and a hash."),
+    ],
+    to: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the ticket goes that each node needs.")
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """Verify a backup, and write the ticket with which nodes of a new cluster begin with it.
+
+    Nothing runs yet, and the backup stays. `muster init --restore FILE` makes each node: members
+    are removed, offsets and topics stay, and fencing tokens go on above all that were given out.
+    """
+    import time  # noqa: PLC0415
+
+    from musterd.backup.folders import Directory, open_folder  # noqa: PLC0415  # slow to load
+    from musterd.backup.ticket import make_ticket  # noqa: PLC0415
+
+    if to.exists():
+        raise CommandError(
+            f"{to} exists",
+            next_step="name another file: a ticket is for one new cluster",
+            exit_code=ExitCode.CONFLICT,
+        )
+    with told("nothing was restored: correct it and repeat it", unsound=True):
+        ticket = make_ticket(open_folder(url), name, int(time.time()))
+        with Directory(to.parent).create(to.name) as file:
+            file.write(ticket.encode())
+    document: dict[str, Value] = {
+        "cluster_id": ticket.cluster_id,
+        "url": ticket.url,
+        "instant_s": ticket.instant_s,
+        "shards": len(ticket.digests),
+        "ticket": str(to),
+    }
+    columns = ("CLUSTER", "SHARDS", "BACKUP", "TICKET")
+    row = [document[key] for key in ("cluster_id", "shards", "url", "ticket")]
+    show(
+        Result(
+            schema="muster.cluster.restore/v1",
+            document=document,
+            tables=[Table(columns, [row])],
+            items=[document],
+            names=[str(to)],
+        ),
+        output,
+    )
+
+
+NAMED_MAX = 5
+"""Files that are named in a message."""
+
+
+@contextmanager
+def told(next_step: str, *, unsound: bool = False) -> Iterator[None]:
+    """Within this, what is wrong with a backup ends the command.
+
+    `unsound`: a damaged one exits 5.
+    """
+    from musterd.backup.errors import ArchiveError, BackupError  # noqa: PLC0415
+
+    try:
+        yield
+    except ArchiveError as error:
+        code = ExitCode.UNHEALTHY if unsound else ExitCode.ERROR
+        raise CommandError(str(error), next_step=next_step, exit_code=code) from error
+    except BackupError as error:
+        raise CommandError(str(error), next_step=next_step, exit_code=ExitCode.ERROR) from error
+
+
+def _cut_item(cut: "ShardCut", groups: int | None, result: str) -> dict[str, Value]:
+    return {
+        "shard": cut.shard,
+        "index": cut.index,
+        "groups": groups,
+        "records": cut.records,
+        "bytes": cut.bytes,
+        "digest": cut.digest,
+        "result": result,
+    }
+
+
+def _show(
+    schema: str,
+    folder: "Folder",
+    manifest: "Manifest",
+    items: list[dict[str, Value]],
+    output: Format,
+) -> None:
+    """Show a backup: its shards, and its folder as its name."""
+    if output is Format.TABLE:
+        note(f"{folder.url} is a backup of cluster {manifest.cluster_id}")
+    show(
+        Result(
+            schema=schema,
+            document={
+                "url": folder.url,
+                "cluster_id": manifest.cluster_id,
+                "build": manifest.build,
+                "began_wall_ms": manifest.began_wall_ms,
+                "finished_wall_ms": manifest.finished_wall_ms,
+                "check": manifest.check,
+                "shards": items,
+            },
+            tables=[Table(COLUMNS, [list(item.values()) for item in items])],
+            items=items,
+            names=[folder.url],
+        ),
+        output,
+    )

@@ -1,0 +1,118 @@
+"""The ticket of a restore: which backup, when, and the digests with which every node must begin.
+
+`muster cluster restore` writes it once, after it has verified the backup. `muster init --restore`
+does on each node what it says, and refuses to where a digest differs. The new cluster's id is made
+of the ticket's hash, so nodes that were made of two tickets refuse each other.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from musterd.backup.archive import load_shard, read_manifest, verify
+from musterd.backup.errors import ArchiveError, BackupError
+from musterd.backup.folders import Folder
+from musterd.backup.restored_state import SECOND_MS, restored
+from musterd.raft.identity import SHARDS_MAX
+
+FORMAT: Final = 1
+BYTES_MAX: Final = 256 * 1024
+NAME_MAX: Final = 46
+"""Characters of the new cluster's name: with the hash its id has 64 at most."""
+
+HASH_DIGITS: Final = 16
+CLAIMS: Final = "restored"
+"""The folder in a backup that has a file for each instant at which it was restored."""
+
+CLAIMS_MAX: Final = 1_000
+"""Seconds that are tried before a restore is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One restore of one backup into one new cluster."""
+
+    name: str
+    """The new cluster's; its id is longer."""
+    url: str
+    """Where the backup was when it was verified."""
+    manifest: str
+    """The backup's `Manifest.check`."""
+    instant_s: int
+    """When it was restored, in seconds since 1970; no other restore of the backup has this one."""
+    digests: tuple[str, ...]
+    """By shard, the digest of the state to begin with: 32 hex digits."""
+    format: int = FORMAT
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the new cluster."""
+        return f"{self.name}-{_hash(asdict(self))[:HASH_DIGITS]}"
+
+    def encode(self) -> bytes:
+        """As JSON with a checksum."""
+        body = asdict(self)
+        text = json.dumps({**body, "check": _hash(body)}, indent=1, sort_keys=True)
+        return (text + "\n").encode()
+
+
+def decode(data: bytes, where: str) -> Ticket:
+    """Return the ticket that `data` holds. Raises ArchiveError, which begins with `where`."""
+    if len(data) > BYTES_MAX:
+        raise ArchiveError(f"{where}: longer than {BYTES_MAX} bytes, no ticket of a restore")
+    try:
+        body = json.loads(data)
+        check = body.pop("check")
+        ticket = Ticket(**{**body, "digests": tuple(body["digests"])})
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ArchiveError(f"{where}: not the ticket of a restore: {error}") from error
+    texts = [ticket.name, ticket.url, ticket.manifest, *ticket.digests]
+    sound = all(isinstance(one, str) for one in texts) and type(ticket.instant_s) is int
+    if not sound or check != _hash(body) or body.keys() != {one.name for one in fields(Ticket)}:
+        raise ArchiveError(f"{where}: it is not as `muster cluster restore` wrote it")
+    if ticket.format != FORMAT or not 1 <= len(ticket.digests) <= SHARDS_MAX:
+        raise ArchiveError(f"{where}: format {ticket.format}; this build reads {FORMAT}")
+    return ticket
+
+
+def _hash(body: Mapping[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), default=list)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def make_ticket(folder: Folder, name: str, now_s: int) -> Ticket:
+    """Verify a backup whole, and say how it is restored.
+
+    Digests are compared before anything is written but the claim of the instant, which is made in
+    the backup's folder: whoever restores the same backup again gets a later one, whatever the
+    clock. Raises BackupError.
+    """
+    if not 1 <= len(name) <= NAME_MAX:
+        raise BackupError(f"the name of the new cluster has 1 to {NAME_MAX} characters")
+    manifest = read_manifest(folder)
+    finished_s = manifest.finished_wall_ms // SECOND_MS
+    if now_s < finished_s:
+        raise BackupError(
+            "this machine's clock is before the end of the backup: tokens would be given out again"
+        )
+    wrong = [one.wrong for one in verify(folder, manifest) if one.wrong]
+    if wrong:
+        raise ArchiveError("; ".join(wrong))
+    instant_s = _claim(folder, max(now_s, finished_s + 1))
+    digests = tuple(
+        f"{restored(load_shard(folder, cut), instant_s).digest:032x}" for cut in manifest.shards
+    )
+    return Ticket(name, folder.url, manifest.check, instant_s, digests)
+
+
+def _claim(folder: Folder, from_s: int) -> int:
+    """The first second from `from_s` on, and after all that were claimed, that is nobody's."""
+    claims = folder.folder(CLAIMS)
+    taken = [int(name) for name in claims.files() if name.isascii() and name.isdigit()]
+    first = max([from_s, *(one + 1 for one in taken)])
+    for instant_s in range(first, first + CLAIMS_MAX):
+        if claims.claim(str(instant_s), b"a cluster was restored with tokens of this second\n"):
+            return instant_s
+    raise BackupError(f"{claims.url}: others restore this backup at the same time; repeat it")

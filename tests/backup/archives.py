@@ -1,0 +1,55 @@
+"""Backups made in a folder of states that the machine's own world made."""
+
+import hashlib
+import io
+
+from musterd.backup import manifest as manifests
+from musterd.backup.folders import Directory
+from musterd.backup.manifest import Manifest, ShardCut, records_name
+from musterd.backup.records_file import END, MAGIC, encode_block
+from musterd.coordinator.machine.shard_state import shard_records
+from tests.machine.world import World
+
+LIVES = (
+    ["join a topics=t,u protocols=range,rr", "join b protocols=range,rr", "fire", "fire"],
+    ["join a", "join b", "fire", "fire", "sync a-1 a-1:A b-1:B", "commit a-1 t/0=5@9:m seq=3"],
+    ["join a", "fire", "leave a-1", "commit - t/1=2"],
+    ["join a instance=i", "join b nonce= drawn=p", "join a nonce=2 instance=i", "fire"],
+    ["config size=3 delay=0", "join a", "fire", "sync a-1 a-1:A", "join b"],
+    ["join a"],
+    ["commit - t/1=2"],
+)
+"""Ways to every phase of a group: static members, ids handed out, settings, offsets alone."""
+
+
+def world_of(lines):
+    """A shard's world after these verbs."""
+    world = World()
+    for line in lines:
+        world.run(line)
+    return world
+
+
+def backed_up(path, states, cluster_id="c"):
+    """A finished backup of these states, and its manifest."""
+    folder, cuts = Directory(path), []
+    for shard, state in enumerate(states):
+        records = sorted(shard_records(state))
+        content = MAGIC + (encode_block(records) if records else b"") + END
+        with folder.create(records_name(shard)) as file:
+            file.write(content)
+        digest = hashlib.sha256(content).hexdigest()
+        cuts.append(
+            ShardCut(
+                shard, 40 + shard, 3, f"{state.digest:032x}", len(records), len(content), digest, 5
+            )
+        )
+    manifest = Manifest(cluster_id, "0.1.0", 4, 9, tuple(cuts))
+    with folder.create(manifests.NAME) as file:
+        file.write(manifest.encode())
+    return folder, manifest
+
+
+def stream(*parts):
+    """A file of records of these bytes."""
+    return io.BytesIO(b"".join(parts))
