@@ -13,8 +13,8 @@ from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get
 
 from google.protobuf.message import DecodeError, Message
 
-from muster.v1 import log_pb2
-from musterd.coordinator.machine import commands, events
+from muster.v1 import access_pb2, log_pb2
+from musterd.coordinator.machine import access, commands, events
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.events import Event
@@ -64,6 +64,8 @@ _NESTED: Final[dict[type, type[Message]]] = {
     commands.DeletedTopic: log_pb2.DeletedTopic,
     commands.NodeLevel: log_pb2.NodeLevel,
     events.ConfigValue: log_pb2.ConfigValue,
+    access.AclRule: access_pb2.AclRule,
+    access.TokenScope: access_pb2.TokenScope,
 }
 
 

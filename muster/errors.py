@@ -30,6 +30,7 @@ class ErrorCode(IntEnum):
     INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -212,6 +213,13 @@ class GroupAuthorizationFailed(MusterError):
 
     error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     default_hint = "ask for access to the group"
+
+
+class ClusterAuthorizationFailed(MusterError):
+    """Not allowed on the cluster."""
+
+    error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    default_hint = "ask for access to the cluster"
 
 
 class UnsupportedVersion(MusterError):

@@ -15,9 +15,11 @@ from musterd.coordinator.codec import decode_command, decode_events, encode_even
 from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    AlterAcls,
     BeginDrop,
     Checkpoint,
     Command,
+    CreateToken,
     CreateTopic,
     DeleteTopic,
     DropOffsets,
@@ -27,10 +29,12 @@ from musterd.coordinator.machine.commands import (
     NoteLevels,
     OffsetCommit,
     ReplaceNode,
+    RevokeToken,
     ShardLevel,
 )
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import (
+    AclsAltered,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -40,6 +44,8 @@ from musterd.coordinator.machine.events import (
     LevelsNoted,
     NodeReplaced,
     PartitionsAdded,
+    TokenCreated,
+    TokensRemoved,
     TopicCreated,
     TopicDeleted,
 )
@@ -171,6 +177,9 @@ class GroupFold:
                 | LevelsNoted()
                 | LevelRaised()
                 | CheckpointTaken()
+                | AclsAltered()
+                | TokenCreated()
+                | TokensRemoved()
             ):
                 if self._group_id != SHARD_WIDE:
                     raise ValueError(f"{type(event).__name__} in a group's row")
@@ -220,6 +229,9 @@ class GroupFold:
                 | FinalizeLevel()
                 | NoteLevels()
                 | ShardLevel()
+                | AlterAcls()
+                | CreateToken()
+                | RevokeToken()
             ):
                 events, reply = decide_shard(
                     self._state, command, limits, row.rules_version, row.wall_ms

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from musterd.coordinator.machine.access import AclRule, TokenScope
+
 
 class RoundTimer(IntEnum):
     """The one timer a group runs: what ends the open wait (gp-4.1)."""
@@ -354,6 +356,36 @@ class ShardLevel:
     level: int
 
 
+@dataclass(frozen=True, slots=True)
+class AlterAcls:
+    """Shard 0: add and remove rules, all or nothing.
+
+    `opens`: none may be left, so that the cluster is open to everybody whom its ports take.
+    """
+
+    added: tuple[AclRule, ...]
+    removed: tuple[AclRule, ...] = ()
+    opens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateToken:
+    """Shard 0: a bearer token, of which the hash is kept. `expires_wall_ms` 0: it never does."""
+
+    token_id: str
+    principal: str
+    secret_hash: bytes
+    expires_wall_ms: int = 0
+    scopes: tuple[TokenScope, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeToken:
+    """Shard 0: a token is good no more."""
+
+    token_id: str
+
+
 GroupCommand = (
     JoinGroup
     | SyncGroup
@@ -380,5 +412,8 @@ ShardCommand = (
     | NoteLevels
     | ShardLevel
     | Checkpoint
+    | AlterAcls
+    | CreateToken
+    | RevokeToken
 )
 Command = GroupCommand | ShardCommand

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from musterd.coordinator.machine.access import AclRule, TokenScope
 from musterd.coordinator.machine.commands import (
     Assignment,
     DeletedTopic,
@@ -406,6 +407,36 @@ class CheckpointTaken:
     digest: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class AclsAltered:
+    """Rules were added and removed, each of which was not there, or was."""
+
+    added: tuple[AclRule, ...]
+    removed: tuple[AclRule, ...]
+    access_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCreated:
+    """A bearer token is good from now on, until `expires_wall_ms` (0: for ever)."""
+
+    token_id: str
+    principal: str
+    secret_hash: bytes
+    created_wall_ms: int
+    expires_wall_ms: int
+    scopes: tuple[TokenScope, ...]
+    access_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokensRemoved:
+    """Tokens are good no more: one was revoked, or they had expired when another one was made."""
+
+    token_ids: tuple[str, ...]
+    access_version: int
+
+
 GroupEvent = (
     MemberJoined
     | MemberRejoined
@@ -437,5 +468,8 @@ ShardEvent = (
     | LevelsNoted
     | LevelRaised
     | CheckpointTaken
+    | AclsAltered
+    | TokenCreated
+    | TokensRemoved
 )
 Event = GroupEvent | ShardEvent

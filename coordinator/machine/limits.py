@@ -53,6 +53,12 @@ class Limits:
     max_topics: int = 10_000
     topic_max_partitions: int = 10_000
     max_nodes: int = 1_000
+    max_acl_rules: int = 10_000
+    alter_acls_max_rules: int = 100
+    """Rules that one call adds and removes."""
+    max_tokens: int = 10_000
+    """Bearer tokens, with those that have expired and were not removed yet."""
+    token_max_scopes: int = 16
     max_parked_calls: int = 10_000
     max_held_heartbeats: int = 32_768
     held_heartbeats_per_connection: int = 512

@@ -12,9 +12,11 @@ from typing import Final, Literal, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    AlterAcls,
     BeginDrop,
     Checkpoint,
     Command,
+    CreateToken,
     CreateTopic,
     DeleteTopic,
     DropOffsets,
@@ -25,6 +27,7 @@ from musterd.coordinator.machine.commands import (
     NoteLevels,
     OffsetCommit,
     ReplaceNode,
+    RevokeToken,
     ShardLevel,
 )
 from musterd.coordinator.machine.commit_events import CommitEvents
@@ -34,6 +37,7 @@ from musterd.coordinator.machine.decide.shard import ShardDecision, decide_shard
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
+    AclsAltered,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -46,6 +50,8 @@ from musterd.coordinator.machine.events import (
     NodeReplaced,
     PartitionsAdded,
     ShardEvent,
+    TokenCreated,
+    TokensRemoved,
     TopicCreated,
     TopicDeleted,
 )
@@ -53,6 +59,7 @@ from musterd.coordinator.machine.evolve import evolve, evolve_offsets
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.group_records import (
+    ACCESS_KEY,
     DELETIONS_KEY,
     DROPPED_KEY,
     FENCE_FLOOR_KEY,
@@ -76,9 +83,11 @@ from musterd.coordinator.machine.records.shard_records import (
     node_level_key,
     recount,
     reweigh,
+    rule_key,
     shard_records,
     shard_value,
     time_record,
+    token_key,
     topic_changed_key,
     topic_created_key,
     topic_deleted_key,
@@ -200,6 +209,9 @@ def _apply_command(
             | NoteLevels()
             | ShardLevel()
             | Checkpoint()
+            | AlterAcls()
+            | CreateToken()
+            | RevokeToken()
         ):
             decision = decide_shard(state, command, limits, level, entry.wall_ms)
             writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
@@ -422,7 +434,9 @@ def evolve_shard_counted(state: ShardState, event: ShardEvent) -> tuple[Write, .
     return tuple(writes)
 
 
-def _touched(event: ShardEvent) -> tuple[bytes, ...]:
+def _touched(  # noqa: PLR0912 - one per event
+    event: ShardEvent,
+) -> tuple[bytes, ...]:
     """Which records a shard-wide event may change."""
     match event:
         case TopicCreated() | PartitionsAdded() | TopicDeleted():
@@ -450,6 +464,12 @@ def _touched(event: ShardEvent) -> tuple[bytes, ...]:
             return (LEVEL_KEY,)
         case CheckpointTaken():
             return ()
+        case AclsAltered():
+            return (*map(rule_key, event.removed), *map(rule_key, event.added), ACCESS_KEY)
+        case TokenCreated():
+            return (token_key(event.token_id), ACCESS_KEY)
+        case TokensRemoved():
+            return (*map(token_key, event.token_ids), ACCESS_KEY)
         case _:
             assert_never(event)
 

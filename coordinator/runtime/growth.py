@@ -18,11 +18,13 @@ from typing import Final, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    AlterAcls,
     AlterGroupConfig,
     BeginDrop,
     Checkpoint,
     CloseRound,
     Command,
+    CreateToken,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
@@ -39,6 +41,7 @@ from musterd.coordinator.machine.commands import (
     OffsetDelete,
     PartitionCommit,
     ReplaceNode,
+    RevokeToken,
     ShardLevel,
     SyncGroup,
     TopicsChanged,
@@ -68,6 +71,9 @@ ROUND_BYTES: Final = RECORD_BYTES + 1_024
 
 SETTING_BYTES: Final = 64
 TOPIC_BYTES: Final = 3 * (RECORD_BYTES + 16)
+RULE_BYTES: Final = RECORD_BYTES + 64
+TOKEN_BYTES: Final = RECORD_BYTES + 128
+SCOPE_BYTES: Final = 32
 
 WARN_SHARE: Final = 0.8
 """The share of a limit from which on the node warns."""
@@ -104,7 +110,9 @@ class Growth(NamedTuple):
 NO_GROWTH: Final = Growth(0)
 
 
-def growth_of(state: ShardState, command: Command) -> Growth:
+def growth_of(  # noqa: PLR0911 - one per command that grows the state
+    state: ShardState, command: Command
+) -> Growth:
     """Return what `command` would add to `state`."""
     match command:
         case OffsetCommit():
@@ -122,6 +130,12 @@ def growth_of(state: ShardState, command: Command) -> Growth:
         case CreateTopic():
             new = command.name not in state.topics
             return Growth(new * (TOPIC_BYTES + 3 * len(command.name.encode())))
+        case AlterAcls():
+            fresh = [rule for rule in command.added if rule not in state.rules]
+            return Growth(sum(RULE_BYTES + len((r.principal + r.name).encode()) for r in fresh))
+        case CreateToken():
+            names = sum(SCOPE_BYTES + len(scope.name.encode()) for scope in command.scopes)
+            return Growth(TOKEN_BYTES + len(command.principal.encode()) + names)
         case (
             LeaveGroup()
             | ExpireMember()
@@ -141,6 +155,7 @@ def growth_of(state: ShardState, command: Command) -> Growth:
             | NoteLevels()
             | ShardLevel()
             | Checkpoint()
+            | RevokeToken()
         ):
             return NO_GROWTH
         case _:

@@ -15,11 +15,13 @@ from typing import Final, assert_never
 from musterd.coordinator.codec import encode_entry
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    AlterAcls,
     AlterGroupConfig,
     BeginDrop,
     Checkpoint,
     CloseRound,
     Command,
+    CreateToken,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
@@ -35,6 +37,7 @@ from musterd.coordinator.machine.commands import (
     OffsetCommit,
     OffsetDelete,
     ReplaceNode,
+    RevokeToken,
     ShardLevel,
     SyncGroup,
     TopicsChanged,
@@ -398,7 +401,9 @@ class Proposer:
             del self._reserved[group_id]
 
 
-def work_of(command: Command, offsets: int = 0) -> int:
+def work_of(  # noqa: PLR0911 - one per kind of work
+    command: Command, offsets: int = 0
+) -> int:
     """Return the work of applying a command, in partitions that it names; 1 for most others.
 
     The topics that a Join names are weighed and put several times. A group's deletion goes with the
@@ -415,6 +420,8 @@ def work_of(command: Command, offsets: int = 0) -> int:
             return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
         case BeginDrop() | EndDrop() | ForgetDeletion():
             return max(1, len(command.topics))
+        case AlterAcls():
+            return max(1, len(command.added) + len(command.removed))
         case (
             SyncGroup()
             | ExpireMember()
@@ -429,6 +436,8 @@ def work_of(command: Command, offsets: int = 0) -> int:
             | NoteLevels()
             | ShardLevel()
             | Checkpoint()
+            | CreateToken()
+            | RevokeToken()
         ):
             return 1
         case _:

@@ -12,6 +12,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import muster.v1.access_pb2
 import sys
 import typing
 
@@ -195,6 +196,9 @@ class Command(google.protobuf.message.Message):
     FINALIZE_LEVEL_FIELD_NUMBER: builtins.int
     NOTE_LEVELS_FIELD_NUMBER: builtins.int
     SHARD_LEVEL_FIELD_NUMBER: builtins.int
+    ALTER_ACLS_FIELD_NUMBER: builtins.int
+    CREATE_TOKEN_FIELD_NUMBER: builtins.int
+    REVOKE_TOKEN_FIELD_NUMBER: builtins.int
     @property
     def join_group(self) -> global___JoinGroup: ...
     @property
@@ -263,6 +267,18 @@ class Command(google.protobuf.message.Message):
     def shard_level(self) -> global___ShardLevel:
         """every shard but 0; it makes level 6"""
 
+    @property
+    def alter_acls(self) -> global___AlterAcls:
+        """shard 0"""
+
+    @property
+    def create_token(self) -> global___CreateToken:
+        """shard 0"""
+
+    @property
+    def revoke_token(self) -> global___RevokeToken:
+        """shard 0"""
+
     def __init__(
         self,
         *,
@@ -289,10 +305,13 @@ class Command(google.protobuf.message.Message):
         finalize_level: global___FinalizeLevel | None = ...,
         note_levels: global___NoteLevels | None = ...,
         shard_level: global___ShardLevel | None = ...,
+        alter_acls: global___AlterAcls | None = ...,
+        create_token: global___CreateToken | None = ...,
+        revoke_token: global___RevokeToken | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "shard_level"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "shard_level", "alter_acls", "create_token", "revoke_token"] | None: ...
 
 global___Command = Command
 
@@ -1089,6 +1108,9 @@ class Event(google.protobuf.message.Message):
     DELETION_FORGOTTEN_FIELD_NUMBER: builtins.int
     LEVELS_NOTED_FIELD_NUMBER: builtins.int
     LEVEL_RAISED_FIELD_NUMBER: builtins.int
+    ACLS_ALTERED_FIELD_NUMBER: builtins.int
+    TOKEN_CREATED_FIELD_NUMBER: builtins.int
+    TOKENS_REMOVED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -1145,6 +1167,12 @@ class Event(google.protobuf.message.Message):
     def levels_noted(self) -> global___LevelsNoted: ...
     @property
     def level_raised(self) -> global___LevelRaised: ...
+    @property
+    def acls_altered(self) -> global___AclsAltered: ...
+    @property
+    def token_created(self) -> global___TokenCreated: ...
+    @property
+    def tokens_removed(self) -> global___TokensRemoved: ...
     def __init__(
         self,
         *,
@@ -1176,10 +1204,13 @@ class Event(google.protobuf.message.Message):
         deletion_forgotten: global___DeletionForgotten | None = ...,
         levels_noted: global___LevelsNoted | None = ...,
         level_raised: global___LevelRaised | None = ...,
+        acls_altered: global___AclsAltered | None = ...,
+        token_created: global___TokenCreated | None = ...,
+        tokens_removed: global___TokensRemoved | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised"] | None: ...
+    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed"] | None: ...
 
 global___Event = Event
 
@@ -2061,3 +2092,156 @@ class EventList(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["events", b"events"]) -> None: ...
 
 global___EventList = EventList
+
+@typing.final
+class AlterAcls(google.protobuf.message.Message):
+    """Add and remove rules, all or nothing. Without `opens` some rule must be left."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDED_FIELD_NUMBER: builtins.int
+    REMOVED_FIELD_NUMBER: builtins.int
+    OPENS_FIELD_NUMBER: builtins.int
+    opens: builtins.bool
+    @property
+    def added(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.access_pb2.AclRule]: ...
+    @property
+    def removed(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.access_pb2.AclRule]: ...
+    def __init__(
+        self,
+        *,
+        added: collections.abc.Iterable[muster.v1.access_pb2.AclRule] | None = ...,
+        removed: collections.abc.Iterable[muster.v1.access_pb2.AclRule] | None = ...,
+        opens: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["added", b"added", "opens", b"opens", "removed", b"removed"]) -> None: ...
+
+global___AlterAcls = AlterAcls
+
+@typing.final
+class AclsAltered(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDED_FIELD_NUMBER: builtins.int
+    REMOVED_FIELD_NUMBER: builtins.int
+    ACCESS_VERSION_FIELD_NUMBER: builtins.int
+    access_version: builtins.int
+    """from now on"""
+    @property
+    def added(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.access_pb2.AclRule]:
+        """that did not stand before"""
+
+    @property
+    def removed(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.access_pb2.AclRule]:
+        """that stood before"""
+
+    def __init__(
+        self,
+        *,
+        added: collections.abc.Iterable[muster.v1.access_pb2.AclRule] | None = ...,
+        removed: collections.abc.Iterable[muster.v1.access_pb2.AclRule] | None = ...,
+        access_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["access_version", b"access_version", "added", b"added", "removed", b"removed"]) -> None: ...
+
+global___AclsAltered = AclsAltered
+
+@typing.final
+class CreateToken(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKEN_ID_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    SECRET_HASH_FIELD_NUMBER: builtins.int
+    EXPIRES_WALL_MS_FIELD_NUMBER: builtins.int
+    SCOPES_FIELD_NUMBER: builtins.int
+    token_id: builtins.str
+    principal: builtins.str
+    secret_hash: builtins.bytes
+    """blake2b of the secret, 32 bytes"""
+    expires_wall_ms: builtins.int
+    """0 = never"""
+    @property
+    def scopes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.access_pb2.TokenScope]: ...
+    def __init__(
+        self,
+        *,
+        token_id: builtins.str = ...,
+        principal: builtins.str = ...,
+        secret_hash: builtins.bytes = ...,
+        expires_wall_ms: builtins.int = ...,
+        scopes: collections.abc.Iterable[muster.v1.access_pb2.TokenScope] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_wall_ms", b"expires_wall_ms", "principal", b"principal", "scopes", b"scopes", "secret_hash", b"secret_hash", "token_id", b"token_id"]) -> None: ...
+
+global___CreateToken = CreateToken
+
+@typing.final
+class TokenCreated(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKEN_ID_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    SECRET_HASH_FIELD_NUMBER: builtins.int
+    CREATED_WALL_MS_FIELD_NUMBER: builtins.int
+    EXPIRES_WALL_MS_FIELD_NUMBER: builtins.int
+    SCOPES_FIELD_NUMBER: builtins.int
+    ACCESS_VERSION_FIELD_NUMBER: builtins.int
+    token_id: builtins.str
+    principal: builtins.str
+    secret_hash: builtins.bytes
+    created_wall_ms: builtins.int
+    expires_wall_ms: builtins.int
+    access_version: builtins.int
+    @property
+    def scopes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.access_pb2.TokenScope]: ...
+    def __init__(
+        self,
+        *,
+        token_id: builtins.str = ...,
+        principal: builtins.str = ...,
+        secret_hash: builtins.bytes = ...,
+        created_wall_ms: builtins.int = ...,
+        expires_wall_ms: builtins.int = ...,
+        scopes: collections.abc.Iterable[muster.v1.access_pb2.TokenScope] | None = ...,
+        access_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["access_version", b"access_version", "created_wall_ms", b"created_wall_ms", "expires_wall_ms", b"expires_wall_ms", "principal", b"principal", "scopes", b"scopes", "secret_hash", b"secret_hash", "token_id", b"token_id"]) -> None: ...
+
+global___TokenCreated = TokenCreated
+
+@typing.final
+class RevokeToken(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKEN_ID_FIELD_NUMBER: builtins.int
+    token_id: builtins.str
+    def __init__(
+        self,
+        *,
+        token_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["token_id", b"token_id"]) -> None: ...
+
+global___RevokeToken = RevokeToken
+
+@typing.final
+class TokensRemoved(google.protobuf.message.Message):
+    """Tokens are good no more: one was revoked, or they had expired when another one was made."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: builtins.int
+    ACCESS_VERSION_FIELD_NUMBER: builtins.int
+    access_version: builtins.int
+    @property
+    def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        token_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        access_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["access_version", b"access_version", "token_ids", b"token_ids"]) -> None: ...
+
+global___TokensRemoved = TokensRemoved

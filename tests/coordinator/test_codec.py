@@ -8,7 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.v1 import log_pb2
+from muster.v1 import access_pb2, log_pb2
 from musterd.coordinator.codec import (
     UnknownFormatError,
     decode_command,
@@ -18,7 +18,7 @@ from musterd.coordinator.codec import (
     encode_entry,
     encode_events,
 )
-from musterd.coordinator.machine import commands, events
+from musterd.coordinator.machine import access, commands, events
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.events import Event
 from musterd.coordinator.machine.shard_state import Entry
@@ -37,12 +37,17 @@ NESTED = {
     "DeletedTopic": log_pb2.DeletedTopic,
     "NodeLevel": log_pb2.NodeLevel,
     "ConfigValue": log_pb2.ConfigValue,
+    "AclRule": access_pb2.AclRule,
+    "TokenScope": access_pb2.TokenScope,
 }
 ENUMS = {
     "timer": commands.RoundTimer,
     "cause": events.RemovalCause,
     "trigger": events.Trigger,
     "ending": events.Ending,
+    "operation": access.Operation,
+    "resource": access.Resource,
+    "pattern": access.Pattern,
 }
 
 
@@ -77,7 +82,7 @@ def _values(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
                 for name, message in NESTED.items()
                 if message.DESCRIPTOR.full_name == descriptor.message_type.full_name
             ]
-            home = commands if hasattr(commands, inner) else events
+            home = next(one for one in (access, commands, events) if hasattr(one, inner))
             one = values_of(getattr(home, inner), NESTED[inner])
         case _:
             raise AssertionError(f"{cls.__name__}.{descriptor.name}: unknown type")

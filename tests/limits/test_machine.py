@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from musterd.coordinator.machine import access
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    AlterAcls,
     Assignment,
     CloseRound,
+    CreateToken,
     CreateTopic,
     ExpireOffsets,
     LeaveGroup,
@@ -17,6 +20,7 @@ from musterd.coordinator.machine.commands import (
     PartitionCommit,
     Protocol,
     ReplaceNode,
+    RevokeToken,
     RoundTimer,
     SyncGroup,
     TopicPartition,
@@ -355,3 +359,53 @@ def test_replaced_nodes(shard, step):
         shard.apply(ReplaceNode(number, "store"))
     shard.hold_against(ReplaceNode(99_999, "store"), step, Error.INVALID_REQUEST)
     assert not isinstance(shard.apply(ReplaceNode(0, "another"))[0].reply, Refused)
+
+
+def acl(number, name="g"):
+    """A rule of its own."""
+    pattern, operation = access.Pattern.LITERAL, access.Operation.JOIN
+    return access.AclRule(f"p{number}", operation, access.Resource.GROUP, pattern, name)
+
+
+@limit("alter_acls_max_rules")
+def test_rules_that_change_at_once(shard, step):
+    """Those that are added and those that are removed count alike."""
+    count = LIMITS.alter_acls_max_rules + step
+    rules = tuple(map(acl, range(count)))
+    shard.hold_against(AlterAcls(rules[1:], rules[:1]), step, Error.INVALID_REQUEST)
+
+
+@limit("max_acl_rules")
+def test_rules_of_the_cluster(shard, step):
+    """One that stands may be added again, and one removed makes room."""
+    count = LIMITS.max_acl_rules - 1 + step
+    at_once = LIMITS.alter_acls_max_rules
+    for start in range(0, count, at_once):
+        shard.apply(AlterAcls(tuple(map(acl, range(start, min(start + at_once, count))))))
+    shard.hold_against(AlterAcls((acl("new"),)), step, Error.INVALID_REQUEST)
+    assert not isinstance(shard.apply(AlterAcls((acl(0),)))[0].reply, Refused)
+    assert not isinstance(shard.apply(AlterAcls((acl("next"),), (acl(0),)))[0].reply, Refused)
+
+
+def token(number, scopes=0):
+    """A token of its own, with so many scopes."""
+    literal, join = access.Pattern.LITERAL, access.Operation.JOIN
+    scope = access.TokenScope(join, access.Resource.GROUP, literal, "g")
+    return CreateToken(f"{number:016x}", "ann", bytes(32), scopes=(scope,) * scopes)
+
+
+@limit("max_tokens")
+def test_tokens_of_the_cluster(shard, step):
+    """One that is revoked makes room."""
+    for number in range(LIMITS.max_tokens - 1 + step):
+        shard.apply(token(number))
+    shard.hold_against(token(99_999), step, Error.INVALID_REQUEST)
+    shard.apply(RevokeToken(token(0).token_id))
+    assert not isinstance(shard.apply(token(99_998))[0].reply, Refused)
+
+
+@limit("token_max_scopes")
+def test_scopes_of_a_token(shard, step):
+    """As many as there may be."""
+    made = token(0, LIMITS.token_max_scopes + step)
+    shard.hold_against(made, step, Error.INVALID_REQUEST)

@@ -28,6 +28,11 @@ def worlds() -> Iterator[World]:
         ["join a", "fire", "leave a-1", "commit - t/1=2"],
         ["topic t 3", "replace 2 uuid", "time 5", "join a"],
         ["join a instance=i", "join b nonce= drawn=p", "join a nonce=2 instance=i", "fire"],
+        [
+            "acl +ann:join:group:g +bob:describe:topic:t* +bob:admin:cluster::deny",
+            "token a ann join:group:g* expires=9",
+            "token b bob describe:cluster:",
+        ],
         ["topic t 3", "grow t 4", "config size=3 delay=0", "join a", "fire", "commit a-1 t/0=1..5"],
     ):
         world = World()
@@ -99,7 +104,7 @@ def keyed_consistently(state: ShardState) -> bool:
     )
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(7))
 def test_changing_any_one_field_changes_the_digest(number):
     """Every field of every dataclass in the state, found by walking: none is forgotten."""
     state = list(worlds())[number].state

@@ -48,6 +48,12 @@ OF_ITS_UNICODE = {
 REVIEWED = {"int", "max", "min", "sort", "sorted", "str"}
 """Each use has a line in USES: what it takes has to be the same from every Python."""
 USES = {
+    "access": {
+        "sum((_bit(one, deny=False) for one in by))": "ints",
+    },
+    "decide/access": {
+        "sorted(gone)": "ids, by code points",
+    },
     "decide/config": {
         "sorted(after.items())": "names are keys, so values are never compared",
         "int(value)": "of ASCII digits alone: _wrong has looked",

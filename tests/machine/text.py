@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from enum import IntEnum
 
+from musterd.coordinator.machine.access import AclRule, Pattern, TokenScope
 from musterd.coordinator.machine.commands import Assignment, DeletedTopic, NodeLevel, Protocol
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
@@ -43,6 +44,11 @@ def put_value(value: object) -> str:  # noqa: PLR0911
             return f"{value.name}:{value.value}"
         case NodeLevel():
             return f"{value.node_id}:{value.level}"
+        case AclRule() | TokenScope():
+            who = f"{value.principal}:" if isinstance(value, AclRule) else ""
+            star = "*" * (value.pattern is Pattern.PREFIX)
+            deny = ":deny" * getattr(value, "deny", False)
+            return f"{who}{value.operation.name}:{value.resource.name}:{value.name}{star}{deny}"
         case DeletedTopic():
             return f"{value.name}@{value.topics_version}"
         case Assignment():

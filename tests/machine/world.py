@@ -39,6 +39,11 @@ Several commands of one log entry stand on one line, between ` ; `.
     begin-drop [known=N] [after=N]    the leader tells the shard what the registry has deleted
     drop TOPIC/PARTITION ... [version=N]      what it names of a group then
     end-drop TOPIC ... | forget TOPIC ...     [version=N]
+    acl [+|-]WHO:OPERATION:RESOURCE:NAME[*][:deny] ... [opens=1]
+                          rules that come and go; a name that ends in * is a prefix
+    token ID WHO [OPERATION:RESOURCE:NAME[*] ...] [expires=MS]     ID is one hex digit
+    revoke ID             a token
+    may WHO OPERATION RESOURCE [NAME]         what the rules say
     registry              topics, with their version; deletions; what the shard drops
     restart               a new coordinator that loads the stored records; parked calls are lost.
                           From here on the replica that was not loaded decides beside it.
@@ -63,10 +68,11 @@ from musterd.coordinator.codec import (
     encode_entry,
     encode_events,
 )
-from musterd.coordinator.machine import deadlines, decide, evolve, heartbeat
+from musterd.coordinator.machine import access, deadlines, decide, evolve, heartbeat
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     AddPartitions,
+    AlterAcls,
     AlterGroupConfig,
     Assignment,
     BeginDrop,
@@ -74,6 +80,7 @@ from musterd.coordinator.machine.commands import (
     CloseRound,
     Command,
     ConfigSetting,
+    CreateToken,
     CreateTopic,
     DeletedTopic,
     DeleteGroup,
@@ -94,6 +101,7 @@ from musterd.coordinator.machine.commands import (
     PartitionCommit,
     Protocol,
     ReplaceNode,
+    RevokeToken,
     RoundTimer,
     ShardCommand,
     ShardLevel,
@@ -515,6 +523,39 @@ class World:
         noted = " ".join(f"{node}:{level}" for node, level in self.state.node_levels.items())
         self.out.append(f"level {self.state.level} nodes {noted or '-'}")
 
+    def do_acl(self, plain, options):
+        def rules(sign):
+            return tuple(
+                access.AclRule(who, *_scope(*rest[:3]), deny=rest[3:] == ["deny"])
+                for who, *rest in (word[1:].split(":") for word in plain if word[0] == sign)
+            )
+
+        return AlterAcls(rules("+"), rules("-"), options.get("opens") == "1")
+
+    def do_token(self, plain, options):
+        digit, who, *scopes = plain
+        return CreateToken(
+            digit * 16,
+            who,
+            digit.encode() * 32,
+            WALL_MS + int(options["expires"]) if "expires" in options else 0,
+            tuple(access.TokenScope(*_scope(*scope.split(":"))) for scope in scopes),
+        )
+
+    def do_revoke(self, plain, _options):
+        return RevokeToken(plain[0] * 16)
+
+    def do_may(self, plain, _options):
+        who, operation, resource, *name = plain
+        may = access.authorize(
+            self.state.rule_index,
+            who,
+            access.Operation[operation.upper()],
+            access.Resource[resource.upper()],
+            *name,
+        )
+        self.out.append("yes" if may else "no")
+
     def do_checkpoint(self, _plain, _options):
         return Checkpoint()
 
@@ -558,6 +599,17 @@ SHORT = {
 def _leaving(text: str, reason: str) -> LeavingMember:
     member_id, _, instance_id = text.partition("@")
     return LeavingMember("" if member_id == "-" else member_id, reason, instance_id)
+
+
+def _scope(operation, resource, name):
+    """Operation, resource, pattern and name of a word's parts."""
+    prefix = name.endswith("*")
+    return (
+        access.Operation[operation.upper()],
+        access.Resource[resource.upper()],
+        access.Pattern.PREFIX if prefix else access.Pattern.LITERAL,
+        name.removesuffix("*"),
+    )
 
 
 def _place(text: str) -> TopicPartition:

@@ -4,12 +4,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from musterd.coordinator.machine.commands import Command, NoteLevels
+from musterd.coordinator.machine.commands import (
+    AlterAcls,
+    Command,
+    CreateToken,
+    NoteLevels,
+    RevokeToken,
+)
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Refused
 from musterd.levels import LAST_UNNAMED
 
-LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType({NoteLevels: 6})
+LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
+    {NoteLevels: 6, AlterAcls: 6, CreateToken: 6, RevokeToken: 6}
+)
 """The level from which on a shard takes a command; what is not in it was always taken.
 
 FinalizeLevel and ShardLevel are what makes the level, so they stand behind none.

@@ -5,8 +5,10 @@ from typing import Final, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
     AddPartitions,
+    AlterAcls,
     BeginDrop,
     Checkpoint,
+    CreateToken,
     CreateTopic,
     DeletedTopic,
     DeleteTopic,
@@ -15,12 +17,20 @@ from musterd.coordinator.machine.commands import (
     ForgetDeletion,
     NoteLevels,
     ReplaceNode,
+    RevokeToken,
     ShardCommand,
     ShardLevel,
+)
+from musterd.coordinator.machine.decide.access import (
+    decide_acls,
+    decide_revocation,
+    decide_token,
+    evolve_access,
 )
 from musterd.coordinator.machine.decide.requests import refuse_topic_name
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
+    AclsAltered,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -30,6 +40,8 @@ from musterd.coordinator.machine.events import (
     NodeReplaced,
     PartitionsAdded,
     ShardEvent,
+    TokenCreated,
+    TokensRemoved,
     TopicCreated,
     TopicDeleted,
 )
@@ -52,7 +64,7 @@ class ShardDecision(NamedTuple):
     reply: Reply
 
 
-def decide_shard(
+def decide_shard(  # noqa: PLR0912 - one per command
     state: ShardState,
     command: ShardCommand,
     limits: Limits,
@@ -87,6 +99,12 @@ def decide_shard(
             return _decide_raise(state, command.level)
         case Checkpoint():
             return ShardDecision((CheckpointTaken(digest_bytes(state.digest)),), Done())
+        case AlterAcls():
+            return ShardDecision(*decide_acls(state, command, limits))
+        case CreateToken():
+            return ShardDecision(*decide_token(state, command, limits, wall_ms))
+        case RevokeToken():
+            return ShardDecision(*decide_revocation(state, command))
         case _:
             assert_never(command)
 
@@ -248,7 +266,9 @@ def _decide_raise(state: ShardState, level: int) -> ShardDecision:
     return ShardDecision((LevelRaised(level),), Done())
 
 
-def evolve_shard(state: ShardState, event: ShardEvent) -> None:
+def evolve_shard(  # noqa: PLR0912 - one per event
+    state: ShardState, event: ShardEvent
+) -> None:
     """Apply one shard-wide event; mutates `state`. CheckpointTaken changes nothing."""
     match event:
         case TopicCreated():
@@ -283,6 +303,8 @@ def evolve_shard(state: ShardState, event: ShardEvent) -> None:
             state.level = event.level
         case CheckpointTaken():
             pass
+        case AclsAltered() | TokenCreated() | TokensRemoved():
+            evolve_access(state, event)
         case _:
             assert_never(event)
 

@@ -3,9 +3,12 @@
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from musterd.coordinator.machine.access import AclRule, RuleIndex, Token
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_of, record_digest
 from musterd.coordinator.machine.records.encoding import Reader, RecordError, put_int
 from musterd.coordinator.machine.records.group_records import (
+    ACCESS_KEY,
+    ACCESS_PREFIXES,
     CREATION_PREFIX,
     DELETIONS_KEY,
     DROPPED_KEY,
@@ -16,7 +19,9 @@ from musterd.coordinator.machine.records.group_records import (
     LEVEL_KEY,
     NODE_LEVEL_PREFIX,
     NODE_PREFIX,
+    RULE_PREFIX,
     TIME_KEY,
+    TOKEN_PREFIX,
     TOPIC_CHANGED_PREFIX,
     TOPIC_CREATED_PREFIX,
     TOPIC_DELETED_PREFIX,
@@ -29,9 +34,13 @@ from musterd.coordinator.machine.records.values import (
     put_name,
     put_number,
     put_numbers,
+    put_rule,
+    put_token,
     take_name,
     take_number,
     take_numbers,
+    take_rule,
+    take_token,
 )
 from musterd.coordinator.machine.state import Group
 from musterd.levels import LEVEL
@@ -62,6 +71,9 @@ class ShardState:
     No group goes on below `generation_floor` with its generation. The floor of fencing tokens is
     the same, but in a cluster that was restored from a backup, where it is `fence_floor`
     (docs/adr/0026).
+
+    `rules` say who may do what, each with the `access_version` that it came with, and `tokens` are
+    those by id (access.py): shard 0 has them. Each change of either raises `access_version`.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -77,11 +89,15 @@ class ShardState:
     replaced_nodes: dict[int, str] = field(default_factory=dict)
     node_levels: dict[int, int] = field(default_factory=dict)
     level: int = 0
+    rules: dict[AclRule, int] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    access_version: int = 0
     generation_floor: int = 0
     fence_floor: int = 0
     time_ms: int = 0
     digest: int = 0
     topics_version: int = field(default=0, metadata={"derived": True})
+    rule_index: RuleIndex = field(default_factory=RuleIndex, metadata={"derived": True})
     bytes: int = field(default=0, metadata={"derived": True})
     """What all records weigh (sizes.py)."""
 
@@ -126,6 +142,16 @@ def node_level_key(node_id: int) -> bytes:
     return NODE_LEVEL_PREFIX + put_int(node_id)
 
 
+def rule_key(rule: AclRule) -> bytes:
+    """The key of a rule's record."""
+    return RULE_PREFIX + put_rule(rule)
+
+
+def token_key(token_id: str) -> bytes:
+    """The key of a token's record."""
+    return TOKEN_PREFIX + token_id.encode()
+
+
 def time_record(state: ShardState) -> tuple[bytes, bytes]:
     """Shard time's record; it is written once per entry rather than per command."""
     return TIME_KEY, put_number(state.time_ms)
@@ -143,6 +169,14 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
     if key[:1] == NODE_LEVEL_PREFIX:
         level = state.node_levels.get(Reader(key[1:]).integer())
         return None if level is None else put_number(level)
+    if key == ACCESS_KEY:
+        return put_number(state.access_version) if state.access_version else None
+    if key[:1] == RULE_PREFIX:
+        version = state.rules.get(take_rule(key[1:]))
+        return None if version is None else put_number(version)
+    if key[:1] == TOKEN_PREFIX:
+        token = state.tokens.get(key[1:].decode())
+        return None if token is None else put_token(token)
     if key[:1] == NODE_PREFIX:
         store_uuid = state.replaced_nodes.get(Reader(key[1:]).integer())
         return None if store_uuid is None else put_name(store_uuid)
@@ -160,7 +194,7 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     for prefix, numbers in _numbers_by_topic(state).items():
         for name, number in numbers.items():
             yield prefix + name.encode(), put_number(number)
-    for key in (DELETIONS_KEY, DROPPED_KEY, LEVEL_KEY):
+    for key in (DELETIONS_KEY, DROPPED_KEY, LEVEL_KEY, ACCESS_KEY):
         value = shard_value(state, key)
         if value is not None:
             yield key, value
@@ -168,8 +202,16 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
         yield node_key(node_id), put_name(store_uuid)
     for node_id, level in state.node_levels.items():
         yield node_level_key(node_id), put_number(level)
+    yield from _access_records(state)
     for group in state.groups.values():
         yield from group_records(group)
+
+
+def _access_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
+    for rule, version in state.rules.items():
+        yield rule_key(rule), put_number(version)
+    for token_id, token in state.tokens.items():
+        yield token_key(token_id), put_token(token)
 
 
 def load_state(records: Iterable[tuple[bytes, bytes]]) -> ShardState:
@@ -238,6 +280,8 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         state.dropped_version = take_number(value)
     elif key == LEVEL_KEY:
         state.level = _take_level(value)
+    elif key[:1] in ACCESS_PREFIXES:
+        _load_access_record(state, key, value)
     elif (numbers := _by_topic(state, key[:1])) is not None:
         numbers[Reader(key[1:]).rest()] = take_number(value)
     elif key[:1] == NODE_PREFIX:
@@ -264,6 +308,19 @@ def _take_level(value: bytes) -> int:
             "that wrote it (docs/levels.md)"
         )
     return level
+
+
+def _load_access_record(state: ShardState, key: bytes, value: bytes) -> None:
+    if key == ACCESS_KEY:
+        state.access_version = take_number(value)
+    elif key[:1] == RULE_PREFIX:
+        rule = take_rule(key[1:])
+        state.rules[rule] = take_number(value)
+        state.rule_index.add(rule)
+    elif key[:1] == TOKEN_PREFIX:
+        state.tokens[Reader(key[1:]).rest()] = take_token(value)
+    else:
+        raise RecordError(f"a record with unknown key {key[:16].hex()}")
 
 
 def _by_topic(state: ShardState, prefix: bytes) -> dict[str, int] | None:

@@ -6,6 +6,14 @@ A field added later makes a form longer under a version of its own; a form never
 from collections.abc import Iterable
 from struct import Struct
 
+from musterd.coordinator.machine.access import (
+    AclRule,
+    Operation,
+    Pattern,
+    Resource,
+    Token,
+    TokenScope,
+)
 from musterd.coordinator.machine.commands import Protocol, RoundTimer
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.encoding import (
@@ -317,3 +325,75 @@ def take_name(value: bytes) -> str:
     name = reader.text()
     reader.end()
     return name
+
+
+def put_rule(rule: AclRule) -> bytes:
+    """A rule, of which its key is made."""
+    return b"".join(
+        (
+            put_text(rule.principal),
+            put_int(rule.resource),
+            put_int(rule.pattern),
+            put_text(rule.name),
+            put_int(rule.operation),
+            b"\x01" if rule.deny else b"\x00",
+        )
+    )
+
+
+def take_rule(data: bytes) -> AclRule:
+    """Back from `put_rule`. Raises RecordError."""
+    reader = Reader(data)
+    principal = reader.text()
+    try:
+        resource, pattern = Resource(reader.integer()), Pattern(reader.integer())
+        name, operation = reader.text(), Operation(reader.integer())
+    except ValueError as error:
+        raise RecordError("a rule with a number unknown to this build") from error
+    rule = AclRule(principal, operation, resource, pattern, name, reader.flag())
+    reader.end()
+    return rule
+
+
+def put_token(token: Token) -> bytes:
+    """A token without its id, which is in the key."""
+    scopes = (
+        put_int(scope.operation)
+        + put_int(scope.resource)
+        + put_int(scope.pattern)
+        + put_text(scope.name)
+        for scope in token.scopes
+    )
+    return b"".join(
+        (
+            _VERSION,
+            put_text(token.principal),
+            put_bytes(token.secret_hash),
+            put_int(token.created_wall_ms),
+            put_int(token.expires_wall_ms),
+            put_count(len(token.scopes)),
+            *scopes,
+        )
+    )
+
+
+def take_token(value: bytes) -> Token:
+    """Back from `put_token`. Raises RecordError."""
+    reader = Reader(value)
+    reader.version()
+    principal, secret_hash = reader.text(), reader.blob()
+    created, expires = reader.integer(), reader.integer()
+    try:
+        scopes = tuple(
+            TokenScope(
+                Operation(reader.integer()),
+                Resource(reader.integer()),
+                Pattern(reader.integer()),
+                reader.text(),
+            )
+            for _ in range(reader.count())
+        )
+    except ValueError as error:
+        raise RecordError("a token with a number unknown to this build") from error
+    reader.end()
+    return Token(principal, secret_hash, created, expires, scopes)
