@@ -64,7 +64,7 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 # requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz" --conformance check --durations 30 --durations-min 2
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not s3" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which third of what takes long is run: by the number of commits, so that a later commit has another
@@ -84,6 +84,10 @@ test-demo: venv-dev ## every third broken part of the demo, each in a demo of it
 .PHONY: test-demo-all
 test-demo-all: venv-dev ## the same with each of them
 	$(BIN)/python -m pytest tests/demo/test_run.py
+
+.PHONY: test-backup-s3
+test-backup-s3: venv-dev ## backups in a bucket of an S3 server (moto) that the tests start
+	$(BIN)/python -m pytest -m s3 tests/backup
 
 .PHONY: test-faults
 test-faults: venv-dev ## every third fault of the chaos suite and point of a failover on real processes, one at a time
@@ -202,8 +206,8 @@ demo: venv-dev ## work on a cluster whose leader is killed, and a Spark job that
 	$(BIN)/muster demo
 
 .PHONY: bench
-bench: venv-dev ## run one benchmark, for instance NAME=failover; its last line is JSON
-	$(BIN)/python -m bench $(NAME)
+bench: venv-dev ## run one benchmark, for instance NAME=failover (of backup and fill a short form with GROUPS=2000); its last line is JSON
+	$(BIN)/python -m bench $(NAME) $(if $(GROUPS),--groups $(GROUPS))
 
 $(VENV)/prometheus/.unpacked:
 	./deploy/prometheus/fetch.sh $(VENV)/prometheus

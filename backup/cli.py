@@ -65,8 +65,8 @@ def backup(
             exit_code=ExitCode.USAGE,
         )
     from muster.cli.connection import Connection  # noqa: PLC0415  # slow to load
-    from musterd.backup.folders import open_folder  # noqa: PLC0415
     from musterd.backup.take import take  # noqa: PLC0415
+    from musterd.backup.urls import open_folder  # noqa: PLC0415
 
     with told("repeat it; what was written is no backup without its manifest"):
         root = open_folder(to)
@@ -80,7 +80,7 @@ def verify(url: Url, output: Output = Format.TABLE) -> None:
     """Load a backup, recompute each digest and compare all hashes. Exits 5 where one differs."""
     from musterd.backup.archive import read_manifest  # noqa: PLC0415  # slow to load
     from musterd.backup.archive import verify as verified  # noqa: PLC0415
-    from musterd.backup.folders import open_folder  # noqa: PLC0415
+    from musterd.backup.urls import open_folder  # noqa: PLC0415
 
     with told("name another backup; `muster cluster backup --to URL` takes one", unsound=True):
         folder = open_folder(url)
@@ -106,6 +106,10 @@ def restore(
     to: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the ticket goes that each node needs.")
     ],
+    keep_tokens: Annotated[
+        bool,
+        typer.Option("--keep-tokens", help="Bearer tokens of the backup stay valid [all void]."),
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Verify a backup, and write the ticket with which nodes of a new cluster begin with it.
@@ -115,8 +119,9 @@ def restore(
     """
     import time  # noqa: PLC0415
 
-    from musterd.backup.folders import Directory, open_folder  # noqa: PLC0415  # slow to load
+    from musterd.backup.folders import Directory  # noqa: PLC0415  # slow to load
     from musterd.backup.ticket import make_ticket  # noqa: PLC0415
+    from musterd.backup.urls import open_folder  # noqa: PLC0415
 
     if to.exists():
         raise CommandError(
@@ -125,13 +130,14 @@ def restore(
             exit_code=ExitCode.CONFLICT,
         )
     with told("nothing was restored: correct it and repeat it", unsound=True):
-        ticket = make_ticket(open_folder(url), name, int(time.time()))
+        ticket = make_ticket(open_folder(url), name, int(time.time()), keep_tokens=keep_tokens)
         with Directory(to.parent).create(to.name) as file:
             file.write(ticket.encode())
     document: dict[str, Value] = {
         "cluster_id": ticket.cluster_id,
         "url": ticket.url,
         "instant_s": ticket.instant_s,
+        "keep_tokens": ticket.keep_tokens,
         "shards": len(ticket.digests),
         "ticket": str(to),
     }

@@ -1,4 +1,4 @@
-"""Folders that hold backups.
+"""Folders that hold backups, and the one of a directory; s3.py has that of a bucket.
 
 A name is never taken from a file that was read. A file that is not finished has another name, or
 none, so whoever lists a folder sees whole files alone.
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
-from urllib.parse import urlsplit
 
 from musterd.backup.errors import BackupError
 
@@ -55,19 +54,14 @@ class Folder(Protocol):
 
 def checked(name: str) -> str:
     """Return `name`. Raises BackupError where it could lead out of its folder."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise BackupError(f"{name[:80]!r} cannot be the name of a file of a backup")
     return name
 
 
-def open_folder(url: str) -> Folder:
-    """The folder behind a path or a file:// URL. Raises BackupError."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return Directory(Path(parts.path))
-    if "://" in url:
-        raise BackupError(f"{url}: a path or a file:// URL is needed")
-    return Directory(Path(url))
+def is_name(name: str) -> bool:
+    """Whether this can be the name of a file or folder of a backup."""
+    return _NAME.fullmatch(name) is not None
 
 
 class Directory:
@@ -97,7 +91,7 @@ class Directory:
                 for count, entry in enumerate(entries):
                     if count >= NAMES_MAX:
                         raise BackupError(f"{self._path} has more than {NAMES_MAX} entries")
-                    if entry.is_dir() == want_folders and _NAME.fullmatch(entry.name):
+                    if entry.is_dir() == want_folders and is_name(entry.name):
                         found.append(entry.name)
         except FileNotFoundError:
             return []

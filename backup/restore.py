@@ -38,7 +38,7 @@ def fill(store: Store, folder: Folder, ticket: Ticket, write: Callable[[], None]
         shard = ShardId(cut.shard)
         start, end = keys.state_range(shard, FIRST_SNAPSHOT_ID)
         store.batch.delete_range(Family.STATE, start, end)  # what an init that was cut short left
-        state = restored(load_shard(folder, cut), ticket.instant_s)
+        state = restored(load_shard(folder, cut), ticket.instant_s, keep_tokens=ticket.keep_tokens)
         if f"{state.digest:032x}" != digest:
             raise ArchiveError(
                 f"shard {cut.shard}: this build makes another state of the backup than the ticket "

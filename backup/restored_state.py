@@ -4,8 +4,9 @@ Of one backup and one instant every node makes the same records. The clusters th
 state have given out tokens since: the one that was backed up, and those that were restored from it
 before. So the floors rise: no group takes a token below 2**20 for each second since 1970, which no
 cluster gives out as fast, and generations leave a gap. All members are removed, as an operator
-removes them, so nobody goes on with what it held. Offsets, settings and topics stay; offsets of
-groups without members are kept from the instant on, or an old backup would lose them at once.
+removes them, so nobody goes on with what it held. Offsets, settings, topics and rules of access
+stay; offsets of groups without members are kept from the instant on, or an old backup would lose
+them at once.
 """
 
 from itertools import islice
@@ -47,10 +48,11 @@ class RestoredState(NamedTuple):
     fence_floor: int
 
 
-def restored(state: ShardState, instant_s: int) -> RestoredState:
+def restored(state: ShardState, instant_s: int, *, keep_tokens: bool = False) -> RestoredState:
     """Return what a restored cluster begins with; changes `state`, which is not used any more.
 
-    `instant_s`: when it is restored, in seconds since 1970.
+    `instant_s`: when it is restored, in seconds since 1970. `keep_tokens`: bearer tokens stay,
+    which are void otherwise: who has one of the old cluster is nobody in the new one.
     """
     state.level = max(state.level, FIRST_LEVEL)
     generations = [group.generation for group in state.groups.values()]
@@ -63,6 +65,9 @@ def restored(state: ShardState, instant_s: int) -> RestoredState:
     )
     state.replaced_nodes.clear()  # they are nodes of another cluster
     state.node_levels.clear()
+    if state.tokens and not keep_tokens:
+        state.tokens.clear()
+        state.access_version += 1
     records = sorted(shard_records(state))
     return RestoredState(records, digest_of(records), state.fence_floor)
 

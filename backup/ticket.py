@@ -42,6 +42,8 @@ class Ticket:
     """The backup's `Manifest.check`."""
     instant_s: int
     """When it was restored, in seconds since 1970; no other restore of the backup has this one."""
+    keep_tokens: bool
+    """Whether bearer tokens of the backup stay valid."""
     digests: tuple[str, ...]
     """By shard, the digest of the state to begin with: 32 hex digits."""
     format: int = FORMAT
@@ -70,6 +72,7 @@ def decode(data: bytes, where: str) -> Ticket:
         raise ArchiveError(f"{where}: not the ticket of a restore: {error}") from error
     texts = [ticket.name, ticket.url, ticket.manifest, *ticket.digests]
     sound = all(isinstance(one, str) for one in texts) and type(ticket.instant_s) is int
+    sound &= type(ticket.keep_tokens) is bool
     if not sound or check != _hash(body) or body.keys() != {one.name for one in fields(Ticket)}:
         raise ArchiveError(f"{where}: it is not as `muster cluster restore` wrote it")
     if ticket.format != FORMAT or not 1 <= len(ticket.digests) <= SHARDS_MAX:
@@ -82,7 +85,7 @@ def _hash(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def make_ticket(folder: Folder, name: str, now_s: int) -> Ticket:
+def make_ticket(folder: Folder, name: str, now_s: int, *, keep_tokens: bool = False) -> Ticket:
     """Verify a backup whole, and say how it is restored.
 
     Digests are compared before anything is written but the claim of the instant, which is made in
@@ -102,9 +105,10 @@ def make_ticket(folder: Folder, name: str, now_s: int) -> Ticket:
         raise ArchiveError("; ".join(wrong))
     instant_s = _claim(folder, max(now_s, finished_s + 1))
     digests = tuple(
-        f"{restored(load_shard(folder, cut), instant_s).digest:032x}" for cut in manifest.shards
+        f"{restored(load_shard(folder, cut), instant_s, keep_tokens=keep_tokens).digest:032x}"
+        for cut in manifest.shards
     )
-    return Ticket(name, folder.url, manifest.check, instant_s, digests)
+    return Ticket(name, folder.url, manifest.check, instant_s, keep_tokens, digests)
 
 
 def _claim(folder: Folder, from_s: int) -> int:

@@ -16,6 +16,7 @@ NAMES = {
     "unread": "others' latency and a node's memory beside a client that never reads",
     "fill": "50,000 groups get 20 offsets each, with 72 and 128 commits in flight",
     "growth": "state grows by each path until it is refused, nodes in 2 GiB, and a restart",
+    "backup": "50,000 groups are backed up beside others' commits, restored, and commit",
     "commits": "acknowledged offset commits per second beside a bare gRPC echo",
 }
 

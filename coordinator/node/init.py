@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from musterd.backup.folders import open_folder
 from musterd.backup.restore import fill
 from musterd.backup.ticket import BYTES_MAX, decode
+from musterd.backup.urls import open_folder
 from musterd.raft.identity import Identity, IdentityError, new_identity, write_identity
 from musterd.storage.rocks import RocksStore
 from musterd.storage.store import Store, StoreError

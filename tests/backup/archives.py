@@ -31,8 +31,14 @@ def world_of(lines):
 
 
 def backed_up(path, states, cluster_id="c"):
-    """A finished backup of these states, and its manifest."""
-    folder, cuts = Directory(path), []
+    """A finished backup of these states in a directory, and its manifest."""
+    folder = Directory(path)
+    return folder, fill_folder(folder, states, cluster_id)
+
+
+def fill_folder(folder, states, cluster_id="c"):
+    """Write a finished backup of these states; its manifest."""
+    cuts = []
     for shard, state in enumerate(states):
         records = sorted(shard_records(state))
         content = MAGIC + (encode_block(records) if records else b"") + END
@@ -47,7 +53,7 @@ def backed_up(path, states, cluster_id="c"):
     manifest = Manifest(cluster_id, "0.1.0", 4, 9, tuple(cuts))
     with folder.create(manifests.NAME) as file:
         file.write(manifest.encode())
-    return folder, manifest
+    return manifest
 
 
 def stream(*parts):

@@ -7,8 +7,9 @@ import pytest
 from musterd.backup import manifest as manifests
 from musterd.backup.archive import load_shard, read_manifest, verify
 from musterd.backup.errors import ArchiveError, BackupError
-from musterd.backup.folders import Directory, open_folder
+from musterd.backup.folders import Directory
 from musterd.backup.manifest import decode
+from musterd.backup.urls import open_folder
 from musterd.raft.identity import SHARDS_MAX
 from tests.backup.archives import LIVES, backed_up, world_of
 

@@ -84,3 +84,17 @@ def test_every_node_makes_the_same_state(lines, instant_s):
     live = restored(world_of(lines).state, instant_s)
     loaded = load_state(sorted(shard_records(world_of(lines).state)))
     assert restored(loaded, instant_s) == live
+
+
+ACCESS = ["acl +ann:join:group:billing-*", "token a ann join:group:g*"]
+
+
+def test_bearer_tokens_are_void_and_rules_stay():
+    """Unless they are to be kept; who knew the access before is told of another one."""
+    before, state = after(ACCESS)
+    assert before.tokens
+    assert not state.tokens
+    assert state.rules == before.rules
+    assert state.access_version > before.access_version
+    kept = load_state(restored(world_of(ACCESS).state, INSTANT_S, keep_tokens=True).records)
+    assert (kept.tokens, kept.rules) == (before.tokens, before.rules)

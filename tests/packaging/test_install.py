@@ -52,7 +52,7 @@ def run(*argv):
     )
 
 
-@pytest.mark.parametrize("extras", ["", "[export,spark,chaos]"])
+@pytest.mark.parametrize("extras", ["", "[backup,export,spark,chaos]"])
 def test_the_coordinator_is_installed_by_its_name(fresh, wheels, extras):
     """`pip install --find-links dist muster-coordinator`: the client's wheel is found beside it.
 
