@@ -44,8 +44,3 @@ def level_in_force(shard_level: int, entry_level: int) -> int:
         entry_level: the one that the entry names, which is what its proposer knew of the shard.
     """
     return shard_level or min(entry_level, LAST_UNNAMED)
-
-
-def brought_since(level: int) -> tuple[str, ...]:
-    """Return what the levels after `level` brought, as far as this build knows them."""
-    return tuple(line for number in range(level + 1, LEVEL + 1) for line in LEVELS[number])

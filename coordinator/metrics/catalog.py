@@ -100,6 +100,10 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_raft_commit_duration_seconds": _histogram(
             "From proposing an entry to having applied it. On the leader.", "shard"
         ),
+        "muster_node_level": _gauge(
+            "The highest level that a node's build knows, as this node heard.", "node"
+        ),
+        "muster_active_level": _gauge("The cluster's level, as this node knows it."),
         "muster_shard_quarantined": _gauge(
             "1 where a majority of the nodes contradicts this replica: it serves nothing.", "shard"
         ),

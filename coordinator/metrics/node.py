@@ -49,6 +49,7 @@ from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
+from musterd.levels import LAST_UNNAMED
 from musterd.raft.contract import ClientReach, NodeId, Role, Room, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
@@ -83,6 +84,8 @@ class Sources:
     """Node -> whether it reaches itself at its clients' address."""
     tasks: Callable[[], int]
     """Tasks of the node's loop that have not ended."""
+    levels: Callable[[], Mapping[int, int]]
+    """Node -> the highest level that its build knows; 0: it was not heard."""
     unsynced_s: Callable[[], float]
     """Age of the oldest hard write that is not synced."""
     quarantine: Quarantine
@@ -244,7 +247,13 @@ class NodeMetrics:
         for node, reach in sources.reach().items():
             if reach is not ClientReach.UNKNOWN:
                 reaches.add_metric([str(node)], reach is ClientReach.OK)
-        yield from (losses, lost, learners, reaches)
+        levels = gauge("muster_node_level")
+        for heard, level in sources.levels().items():
+            if level:
+                levels.add_metric([str(heard)], level)
+        active = gauge("muster_active_level")
+        active.add_metric([], sources.shards[0].state.level or LAST_UNNAMED)
+        yield from (losses, lost, learners, reaches, levels, active)
 
     def _elections(self) -> Pages:
         changes = counter("muster_raft_leader_changes_total")

@@ -191,6 +191,12 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         bool | None,
         typer.Option("--insecure-metrics", help="The metrics page beyond loopback; it has no TLS."),
     ] = None,
+    auto_finalize: Annotated[
+        bool | None,
+        typer.Option(
+            "--auto-finalize", help="A level that all nodes know is finalised without an operator."
+        ),
+    ] = None,
     offset_retention_ms: Annotated[
         int | None,
         typer.Option(metavar="MS", help="Offsets of groups without members are kept so long."),
@@ -257,6 +263,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "insecure": insecure,
         "insecure_peers": insecure_peers,
         "insecure_metrics": insecure_metrics,
+        "auto_finalize": auto_finalize,
         "offset_retention_ms": offset_retention_ms,
         "state_group_max_bytes": state_group_max_bytes,
         "state_shard_max_bytes": state_shard_max_bytes,

@@ -103,9 +103,9 @@ class Settings(BaseSettings):
     """Where given, clients must present a certificate of this CA. Nodes compare their states with
     their own certificates (docs/adr/0005), which needs them to be of it and for clients, too."""
     admin_secret_file: Path | None = None
-    """A file with the secret for TransferLeader, ReplaceNode, AcceptLoss and ReadBackup, the same
-    on every node. Without one they are taken only where `listen` and `peer_listen` are on
-    loopback."""
+    """A file with the secret for TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss and
+    ReadBackup, the same on every node. Without one they are taken only where `listen` and
+    `peer_listen` are on loopback."""
     insecure: bool = False
     """`listen` may be another address than loopback without TLS: anybody there is a client."""
     insecure_peers: bool = False
@@ -113,6 +113,9 @@ class Settings(BaseSettings):
     whoever reaches it can read every group and pass for a node."""
     insecure_metrics: bool = False
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
+    auto_finalize: bool = False
+    """A level that every node knows is finalised without an operator: the former release cannot be
+    put back from then on (docs/levels.md)."""
     offset_retention_ms: int = Field(
         default=LIMITS.offset_retention_ms, ge=0, le=LIMITS.offset_retention_max_ms
     )

@@ -98,6 +98,7 @@ class Node:
             Retention(settings.offset_retention_ms),
             settings.state_limits,
             settings=settings.raft_settings,
+            auto_finalize=settings.auto_finalize,
         )
         _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
@@ -171,6 +172,7 @@ class Node:
                 reach=lambda: {
                     NodeId(node): self.driver.reach_of(node) for node in self.driver.identity.nodes
                 },
+                levels=self.driver.levels.nodes,
                 unsynced_s=lambda: self.driver.unsynced_s,
                 room=lambda: self.driver.room,
                 reserve=self.settings.disk_reserve_bytes,
@@ -459,6 +461,7 @@ class Node:
             lost=self._has_lost(node),
             awaits=self._away(node) if learner_shards else (),
             reaches_itself=_REACHED[self.driver.reach_of(node)],
+            level=self.driver.levels.nodes()[node],
         )
 
     def _has_lost(self, node: int) -> bool:

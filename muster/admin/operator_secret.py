@@ -1,4 +1,7 @@
-"""The secret that an operator's call shows: TransferLeader, ReplaceNode, AcceptLoss, ReadBackup."""
+"""The secret that an operator's call shows.
+
+TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss and ReadBackup need it.
+"""
 
 import os
 from pathlib import Path

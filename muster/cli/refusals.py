@@ -35,7 +35,10 @@ BY_CODE: dict[int, tuple[ExitCode, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, _DENIED),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, _DENIED),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, _DENIED),
-    ErrorCode.UNSUPPORTED_VERSION: (ExitCode.ERROR, "use the CLI of the server's version"),
+    ErrorCode.UNSUPPORTED_VERSION: (
+        ExitCode.ERROR,
+        "`muster cluster upgrade` shows levels; use the CLI of the server's version",
+    ),
     ErrorCode.TOPIC_ALREADY_EXISTS: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.INVALID_PARTITIONS: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.INVALID_CONFIG: (ExitCode.USAGE, _BAD_INPUT),

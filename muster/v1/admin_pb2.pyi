@@ -1216,6 +1216,7 @@ class Node(google.protobuf.message.Message):
     LOST_FIELD_NUMBER: builtins.int
     AWAITS_FIELD_NUMBER: builtins.int
     REACHES_ITSELF_FIELD_NUMBER: builtins.int
+    LEVEL_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     endpoint: builtins.str
     """client port"""
@@ -1230,6 +1231,8 @@ class Node(google.protobuf.message.Message):
     """its store forgot what it had synced, and some shard has yet to admit it"""
     reaches_itself: builtins.bool
     """Whether the node reaches itself at `endpoint`, as a client would; absent: not looked yet, or not connected."""
+    level: builtins.int
+    """The highest level that its build knows, as the answering node heard it; 0 = not heard since it started."""
     @property
     def awaits(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """where `learner_shards` > 0: nodes that the answering node is not connected to"""
@@ -1247,9 +1250,10 @@ class Node(google.protobuf.message.Message):
         lost: builtins.bool = ...,
         awaits: collections.abc.Iterable[builtins.int] | None = ...,
         reaches_itself: builtins.bool | None = ...,
+        level: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_reaches_itself", b"_reaches_itself", "reaches_itself", b"reaches_itself"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_reaches_itself", b"_reaches_itself", "awaits", b"awaits", "connected", b"connected", "endpoint", b"endpoint", "learner_shards", b"learner_shards", "lost", b"lost", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "reaches_itself", b"reaches_itself", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_reaches_itself", b"_reaches_itself", "awaits", b"awaits", "connected", b"connected", "endpoint", b"endpoint", "learner_shards", b"learner_shards", "level", b"level", "lost", b"lost", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "reaches_itself", b"reaches_itself", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_reaches_itself", b"_reaches_itself"]) -> typing.Literal["reaches_itself"] | None: ...
 
 global___Node = Node
@@ -1321,10 +1325,14 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     REFUSED_FIELD_NUMBER: builtins.int
     REFUSALS_FIELD_NUMBER: builtins.int
     AWAITED_FIELD_NUMBER: builtins.int
+    LEVEL_FIELD_NUMBER: builtins.int
+    LATER_LEVELS_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
     shards: builtins.int
+    level: builtins.int
+    """the cluster's, as the answering node knows it; 0 = a release that names none"""
     wall_ms: builtins.int
     """the answering node's clock when it answered, milliseconds since 1970; 0 = it does not say"""
     @property
@@ -1345,6 +1353,10 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     def awaited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Nodes that must have met the answering one before it counts anywhere: the cluster's first start is not complete."""
 
+    @property
+    def later_levels(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LaterLevel]:
+        """what the answering node's release knows above `level`"""
+
     def __init__(
         self,
         *,
@@ -1357,12 +1369,75 @@ class DescribeClusterResponse(google.protobuf.message.Message):
         refused: collections.abc.Iterable[global___Node] | None = ...,
         refusals: collections.abc.Iterable[global___Refusal] | None = ...,
         awaited: collections.abc.Iterable[builtins.int] | None = ...,
+        level: builtins.int = ...,
+        later_levels: collections.abc.Iterable[global___LaterLevel] | None = ...,
         wall_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["awaited", b"awaited", "cluster_id", b"cluster_id", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaited", b"awaited", "cluster_id", b"cluster_id", "later_levels", b"later_levels", "level", b"level", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___DescribeClusterResponse = DescribeClusterResponse
+
+@typing.final
+class LaterLevel(google.protobuf.message.Message):
+    """A line for people about what a level brings."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    level: builtins.int
+    text: builtins.str
+    def __init__(
+        self,
+        *,
+        level: builtins.int = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["level", b"level", "text", b"text"]) -> None: ...
+
+global___LaterLevel = LaterLevel
+
+@typing.final
+class FinalizeLevelRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: builtins.int
+    level: builtins.int
+    """0 = the highest that all nodes know"""
+    def __init__(
+        self,
+        *,
+        level: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["level", b"level"]) -> None: ...
+
+global___FinalizeLevelRequest = FinalizeLevelRequest
+
+@typing.final
+class FinalizeLevelResponse(google.protobuf.message.Message):
+    """NONE also where the cluster was at that level before. INVALID_REQUEST: some node does not know it, or was not heard."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    LEVEL_FIELD_NUMBER: builtins.int
+    LEVEL_BEFORE_FIELD_NUMBER: builtins.int
+    level: builtins.int
+    level_before: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        level: builtins.int = ...,
+        level_before: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["level", b"level", "level_before", b"level_before", "status", b"status"]) -> None: ...
+
+global___FinalizeLevelResponse = FinalizeLevelResponse
 
 @typing.final
 class Refusal(google.protobuf.message.Message):

@@ -342,6 +342,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.AcceptLossRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.AcceptLossResponse.FromString,
                 _registered_method=True)
+        self.FinalizeLevel = channel.unary_unary(
+                '/muster.v1.Admin/FinalizeLevel',
+                request_serializer=muster_dot_v1_dot_admin__pb2.FinalizeLevelRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.FinalizeLevelResponse.FromString,
+                _registered_method=True)
         self.TransferLeader = channel.unary_unary(
                 '/muster.v1.Admin/TransferLeader',
                 request_serializer=muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
@@ -448,6 +453,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FinalizeLevel(self, request, context):
+        """The cluster goes to a level that every node knows, for good (docs/levels.md). Led by shard 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TransferLeader(self, request, context):
         """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
         move back to the node that it belongs to.
@@ -533,6 +545,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AcceptLoss,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.AcceptLossRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.AcceptLossResponse.SerializeToString,
+            ),
+            'FinalizeLevel': grpc.unary_unary_rpc_method_handler(
+                    servicer.FinalizeLevel,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.FinalizeLevelRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.FinalizeLevelResponse.SerializeToString,
             ),
             'TransferLeader': grpc.unary_unary_rpc_method_handler(
                     servicer.TransferLeader,
@@ -874,6 +891,33 @@ class Admin(object):
             '/muster.v1.Admin/AcceptLoss',
             muster_dot_v1_dot_admin__pb2.AcceptLossRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.AcceptLossResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FinalizeLevel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/FinalizeLevel',
+            muster_dot_v1_dot_admin__pb2.FinalizeLevelRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.FinalizeLevelResponse.FromString,
             options,
             channel_credentials,
             insecure,

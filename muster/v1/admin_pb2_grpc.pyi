@@ -200,6 +200,12 @@ class AdminStub:
     durable.
     """
 
+    FinalizeLevel: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.FinalizeLevelRequest,
+        muster.v1.admin_pb2.FinalizeLevelResponse,
+    ]
+    """The cluster goes to a level that every node knows, for good (docs/levels.md). Led by shard 0."""
+
     TransferLeader: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.TransferLeaderRequest,
         muster.v1.admin_pb2.TransferLeaderResponse,
@@ -297,6 +303,12 @@ class AdminAsyncStub:
     majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
     durable.
     """
+
+    FinalizeLevel: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.FinalizeLevelRequest,
+        muster.v1.admin_pb2.FinalizeLevelResponse,
+    ]
+    """The cluster goes to a level that every node knows, for good (docs/levels.md). Led by shard 0."""
 
     TransferLeader: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.TransferLeaderRequest,
@@ -419,6 +431,14 @@ class AdminServicer(metaclass=abc.ABCMeta):
         majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
         durable.
         """
+
+    @abc.abstractmethod
+    def FinalizeLevel(
+        self,
+        request: muster.v1.admin_pb2.FinalizeLevelRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.FinalizeLevelResponse, collections.abc.Awaitable[muster.v1.admin_pb2.FinalizeLevelResponse]]:
+        """The cluster goes to a level that every node knows, for good (docs/levels.md). Led by shard 0."""
 
     @abc.abstractmethod
     def TransferLeader(

@@ -744,6 +744,12 @@ def accept_loss_without_one(world: World):
     return refused(world.admin(1).AcceptLoss(request, timeout=ATTEMPT_S))
 
 
+@case("finalize_unknown_level")
+def finalize_unknown_level(world: World):
+    request = admin.FinalizeLevelRequest(level=99)
+    return refused(admin_call(world, "admin", "FinalizeLevel", request))
+
+
 def transfer(world: World, **fields):
     """TransferLeader."""
     request = admin.TransferLeaderRequest(**fields)
@@ -803,6 +809,7 @@ def operator_without_secret(world: World):
             (asked.TransferLeader, admin.TransferLeaderRequest(shard=0)),
             (asked.ReplaceNode, admin.ReplaceNodeRequest(node_id=0)),
             (asked.AcceptLoss, admin.AcceptLossRequest(node_id=0)),
+            (asked.FinalizeLevel, admin.FinalizeLevelRequest(level=99)),
             (asked.ReadBackup, admin.ReadBackupRequest(shard=0)),
         )
         shown = ((), ((METADATA_KEY, b"t" * 16),))

@@ -23,6 +23,8 @@ class NodeView:
     """Nodes that have to be up before it counts, and are not."""
     reaches_itself: bool | None = None
     """Whether clients reach it at `endpoint`, as it found itself; None: not known."""
+    level: int = 0
+    """The highest level that its build knows; 0: it was not heard."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,13 @@ from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.cluster_view import ClusterView, NodeView
 from musterd.coordinator.api.frame.coordination import Coordination
-from musterd.coordinator.api.frame.handler import ActiveCall, Failed, handler, with_status
+from musterd.coordinator.api.frame.handler import (
+    CLUSTER_SHARD,
+    ActiveCall,
+    Failed,
+    handler,
+    with_status,
+)
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
@@ -24,9 +30,11 @@ from musterd.coordinator.api.rpcs.describe_groups import GroupDescriptions
 from musterd.coordinator.api.rpcs.describe_rebalances import RebalanceDescriptions
 from musterd.coordinator.api.rpcs.group_settings import GroupSettings
 from musterd.coordinator.api.rpcs.leader_transfer import LeaderTransfer
+from musterd.coordinator.api.rpcs.level_finalisation import LevelFinalisation
 from musterd.coordinator.api.rpcs.node_replacement import NodeReplacement
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.runtime.shard import Shard
+from musterd.levels import LAST_UNNAMED, LEVEL, LEVELS
 
 VERIFICATIONS_MAX = 8
 """Verify calls at a node: one runs, the others wait."""
@@ -45,6 +53,7 @@ class AdminService(
     GroupSettings,
     Deletions,
     NodeReplacement,
+    LevelFinalisation,
     LeaderTransfer,
     BackupReads,
     admin_pb2_grpc.AdminServicer,
@@ -93,6 +102,7 @@ class AdminService(
 
     def own_view(self) -> pb.DescribeClusterResponse:
         """What DescribeCluster answers."""
+        level = self.core.shards[CLUSTER_SHARD].state.level or LAST_UNNAMED
         return pb.DescribeClusterResponse(
             cluster_id=self.cluster.cluster_id,
             node_id=self.cluster.node_id,
@@ -105,6 +115,12 @@ class AdminService(
                 for who, reason in self.cluster.refusals().items()
             ],
             awaited=self.cluster.awaited(),
+            level=level,
+            later_levels=[
+                pb.LaterLevel(level=number, text=line)
+                for number in range(level + 1, LEVEL + 1)
+                for line in LEVELS[number]
+            ],
             wall_ms=self.core.shards[0].node.wall_ms(),
         )
 
@@ -196,4 +212,5 @@ def _node(node: NodeView) -> pb.Node:
         lost=node.lost,
         awaits=node.awaits,
         reaches_itself=node.reaches_itself,
+        level=node.level,
     )

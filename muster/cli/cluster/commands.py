@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from muster.admin.restart_safety import unsafe_to_restart
+from muster.cli.cluster.upgrade import upgrade
 from muster.cli.cluster.verify import verify
 from muster.cli.connection import Connection, NodeAnswer
 from muster.cli.errors import CommandError, ExitCode
@@ -49,6 +50,7 @@ def register(app: typer.Typer) -> None:
     family.command("replace-node")(replace_node)
     family.command("accept-loss")(accept_loss)
     family.command("transfer-leader")(transfer_leader)
+    family.command("upgrade")(upgrade)
     app.add_typer(family, name="cluster")
 
 

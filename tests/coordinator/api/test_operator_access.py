@@ -21,6 +21,7 @@ SECRET = b"0123456789abcdef"
 CALLS = {
     "TransferLeader": admin.TransferLeaderRequest(shard=99),
     "ReplaceNode": admin.ReplaceNodeRequest(node_id=99),
+    "FinalizeLevel": admin.FinalizeLevelRequest(level=99),
     "AcceptLoss": admin.AcceptLossRequest(node_id=99),
     "ReadBackup": admin.ReadBackupRequest(shard=99),
 }

@@ -98,6 +98,7 @@ def _sources(rig, quarantine, data_dir):
         learner_shards=lambda: {1: 0, 2: 3},
         reach=lambda: {1: ClientReach.OK, 2: ClientReach.FAILS, 3: ClientReach.UNKNOWN},
         tasks=lambda: 17,
+        levels=lambda: {0: 6, 1: 0},
         unsynced_s=lambda: 4.5,
         quarantine=quarantine,
         topics=TopicRegistry(lambda: ShardState(topics={"t": 4}, topics_version=4), lambda: True),
