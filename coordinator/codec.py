@@ -63,6 +63,7 @@ _NESTED: Final[dict[type, type[Message]]] = {
     commands.ConfigSetting: log_pb2.ConfigSetting,
     commands.DeletedTopic: log_pb2.DeletedTopic,
     commands.NodeLevel: log_pb2.NodeLevel,
+    commands.AuditEntry: log_pb2.AuditEntry,
     events.ConfigValue: log_pb2.ConfigValue,
     access.AclRule: access_pb2.AclRule,
     access.TokenScope: access_pb2.TokenScope,

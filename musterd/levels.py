@@ -30,6 +30,7 @@ LEVELS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
             "which level each node knows, in the log",
             "a floor of fencing tokens alone, in clusters that are restored from a backup",
             "rules of who may do what, and bearer tokens",
+            "the audit trail",
         ),
     }
 )

@@ -28,6 +28,7 @@ from musterd.coordinator.machine.commands import (
     ForgetDeletion,
     NoteLevels,
     OffsetCommit,
+    RecordAudit,
     ReplaceNode,
     RevokeToken,
     ShardLevel,
@@ -35,6 +36,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import (
     AclsAltered,
+    AuditRecorded,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -176,6 +178,7 @@ class GroupFold:
                 | NodeReplaced()
                 | LevelsNoted()
                 | LevelRaised()
+                | AuditRecorded()
                 | CheckpointTaken()
                 | AclsAltered()
                 | TokenCreated()
@@ -232,6 +235,7 @@ class GroupFold:
                 | AlterAcls()
                 | CreateToken()
                 | RevokeToken()
+                | RecordAudit()
             ):
                 events, reply = decide_shard(
                     self._state, command, limits, row.rules_version, row.wall_ms

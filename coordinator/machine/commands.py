@@ -386,6 +386,30 @@ class RevokeToken:
     token_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One call of an operator, or what one node refused in one second (docs/audit.md)."""
+
+    wall_ms: int
+    node_id: int
+    principal: str
+    peer: str
+    method: str
+    request_id: str
+    result: str
+    detail: str
+    """JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAudit:
+    """Shard 0: a node's entries. One whose `batch` is no later than the last is a repetition."""
+
+    node_id: int
+    batch: int
+    entries: tuple[AuditEntry, ...]
+
+
 GroupCommand = (
     JoinGroup
     | SyncGroup
@@ -411,6 +435,7 @@ ShardCommand = (
     | FinalizeLevel
     | NoteLevels
     | ShardLevel
+    | RecordAudit
     | Checkpoint
     | AlterAcls
     | CreateToken

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from musterd.coordinator.machine.access import AclRule, TokenScope
 from musterd.coordinator.machine.commands import (
     Assignment,
+    AuditEntry,
     DeletedTopic,
     NodeLevel,
     Protocol,
@@ -401,6 +402,19 @@ class LevelRaised:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditRecorded:
+    """Shard 0 has these entries, from number `first` on, with these hashes."""
+
+    node_id: int
+    batch: int
+    first: int
+    entries: tuple[AuditEntry, ...]
+    hashes: tuple[str, ...]
+    dropped: tuple[int, ...] = ()
+    """Numbers of the oldest, which the state keeps no longer."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointTaken:
     """The shard's running digest before this command, 16 bytes big-endian."""
 
@@ -467,6 +481,7 @@ ShardEvent = (
     | NodeReplaced
     | LevelsNoted
     | LevelRaised
+    | AuditRecorded
     | CheckpointTaken
     | AclsAltered
     | TokenCreated

@@ -26,6 +26,7 @@ from musterd.coordinator.machine.commands import (
     GroupCommand,
     NoteLevels,
     OffsetCommit,
+    RecordAudit,
     ReplaceNode,
     RevokeToken,
     ShardLevel,
@@ -38,6 +39,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     AclsAltered,
+    AuditRecorded,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -60,6 +62,7 @@ from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.group_records import (
     ACCESS_KEY,
+    AUDIT_CHAIN_KEY,
     DELETIONS_KEY,
     DROPPED_KEY,
     FENCE_FLOOR_KEY,
@@ -76,6 +79,8 @@ from musterd.coordinator.machine.records.group_records import (
 )
 from musterd.coordinator.machine.records.shard_records import (
     ShardState,
+    audit_batch_key,
+    audit_key,
     creation_key,
     dropping_key,
     load_state,
@@ -208,6 +213,7 @@ def _apply_command(
             | FinalizeLevel()
             | NoteLevels()
             | ShardLevel()
+            | RecordAudit()
             | Checkpoint()
             | AlterAcls()
             | CreateToken()
@@ -462,6 +468,10 @@ def _touched(  # noqa: PLR0912 - one per event
             return tuple(node_level_key(node_id) for node_id, _ in event.nodes)
         case LevelRaised():
             return (LEVEL_KEY,)
+        case AuditRecorded():
+            added = range(event.first, event.first + len(event.entries))
+            keys = map(audit_key, (*event.dropped, *added))
+            return (AUDIT_CHAIN_KEY, audit_batch_key(event.node_id), *dict.fromkeys(keys))
         case CheckpointTaken():
             return ()
         case AclsAltered():

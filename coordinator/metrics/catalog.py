@@ -167,6 +167,13 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "api",
             "reason",
         ),
+        "muster_audit_entries_waiting": _gauge(
+            "Entries that this node has for the audit trail and shard 0 does not have; 1,000 at "
+            "most."
+        ),
+        "muster_audit_entries_lost_total": _counter(
+            "Entries for the audit trail that found no room, or that shard 0 did not take."
+        ),
         "muster_topics": _gauge("Topics in this node's copy of the registry."),
         # Groups that this node coordinates.
         "muster_groups": _gauge("Groups by state; type is classic.", "state", "type"),

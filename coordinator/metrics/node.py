@@ -16,6 +16,7 @@ from typing import Final
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
+from musterd.coordinator.api.frame.audit_trail import AuditTrail
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
@@ -94,6 +95,7 @@ class Sources:
     admission: Admission
     call_limits: NodeCallLimits
     untaken: UntakenAnswers
+    audit: AuditTrail
     requests: Callable[[], Iterable[Requests]]
     """The bytes of those that are under way."""
     room: Callable[[], Room]
@@ -303,6 +305,7 @@ class NodeMetrics:
             ("muster_calls_active", sources.admission.active),
             ("muster_calls_parked", sources.call_limits.parked.used),
             ("muster_heartbeats_held", sources.heartbeats.held),
+            ("muster_audit_entries_waiting", sources.audit.waiting),
             ("muster_topics", len(sources.topics.all())),
         ):
             family = gauge(name)
@@ -324,10 +327,12 @@ class NodeMetrics:
         throttled.add_metric(["request_bytes"], unparsed)
         shed = sum(shard.queue_meter.shed_total for shard in sources.shards)
         throttled.add_metric(["shard_queue"], shed)
+        lost = counter("muster_audit_entries_lost_total")
+        lost.add_metric([], sources.audit.lost_total)
         fenced = counter("muster_fenced_requests_total")
         for (api, reason), count in self.api.fenced.items():
             fenced.add_metric([api, reason], count)
-        yield from (queue, beats, throttled, fenced)
+        yield from (queue, beats, throttled, lost, fenced)
         yield _timed("muster_coordinator_queue_duration_seconds", self.timings.queue)
         yield _timed("muster_offset_commit_duration_seconds", self.api.commit_seconds)
         durations = histogram("muster_group_rebalance_duration_seconds")

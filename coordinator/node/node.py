@@ -25,6 +25,7 @@ from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_ba
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.metrics.node import NodeMetrics, Sources
 from musterd.coordinator.node.assembly import Integrity, open_node
+from musterd.coordinator.node.audit_sender import AuditSender
 from musterd.coordinator.node.config import ConfigError, Settings, split_address
 from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.process_end import ends_within
@@ -122,6 +123,12 @@ class Node:
         freeze_heap()
         core = self.assembly.core
         self._integrity = Integrity(self.driver, self.assembly, _channel_credentials(settings))
+        self._audit = AuditSender(
+            core,
+            self.driver.identity.node_id,
+            self._integrity.peers.channel,
+            settings.operator_access,
+        )
         self._attach_metrics()
         self._probe = QueueProbe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
@@ -183,6 +190,7 @@ class Node:
                 admission=core.admission,
                 call_limits=self.assembly.call_limits,
                 untaken=self._untaken,
+                audit=core.audit,
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
             )
         )
@@ -211,6 +219,7 @@ class Node:
             asyncio.create_task(self._follow_readiness()),
             asyncio.create_task(self._compare_checkpoints()),
             asyncio.create_task(self._follow_exporter()),
+            asyncio.create_task(self._audit.run()),
             asyncio.create_task(_trim()),
         ]
         if self.settings.reach_probe_ms:
@@ -268,6 +277,7 @@ class Node:
         log.info("draining", led=len(self.driver.led()))
         self._draining = True
         await self._health.stop()
+        await self._audit.stop()
         if self.driver.connected_nodes:
             self.driver.drain()
             await self._wait(lambda: not self.driver.led(), DRAIN_MS_MAX)

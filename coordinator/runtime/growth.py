@@ -40,6 +40,7 @@ from musterd.coordinator.machine.commands import (
     OffsetCommit,
     OffsetDelete,
     PartitionCommit,
+    RecordAudit,
     ReplaceNode,
     RevokeToken,
     ShardLevel,
@@ -154,6 +155,7 @@ def growth_of(  # noqa: PLR0911 - one per command that grows the state
             | FinalizeLevel()
             | NoteLevels()
             | ShardLevel()
+            | RecordAudit()
             | Checkpoint()
             | RevokeToken()
         ):

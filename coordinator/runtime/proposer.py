@@ -36,6 +36,7 @@ from musterd.coordinator.machine.commands import (
     NoteLevels,
     OffsetCommit,
     OffsetDelete,
+    RecordAudit,
     ReplaceNode,
     RevokeToken,
     ShardLevel,
@@ -435,6 +436,7 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             | FinalizeLevel()
             | NoteLevels()
             | ShardLevel()
+            | RecordAudit()
             | Checkpoint()
             | CreateToken()
             | RevokeToken()

@@ -140,6 +140,15 @@ STORE_CLOSE_MS_MAX: Final = 8_000
 """SIGTERM: the store's last sync gets this long before the process ends without it; none where a
 sync has hung before."""
 
+AUDIT_PAUSE_MS: Final = 1_000
+"""How often a node hands what is to be audited to shard 0; refusals of that time are one entry."""
+
+AUDIT_CALL_MS: Final = 2_000
+"""Deadline of one node's hand-over of entries to the leader of shard 0."""
+
+AUDIT_STOP_MS: Final = 500
+"""SIGTERM: what waits to be audited gets this long to reach shard 0."""
+
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
 

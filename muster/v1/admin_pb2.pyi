@@ -1732,6 +1732,151 @@ class AcceptLossResponse(google.protobuf.message.Message):
 global___AcceptLossResponse = AcceptLossResponse
 
 @typing.final
+class AuditTrailEntry(google.protobuf.message.Message):
+    """See AuditEntry in log.proto."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
+    NODE_ID_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    PEER_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    HASH_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """from 0, without a hole"""
+    wall_ms: builtins.int
+    node_id: builtins.int
+    principal: builtins.str
+    peer: builtins.str
+    method: builtins.str
+    request_id: builtins.str
+    result: builtins.str
+    detail: builtins.str
+    hash: builtins.str
+    """64 hex digits; not read where a node records"""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        wall_ms: builtins.int = ...,
+        node_id: builtins.int = ...,
+        principal: builtins.str = ...,
+        peer: builtins.str = ...,
+        method: builtins.str = ...,
+        request_id: builtins.str = ...,
+        result: builtins.str = ...,
+        detail: builtins.str = ...,
+        hash: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["detail", b"detail", "hash", b"hash", "method", b"method", "node_id", b"node_id", "number", b"number", "peer", b"peer", "principal", b"principal", "request_id", b"request_id", "result", b"result", "wall_ms", b"wall_ms"]) -> None: ...
+
+global___AuditTrailEntry = AuditTrailEntry
+
+@typing.final
+class RecordAuditRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
+    node_id: builtins.int
+    batch: builtins.int
+    """rises: one that comes again records nothing"""
+    @property
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AuditTrailEntry]:
+        """64 at most; their numbers are not read"""
+
+    def __init__(
+        self,
+        *,
+        node_id: builtins.int = ...,
+        batch: builtins.int = ...,
+        entries: collections.abc.Iterable[global___AuditTrailEntry] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch", b"batch", "entries", b"entries", "node_id", b"node_id"]) -> None: ...
+
+global___RecordAuditRequest = RecordAuditRequest
+
+@typing.final
+class RecordAuditResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
+
+global___RecordAuditResponse = RecordAuditResponse
+
+@typing.final
+class DescribeAuditRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: builtins.int
+    first: builtins.int
+    """entries from this number on"""
+    def __init__(
+        self,
+        *,
+        first: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first", b"first"]) -> None: ...
+
+global___DescribeAuditRequest = DescribeAuditRequest
+
+@typing.final
+class DescribeAuditResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    NEXT_FIELD_NUMBER: builtins.int
+    BASE_FIELD_NUMBER: builtins.int
+    HEAD_FIELD_NUMBER: builtins.int
+    more: builtins.bool
+    """the answer is full: ask again after its last entry"""
+    kept: builtins.int
+    """the number of the oldest entry that is kept"""
+    next: builtins.int
+    """the number that the next entry will have"""
+    base: builtins.str
+    """the hash before `kept`, 64 hex digits"""
+    head: builtins.str
+    """the hash of the last entry"""
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AuditTrailEntry]: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        entries: collections.abc.Iterable[global___AuditTrailEntry] | None = ...,
+        more: builtins.bool = ...,
+        kept: builtins.int = ...,
+        next: builtins.int = ...,
+        base: builtins.str = ...,
+        head: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["base", b"base", "entries", b"entries", "head", b"head", "kept", b"kept", "more", b"more", "next", b"next", "status", b"status"]) -> None: ...
+
+global___DescribeAuditResponse = DescribeAuditResponse
+
+@typing.final
 class CheckpointsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

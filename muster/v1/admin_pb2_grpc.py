@@ -362,6 +362,16 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.CheckpointsRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.CheckpointsResponse.FromString,
                 _registered_method=True)
+        self.RecordAudit = channel.unary_unary(
+                '/muster.v1.Admin/RecordAudit',
+                request_serializer=muster_dot_v1_dot_admin__pb2.RecordAuditRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.RecordAuditResponse.FromString,
+                _registered_method=True)
+        self.DescribeAudit = channel.unary_unary(
+                '/muster.v1.Admin/DescribeAudit',
+                request_serializer=muster_dot_v1_dot_admin__pb2.DescribeAuditRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.DescribeAuditResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -483,6 +493,20 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordAudit(self, request, context):
+        """A node's entries of the audit trail, for the leader of shard 0. Answered after it is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeAudit(self, request, context):
+        """The latest entries of the audit trail, and the hashes around them. The leader of shard 0 answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -565,6 +589,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Checkpoints,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.CheckpointsRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.CheckpointsResponse.SerializeToString,
+            ),
+            'RecordAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordAudit,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.RecordAuditRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.RecordAuditResponse.SerializeToString,
+            ),
+            'DescribeAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeAudit,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.DescribeAuditRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.DescribeAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -999,6 +1033,60 @@ class Admin(object):
             '/muster.v1.Admin/Checkpoints',
             muster_dot_v1_dot_admin__pb2.CheckpointsRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.CheckpointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/RecordAudit',
+            muster_dot_v1_dot_admin__pb2.RecordAuditRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.RecordAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/DescribeAudit',
+            muster_dot_v1_dot_admin__pb2.DescribeAuditRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.DescribeAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -228,6 +228,18 @@ class AdminStub:
     ]
     """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found."""
 
+    RecordAudit: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.RecordAuditRequest,
+        muster.v1.admin_pb2.RecordAuditResponse,
+    ]
+    """A node's entries of the audit trail, for the leader of shard 0. Answered after it is durable."""
+
+    DescribeAudit: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeAuditRequest,
+        muster.v1.admin_pb2.DescribeAuditResponse,
+    ]
+    """The latest entries of the audit trail, and the hashes around them. The leader of shard 0 answers."""
+
 class AdminAsyncStub:
     ListGroups: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.ListGroupsRequest,
@@ -331,6 +343,18 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.CheckpointsResponse,
     ]
     """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found."""
+
+    RecordAudit: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.RecordAuditRequest,
+        muster.v1.admin_pb2.RecordAuditResponse,
+    ]
+    """A node's entries of the audit trail, for the leader of shard 0. Answered after it is durable."""
+
+    DescribeAudit: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeAuditRequest,
+        muster.v1.admin_pb2.DescribeAuditResponse,
+    ]
+    """The latest entries of the audit trail, and the hashes around them. The leader of shard 0 answers."""
 
 class AdminServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -467,5 +491,21 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.CheckpointsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.CheckpointsResponse]]:
         """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found."""
+
+    @abc.abstractmethod
+    def RecordAudit(
+        self,
+        request: muster.v1.admin_pb2.RecordAuditRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.RecordAuditResponse, collections.abc.Awaitable[muster.v1.admin_pb2.RecordAuditResponse]]:
+        """A node's entries of the audit trail, for the leader of shard 0. Answered after it is durable."""
+
+    @abc.abstractmethod
+    def DescribeAudit(
+        self,
+        request: muster.v1.admin_pb2.DescribeAuditRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.DescribeAuditResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DescribeAuditResponse]]:
+        """The latest entries of the audit trail, and the hashes around them. The leader of shard 0 answers."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -195,6 +195,7 @@ class Command(google.protobuf.message.Message):
     FORGET_DELETION_FIELD_NUMBER: builtins.int
     FINALIZE_LEVEL_FIELD_NUMBER: builtins.int
     NOTE_LEVELS_FIELD_NUMBER: builtins.int
+    RECORD_AUDIT_FIELD_NUMBER: builtins.int
     SHARD_LEVEL_FIELD_NUMBER: builtins.int
     ALTER_ACLS_FIELD_NUMBER: builtins.int
     CREATE_TOKEN_FIELD_NUMBER: builtins.int
@@ -264,6 +265,10 @@ class Command(google.protobuf.message.Message):
         """shard 0; from level 6 on"""
 
     @property
+    def record_audit(self) -> global___RecordAudit:
+        """shard 0; from level 6 on"""
+
+    @property
     def shard_level(self) -> global___ShardLevel:
         """every shard but 0; it makes level 6"""
 
@@ -304,14 +309,15 @@ class Command(google.protobuf.message.Message):
         forget_deletion: global___ForgetDeletion | None = ...,
         finalize_level: global___FinalizeLevel | None = ...,
         note_levels: global___NoteLevels | None = ...,
+        record_audit: global___RecordAudit | None = ...,
         shard_level: global___ShardLevel | None = ...,
         alter_acls: global___AlterAcls | None = ...,
         create_token: global___CreateToken | None = ...,
         revoke_token: global___RevokeToken | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "shard_level", "alter_acls", "create_token", "revoke_token"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token"] | None: ...
 
 global___Command = Command
 
@@ -1058,6 +1064,72 @@ class NoteLevels(google.protobuf.message.Message):
 global___NoteLevels = NoteLevels
 
 @typing.final
+class AuditEntry(google.protobuf.message.Message):
+    """One call of an operator, or what one node refused in one second (method "refusals")."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WALL_MS_FIELD_NUMBER: builtins.int
+    NODE_ID_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    PEER_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    wall_ms: builtins.int
+    node_id: builtins.int
+    """who answered"""
+    principal: builtins.str
+    peer: builtins.str
+    """from where, as gRPC writes it"""
+    method: builtins.str
+    request_id: builtins.str
+    result: builtins.str
+    """OK, or the error's name"""
+    detail: builtins.str
+    """JSON: request, before, after; of refusals, how many of each"""
+    def __init__(
+        self,
+        *,
+        wall_ms: builtins.int = ...,
+        node_id: builtins.int = ...,
+        principal: builtins.str = ...,
+        peer: builtins.str = ...,
+        method: builtins.str = ...,
+        request_id: builtins.str = ...,
+        result: builtins.str = ...,
+        detail: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["detail", b"detail", "method", b"method", "node_id", b"node_id", "peer", b"peer", "principal", b"principal", "request_id", b"request_id", "result", b"result", "wall_ms", b"wall_ms"]) -> None: ...
+
+global___AuditEntry = AuditEntry
+
+@typing.final
+class RecordAudit(google.protobuf.message.Message):
+    """A node's entries, in order. `batch` rises with each, so that a repeated command records nothing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
+    node_id: builtins.int
+    batch: builtins.int
+    @property
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AuditEntry]: ...
+    def __init__(
+        self,
+        *,
+        node_id: builtins.int = ...,
+        batch: builtins.int = ...,
+        entries: collections.abc.Iterable[global___AuditEntry] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch", b"batch", "entries", b"entries", "node_id", b"node_id"]) -> None: ...
+
+global___RecordAudit = RecordAudit
+
+@typing.final
 class ShardLevel(google.protobuf.message.Message):
     """The shard goes to this level, to which the cluster was finalised."""
 
@@ -1111,6 +1183,7 @@ class Event(google.protobuf.message.Message):
     ACLS_ALTERED_FIELD_NUMBER: builtins.int
     TOKEN_CREATED_FIELD_NUMBER: builtins.int
     TOKENS_REMOVED_FIELD_NUMBER: builtins.int
+    AUDIT_RECORDED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -1173,6 +1246,8 @@ class Event(google.protobuf.message.Message):
     def token_created(self) -> global___TokenCreated: ...
     @property
     def tokens_removed(self) -> global___TokensRemoved: ...
+    @property
+    def audit_recorded(self) -> global___AuditRecorded: ...
     def __init__(
         self,
         *,
@@ -1207,10 +1282,11 @@ class Event(google.protobuf.message.Message):
         acls_altered: global___AclsAltered | None = ...,
         token_created: global___TokenCreated | None = ...,
         tokens_removed: global___TokensRemoved | None = ...,
+        audit_recorded: global___AuditRecorded | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed"] | None: ...
+    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded"] | None: ...
 
 global___Event = Event
 
@@ -2057,6 +2133,43 @@ class LevelsNoted(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
 
 global___LevelsNoted = LevelsNoted
+
+@typing.final
+class AuditRecorded(google.protobuf.message.Message):
+    """The entries have the numbers from `first` on, and these hashes, in hex; `dropped` are the numbers of the oldest ones,
+    which the state keeps no longer.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    FIRST_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
+    HASHES_FIELD_NUMBER: builtins.int
+    DROPPED_FIELD_NUMBER: builtins.int
+    node_id: builtins.int
+    batch: builtins.int
+    first: builtins.int
+    @property
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AuditEntry]: ...
+    @property
+    def hashes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def dropped(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        node_id: builtins.int = ...,
+        batch: builtins.int = ...,
+        first: builtins.int = ...,
+        entries: collections.abc.Iterable[global___AuditEntry] | None = ...,
+        hashes: collections.abc.Iterable[builtins.str] | None = ...,
+        dropped: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch", b"batch", "dropped", b"dropped", "entries", b"entries", "first", b"first", "hashes", b"hashes", "node_id", b"node_id"]) -> None: ...
+
+global___AuditRecorded = AuditRecorded
 
 @typing.final
 class LevelRaised(google.protobuf.message.Message):

@@ -36,6 +36,7 @@ NESTED = {
     "ConfigSetting": log_pb2.ConfigSetting,
     "DeletedTopic": log_pb2.DeletedTopic,
     "NodeLevel": log_pb2.NodeLevel,
+    "AuditEntry": log_pb2.AuditEntry,
     "ConfigValue": log_pb2.ConfigValue,
     "AclRule": access_pb2.AclRule,
     "TokenScope": access_pb2.TokenScope,

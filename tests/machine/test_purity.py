@@ -75,6 +75,11 @@ USES = {
         "sorted(group.pending)": "ids, by code points",
         "max(stored.wall_ms, self._group.emptied_wall_ms)": "ints",
     },
+    "decide/audit": {
+        "{BATCH}": "an int",
+        "{ENTRY_BYTES_MAX}": "an int",
+        "sum(map(_size, entries.values()))": "ints",
+    },
     "decide/level": {"{level or LAST_UNNAMED}": "an int"},
     "decide/shard": {
         "{known}": "an int",

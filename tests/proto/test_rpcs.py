@@ -31,16 +31,18 @@ LEFT_OUT = {
     "the SDK": {
         OF_NODES: "the command line's: a program has nothing to do with nodes",
         "TransferLeader": "for drills: shards move back to their node by themselves",
-        "Checkpoints": "between nodes",
+        "Checkpoints RecordAudit": "between nodes",
+        "DescribeAudit": "the command line's: whoever audits is no program",
         "ReadBackup": "backups are the server's package's (backup/take.py)",
     },
     "the command line": {
         "JoinGroup SyncGroup Heartbeat LeaveGroup": "a command is no member",
-        "Checkpoints": "between nodes",
+        "Checkpoints RecordAudit": "between nodes",
         "ReadBackup": "the server's package adds the command (backup/cli.py)",
     },
     "muster.testing": {
         f"{OF_NODES} TransferLeader ReadBackup Checkpoints": "the SDK has none of them",
+        "RecordAudit DescribeAudit": "nor of them",
         "DescribeGroupConfigs AlterGroupConfigs": "its arguments are the settings of all groups",
     },
 }

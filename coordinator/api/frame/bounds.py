@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.machine.audit import BATCH
 from musterd.coordinator.machine.commands import JoinGroup
 from musterd.coordinator.machine.decide import requests
 from musterd.coordinator.machine.errors import Error
@@ -254,6 +255,7 @@ DELETE_GROUPS: Final = _names(
 DELETE_GROUP: Final = _command(refuse_group)
 OFFSET_DELETE: Final = _command(_counted("partitions", requests.refuse_deletions), _group)
 KICK: Final = Bounds((_group, _counted("members", requests.refuse_leaving)))
+RECORD_AUDIT: Final = _command(_many("entries", BATCH, "The entries of one RecordAudit"))
 _ONE_CALL: Final = "At most {most} groups go into one call."
 DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))
 ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_once)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from musterd.coordinator.api.frame.audit_trail import AuditTrail
 from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.reply_queue import ReplyQueue
 from musterd.coordinator.api.frame.statuses import Statuses
@@ -39,6 +40,9 @@ class Coordination:
     one_long_heartbeat: LongReads = field(default_factory=LongReads)
     """Long heartbeats have a place of their own: members are not heard later because of long
     reads."""
+
+    audit: AuditTrail = field(default_factory=AuditTrail)
+    """What shard 0 is to record of the calls of operators here."""
 
     def shard_for(self, group_id: str) -> Shard:
         """The shard a group lives in."""

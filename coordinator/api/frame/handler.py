@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from muster.v1.errors_pb2 import Status
+from musterd.coordinator.api.frame.audit_trail import READS, CallRecord, result_of
 from musterd.coordinator.api.frame.bounds import Bounds, refuse_node, refuse_shards
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination, Unserved
@@ -40,6 +41,17 @@ TOGETHER_MAX: Final = 50
 
 WAITING: Final = "members in calls of this connection that wait for their turn"
 
+ANYBODY: Final = "anonymous"
+OPERATOR: Final = "operator"
+
+_NO_ENTRY: Final = frozenset(
+    {
+        *("UNAUTHENTICATED", "RESOURCE_EXHAUSTED"),  # a flood would fill the trail
+        *("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"),  # the call comes again, elsewhere
+    }
+)
+"""Calls that were answered so did nothing."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,8 +69,16 @@ request, the command that was made of it, or the cluster; last the answer's stat
 class CoordinatorService:
     """The base of the gRPC services: methods that are decorated with `handler`."""
 
+    audited = True
+    """Whether calls that change something have an entry in the audit trail: those of operators."""
+
     def __init__(self, core: Coordination) -> None:
         self.core = core
+
+
+def audits(service: object) -> bool:
+    """Whether calls of the service have entries in the audit trail."""
+    return isinstance(service, CoordinatorService) and service.audited
 
 
 class ClusterService(CoordinatorService):
@@ -118,7 +138,7 @@ class ActiveCall:
     Its methods raise Failure, or abort the call with RESOURCE_EXHAUSTED, where there is no success.
     """
 
-    __slots__ = ("_context", "admitted", "core", "size")
+    __slots__ = ("_context", "admitted", "core", "principal", "record", "size")
 
     def __init__(self, core: Coordination, context: Context) -> None:
         self.core = core
@@ -127,6 +147,10 @@ class ActiveCall:
         """None while the call is not counted among the active ones."""
         self.size = 0
         """The bytes of its command, at most, where its bounds count them."""
+        self.principal = ANYBODY
+        """Who calls, for the audit trail."""
+        self.record: CallRecord | None = None
+        """What its entry in the audit trail will say, where it has one."""
 
     @property
     def peer(self) -> str:
@@ -140,6 +164,37 @@ class ActiveCall:
         refusal = access.refusal(tuple(self._context.invocation_metadata() or ()))
         if refusal is not None:
             await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
+        self.principal = OPERATOR
+
+    def begin_record(self, method: str, request: object) -> None:
+        """The call will have an entry in the audit trail."""
+        metadata = dict(self._context.invocation_metadata() or ())
+        self.record = CallRecord(method, request, metadata)
+
+    def changed(self, before: object, after: object) -> None:
+        """For the call's entry, what it changed: values that JSON can say."""
+        if self.record is not None:
+            self.record.before, self.record.after = before, after
+
+    def end_record(self, result: str) -> None:
+        """Put the call's entry into the audit trail.
+
+        A caller who has shown nothing, and whose call was refused for that, leaves none.
+        """
+        if self.record is not None and result not in _NO_ENTRY:
+            self.record.ended(self.core.audit, self.principal, self.peer, result)
+
+    def refused_for_rights(self, method: str, answer: Answer) -> None:
+        """Count it in the audit trail where the answer says that the caller has no right."""
+        if isinstance(answer, Refused) and answer.error.name.endswith("AUTHORIZATION_FAILED"):
+            self.core.audit.refused(self.principal, self.peer, method, answer.error.name)
+            self.record = None
+
+    @property
+    def code(self) -> str:
+        """The status that the call was aborted with."""
+        code = self._context.code()
+        return code.name if isinstance(code, grpc.StatusCode) else "CANCELLED"
 
     def leave(self) -> None:
         """Count the call no more: it is answered, or waits."""
@@ -334,17 +389,25 @@ def handler(
                 call.refuse(bounds.refusal(request, call.size), request)
                 if counts and not has_place:
                     call.admitted = await call.admit(kind)
+                if audits(self) and handle.__name__ not in READS:
+                    call.begin_record(handle.__name__, request)
                 handling = handle(self, request, call)
                 del request  # the handler drops it before it waits for long
-                return await handling
+                response = await handling
             except Failure as failure:
+                call.refused_for_rights(handle.__name__, failure.answer)
                 if failed is None:
                     raise
                 status = self.core.statuses.of(failure.answer)
-                response: Response = failed(failure.about, failure.answer, status)
-                return response
+                response = failed(failure.about, failure.answer, status)
+            except BaseException:
+                call.end_record(call.code)
+                raise
             finally:
                 call.leave()
+            if call.record is not None:
+                call.end_record(result_of(response))
+            return response
 
         serve.kind, serve.reads = kind, reads  # type: ignore[attr-defined]  # for the acceptor
         return serve

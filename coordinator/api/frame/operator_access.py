@@ -41,6 +41,11 @@ class OperatorAccess:
         """True where calls need nothing."""
         return self._secret is None and self._on_loopback
 
+    @property
+    def metadata(self) -> tuple[tuple[str, bytes], ...]:
+        """What a node shows another one, so that it is taken for an operator."""
+        return () if self._secret is None else ((METADATA_KEY, self._secret),)
+
     def refusal(self, metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
         """Why a call with this metadata is refused; None where it is not."""
         if self.is_open:

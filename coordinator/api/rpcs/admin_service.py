@@ -24,6 +24,7 @@ from musterd.coordinator.api.frame.handler import (
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.rpcs.audit_records import AuditRecords
 from musterd.coordinator.api.rpcs.backup_reads import BackupReads
 from musterd.coordinator.api.rpcs.deletions import Deletions
 from musterd.coordinator.api.rpcs.describe_groups import GroupDescriptions
@@ -56,6 +57,7 @@ class AdminService(
     LevelFinalisation,
     LeaderTransfer,
     BackupReads,
+    AuditRecords,
     admin_pb2_grpc.AdminServicer,
 ):
     """Serves `muster.v1.Admin`. Its base classes have the methods that take a file of their own."""

@@ -63,6 +63,7 @@ class NodeReplacement(ClusterService):
         store_uuid = request.store_uuid or self._refused_last(node_id)
         if not store_uuid:
             call.invalid(_WHICH_STORE)
+        call.changed(shard.state.replaced_nodes.get(node_id), store_uuid)
         nodes = {node.node_id: node for node in self.cluster.nodes()}
         if shard.state.replaced_nodes.get(node_id) == store_uuid:
             return pb.ReplaceNodeResponse(store_uuid=store_uuid)  # a repeat

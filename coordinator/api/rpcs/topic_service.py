@@ -37,6 +37,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         self, request: pb.CreateTopicRequest, call: ActiveCall
     ) -> pb.CreateTopicResponse:
         """Register a topic; the same name with the same count is success."""
+        call.changed(self.core.topics.count(request.name), request.partitions)
         command = CreateTopic(request.name, request.partitions)
         done = await call.ask(command, SHARD_COMMAND_BYTES, Done)
         topic = self._topic(request.name, request.partitions)
@@ -47,6 +48,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         self, request: pb.AddPartitionsRequest, call: ActiveCall
     ) -> pb.AddPartitionsResponse:
         """Let a topic grow to a new total."""
+        call.changed(self.core.topics.count(request.name), request.partitions)
         command = AddPartitions(request.name, request.partitions)
         await call.ask(command, SHARD_COMMAND_BYTES, Done)
         return pb.AddPartitionsResponse(topic=self._topic(request.name, request.partitions))
@@ -69,6 +71,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         if request.validate_only:
             return await self._would_delete(name, call)
         count = topics.count(name)
+        call.changed(count, None)
         known = None if count is None else self._topic(name, count)
         meant = request.creation_version if request.HasField("creation_version") else None
         await call.ask(DeleteTopic(name, meant), SHARD_COMMAND_BYTES, Done)

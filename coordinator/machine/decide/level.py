@@ -9,6 +9,7 @@ from musterd.coordinator.machine.commands import (
     Command,
     CreateToken,
     NoteLevels,
+    RecordAudit,
     RevokeToken,
 )
 from musterd.coordinator.machine.errors import Error
@@ -16,7 +17,7 @@ from musterd.coordinator.machine.replies import Refused
 from musterd.levels import LAST_UNNAMED
 
 LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
-    {NoteLevels: 6, AlterAcls: 6, CreateToken: 6, RevokeToken: 6}
+    {NoteLevels: 6, RecordAudit: 6, AlterAcls: 6, CreateToken: 6, RevokeToken: 6}
 )
 """The level from which on a shard takes a command; what is not in it was always taken.
 

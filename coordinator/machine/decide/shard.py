@@ -16,6 +16,7 @@ from musterd.coordinator.machine.commands import (
     FinalizeLevel,
     ForgetDeletion,
     NoteLevels,
+    RecordAudit,
     ReplaceNode,
     RevokeToken,
     ShardCommand,
@@ -27,10 +28,12 @@ from musterd.coordinator.machine.decide.access import (
     decide_token,
     evolve_access,
 )
+from musterd.coordinator.machine.decide.audit import decide_audit, evolve_audit
 from musterd.coordinator.machine.decide.requests import refuse_topic_name
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     AclsAltered,
+    AuditRecorded,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -97,6 +100,11 @@ def decide_shard(  # noqa: PLR0912 - one per command
             return _decide_note(state, command, limits)
         case ShardLevel():
             return _decide_raise(state, command.level)
+        case RecordAudit():
+            recorded = decide_audit(state, command, limits)
+            if isinstance(recorded, Refused):
+                return ShardDecision((), recorded)
+            return ShardDecision(() if recorded is None else (recorded,), Done())
         case Checkpoint():
             return ShardDecision((CheckpointTaken(digest_bytes(state.digest)),), Done())
         case AlterAcls():
@@ -301,6 +309,8 @@ def evolve_shard(  # noqa: PLR0912 - one per event
         case LevelRaised():
             invariant(event.level > state.level, "a shard's level never falls")
             state.level = event.level
+        case AuditRecorded():
+            evolve_audit(state, event)
         case CheckpointTaken():
             pass
         case AclsAltered() | TokenCreated() | TokensRemoved():

@@ -24,6 +24,9 @@ Keys are relative to the shard:
     b"p"                                                    the last deletion known here, if any
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"m" + node id                                          the level of a node's build (shard 0)
+    b"A" + number                                           an entry of the audit trail (shard 0)
+    b"B"                                                    the trail's next number, and its hashes
+    b"C" + node id                                          a node's last batch of the trail
     b"l"                                                    the shard's level, from 6 on
     b"f", b"e", b"c"                                        generation floor, fence floor, shard
                                                             time; not 0
@@ -111,6 +114,9 @@ DROPPED_KEY = b"p"
 NODE_PREFIX = b"n"
 NODE_LEVEL_PREFIX = b"m"
 LEVEL_KEY = b"l"
+AUDIT_PREFIX = b"A"
+AUDIT_CHAIN_KEY = b"B"
+AUDIT_BATCH_PREFIX = b"C"
 FLOOR_KEY = b"f"
 FENCE_FLOOR_KEY = b"e"
 TIME_KEY = b"c"

@@ -4,11 +4,22 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from musterd.coordinator.machine.access import AclRule, RuleIndex, Token
+from musterd.coordinator.machine.audit import NO_HASH, put_entry, take_entry
+from musterd.coordinator.machine.commands import AuditEntry
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_of, record_digest
-from musterd.coordinator.machine.records.encoding import Reader, RecordError, put_int
+from musterd.coordinator.machine.records.encoding import (
+    RECORD_VERSION,
+    Reader,
+    RecordError,
+    put_int,
+    put_text,
+)
 from musterd.coordinator.machine.records.group_records import (
     ACCESS_KEY,
     ACCESS_PREFIXES,
+    AUDIT_BATCH_PREFIX,
+    AUDIT_CHAIN_KEY,
+    AUDIT_PREFIX,
     CREATION_PREFIX,
     DELETIONS_KEY,
     DROPPED_KEY,
@@ -74,6 +85,10 @@ class ShardState:
 
     `rules` say who may do what, each with the `access_version` that it came with, and `tokens` are
     those by id (access.py): shard 0 has them. Each change of either raises `access_version`.
+
+    `audit` has the latest entries of the audit trail by number, in shard 0, and `audit_hashes`
+    their hashes. `audit_base` is the hash before the first of them, `audit_head` that of the last;
+    `audit_batches` are the nodes' last batches.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -92,6 +107,12 @@ class ShardState:
     rules: dict[AclRule, int] = field(default_factory=dict)
     tokens: dict[str, Token] = field(default_factory=dict)
     access_version: int = 0
+    audit: dict[int, AuditEntry] = field(default_factory=dict)
+    audit_hashes: dict[int, str] = field(default_factory=dict)
+    audit_next: int = 0
+    audit_base: str = NO_HASH
+    audit_head: str = NO_HASH
+    audit_batches: dict[int, int] = field(default_factory=dict)
     generation_floor: int = 0
     fence_floor: int = 0
     time_ms: int = 0
@@ -152,6 +173,16 @@ def token_key(token_id: str) -> bytes:
     return TOKEN_PREFIX + token_id.encode()
 
 
+def audit_key(number: int) -> bytes:
+    """The key of an entry of the audit trail."""
+    return AUDIT_PREFIX + put_int(number)
+
+
+def audit_batch_key(node_id: int) -> bytes:
+    """The key of the record of a node's last batch of audit entries."""
+    return AUDIT_BATCH_PREFIX + put_int(node_id)
+
+
 def time_record(state: ShardState) -> tuple[bytes, bytes]:
     """Shard time's record; it is written once per entry rather than per command."""
     return TIME_KEY, put_number(state.time_ms)
@@ -166,6 +197,8 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
         return put_number(state.dropped_version) if state.dropped_version else None
     if key == LEVEL_KEY:
         return put_number(state.level) if state.level else None
+    if key[:1] in (AUDIT_PREFIX, AUDIT_CHAIN_KEY, AUDIT_BATCH_PREFIX):
+        return _audit_value(state, key)
     if key[:1] == NODE_LEVEL_PREFIX:
         level = state.node_levels.get(Reader(key[1:]).integer())
         return None if level is None else put_number(level)
@@ -185,6 +218,51 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
     return None if number is None else put_number(number)
 
 
+_VERSION = bytes((RECORD_VERSION,))
+
+
+def _audit_value(state: ShardState, key: bytes) -> bytes | None:
+    if key == AUDIT_CHAIN_KEY:
+        if not _has_chain(state):
+            return None
+        hashes = put_text(state.audit_base) + put_text(state.audit_head)
+        return _VERSION + put_int(state.audit_next) + hashes
+    number = Reader(key[1:]).integer()
+    if key[:1] == AUDIT_PREFIX:
+        entry = state.audit.get(number)
+        if entry is None:
+            return None
+        return _VERSION + put_entry(entry) + put_text(state.audit_hashes[number])
+    batch = state.audit_batches.get(number)
+    return None if batch is None else put_number(batch)
+
+
+def _has_chain(state: ShardState) -> bool:
+    return (state.audit_next, state.audit_base, state.audit_head) != (0, NO_HASH, NO_HASH)
+
+
+def _audit_keys(state: ShardState) -> Iterator[bytes]:
+    if _has_chain(state):
+        yield AUDIT_CHAIN_KEY
+    yield from map(audit_key, state.audit)
+    yield from map(audit_batch_key, state.audit_batches)
+
+
+def _take_audit(state: ShardState, key: bytes, value: bytes) -> None:
+    reader = Reader(value)
+    reader.version()
+    if key == AUDIT_CHAIN_KEY:
+        state.audit_next = reader.integer()
+        state.audit_base, state.audit_head = reader.text(), reader.text()
+    elif key[:1] == AUDIT_PREFIX:
+        number = _take_node(key)
+        state.audit[number] = take_entry(reader)
+        state.audit_hashes[number] = reader.text()
+    else:
+        state.audit_batches[_take_node(key)] = reader.integer()
+    reader.end()
+
+
 def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     """Every record of the shard, in no particular order."""
     floors = ((FLOOR_KEY, state.generation_floor), (FENCE_FLOOR_KEY, state.fence_floor))
@@ -194,7 +272,7 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     for prefix, numbers in _numbers_by_topic(state).items():
         for name, number in numbers.items():
             yield prefix + name.encode(), put_number(number)
-    for key in (DELETIONS_KEY, DROPPED_KEY, LEVEL_KEY, ACCESS_KEY):
+    for key in (DELETIONS_KEY, DROPPED_KEY, LEVEL_KEY, ACCESS_KEY, *_audit_keys(state)):
         value = shard_value(state, key)
         if value is not None:
             yield key, value
@@ -286,6 +364,8 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         numbers[Reader(key[1:]).rest()] = take_number(value)
     elif key[:1] == NODE_PREFIX:
         state.replaced_nodes[_take_node(key)] = take_name(value)
+    elif key[:1] in (AUDIT_PREFIX, AUDIT_CHAIN_KEY, AUDIT_BATCH_PREFIX):
+        _take_audit(state, key, value)
     elif key[:1] == NODE_LEVEL_PREFIX:
         state.node_levels[_take_node(key)] = take_number(value)
     else:

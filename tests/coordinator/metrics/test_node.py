@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from musterd.coordinator.api.frame.audit_trail import AuditTrail
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
@@ -105,6 +106,7 @@ def _sources(rig, quarantine, data_dir):
         heartbeats=Heartbeats([rig.shard], DisconnectDetector()),
         admission=Admission(),
         call_limits=rig.call_limits,
+        audit=AuditTrail(),
         untaken=UntakenAnswers(lambda: 0.0, lambda _: None),
         requests=lambda: (refusing, refusing),
         room=lambda: Room.ENOUGH,

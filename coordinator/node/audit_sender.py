@@ -1,0 +1,121 @@
+"""Hands a node's audit entries to shard 0: to its own replica where it leads, else to who does."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import grpc
+import structlog
+
+from muster.v1 import admin_pb2 as pb
+from muster.v1 import admin_pb2_grpc
+from musterd.coordinator.api.frame.audit_trail import MS, AuditTrail, Outcome
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.operator_access import OperatorAccess
+from musterd.coordinator.machine.commands import AuditEntry, RecordAudit
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Done, Refused
+from musterd.coordinator.runtime.answers import Answer, NotHere
+from musterd.coordinator.runtime.timeouts import AUDIT_CALL_MS, AUDIT_STOP_MS
+from musterd.raft.contract import NodeId
+
+log = structlog.get_logger()
+
+COMMAND_BYTES: Final = 80 * 1024
+"""A hand-over's encoding is shorter: 16 entries of 4 KiB."""
+AUDIT_LEVEL: Final = 6
+_FOR_GOOD: Final = frozenset({Error.INVALID_REQUEST, Error.POLICY_VIOLATION})
+
+Channel = Callable[[NodeId], grpc.aio.Channel | None]
+"""The channel to another node's client port; None where its address is not known yet."""
+
+
+class AuditSender:
+    """Sees to it that what a node's trail gathers gets into shard 0."""
+
+    def __init__(
+        self, core: Coordination, node_id: int, channel: Channel, access: OperatorAccess
+    ) -> None:
+        """`access`: what this node shows the others."""
+        self._core, self._node_id = core, node_id
+        self._channel, self._metadata = channel, access.metadata
+        self._shard = core.shards[0]
+        self._told = ""
+        state = self._shard
+        core.audit.follow(
+            node_id,
+            state.node.wall_ms,
+            lambda: state.state.level >= AUDIT_LEVEL,
+            lambda: state.state.audit_batches.get(node_id, 0),
+        )
+
+    @property
+    def trail(self) -> AuditTrail:
+        return self._core.audit
+
+    async def run(self) -> None:
+        """Hand over what waits, each second, for ever."""
+        await self.trail.run(self._send)
+
+    async def stop(self) -> None:
+        """Hand over what waits, if that is soon done."""
+        try:
+            async with asyncio.timeout(AUDIT_STOP_MS / MS):
+                await self.trail.flush(self._send)
+        except TimeoutError:
+            log.warning("audit entries are lost", entries=self.trail.waiting)
+
+    async def _send(self, batch: int, entries: Sequence[AuditEntry]) -> Outcome:
+        command = RecordAudit(self._node_id, batch, tuple(entries))
+        answer: Answer = await self._core.ask(self._shard, command, COMMAND_BYTES, _nothing)
+        if isinstance(answer, NotHere) and answer.leader is not None:
+            return await self._send_to(answer.leader, command)
+        if isinstance(answer, Done):
+            return self._said("", Outcome.DONE)
+        if isinstance(answer, Refused):
+            return self._said(answer.error.name, _outcome(int(answer.error)))
+        return Outcome.AGAIN
+
+    async def _send_to(self, leader: NodeId, command: RecordAudit) -> Outcome:
+        channel = self._channel(leader)
+        if channel is None:
+            return Outcome.AGAIN
+        request = pb.RecordAuditRequest(node_id=command.node_id, batch=command.batch)
+        for entry in command.entries:
+            request.entries.add(
+                wall_ms=entry.wall_ms,
+                node_id=entry.node_id,
+                principal=entry.principal,
+                peer=entry.peer,
+                method=entry.method,
+                request_id=entry.request_id,
+                result=entry.result,
+                detail=entry.detail,
+            )
+        stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
+        try:
+            answer = await stub.RecordAudit(
+                request, timeout=AUDIT_CALL_MS / MS, metadata=self._metadata
+            )
+        except grpc.aio.AioRpcError as error:
+            return self._said(error.code().name, Outcome.AGAIN)
+        code = int(answer.status.code)
+        return self._said(Error(code).name if code else "", _outcome(code))
+
+    def _said(self, what: str, outcome: Outcome) -> Outcome:
+        """Say so once where the leader does not take the entries."""
+        if what != self._told:
+            self._told = what
+            if what:
+                log.warning("audit entries are not recorded", error=what)
+        return outcome
+
+
+def _outcome(code: int) -> Outcome:
+    if not code:
+        return Outcome.DONE
+    return Outcome.LOST if code in _FOR_GOOD else Outcome.AGAIN
+
+
+def _nothing() -> None:
+    """A hand-over takes no place among the active calls."""

@@ -1,0 +1,165 @@
+"""What a node gathers for the audit trail: bounded, in order, and of secrets nothing."""
+
+import asyncio
+import json
+
+import pytest
+
+from muster.v1 import admin_pb2, errors_pb2
+from musterd.coordinator.api.frame import audit_trail
+from musterd.coordinator.api.frame.audit_trail import (
+    BATCH,
+    READS,
+    REFUSALS_MAX,
+    TEXT_MAX,
+    WAITING_MAX,
+    AuditTrail,
+    CallRecord,
+    Outcome,
+    result_of,
+)
+from musterd.coordinator.machine.audit import ENTRY_BYTES_MAX, put_entry
+
+
+class ShardZero:
+    """What a trail hands its batches to."""
+
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+        self.batches = []
+
+    async def __call__(self, batch, entries):
+        self.batches.append((batch, [one.request_id for one in entries]))
+        self.last = entries
+        return self.outcomes.pop(0) if self.outcomes else Outcome.DONE
+
+
+@pytest.fixture
+def trail():
+    """One that gathers, at wall time 1,000."""
+    made = AuditTrail()
+    made.follow(1, lambda: 1_000, lambda: True, lambda: 0)
+    return made
+
+
+def note(trail, request_id="r", detail="{}"):
+    """One call."""
+    trail.note("operator", "ipv4:1.2.3.4:5", "CreateTopic", request_id, "OK", detail)
+
+
+def test_a_batch_that_was_not_answered_comes_again_as_it_was(trail):
+    """Shard 0 knows it by its number; what came since is not in it."""
+    shard_0 = ShardZero(Outcome.AGAIN)
+    note(trail, "a")
+    asyncio.run(trail.flush(shard_0))
+    note(trail, "b")
+    asyncio.run(trail.flush(shard_0))
+    (first, one), (again, same), (later, other) = shard_0.batches
+    assert (again, same) == (first, one) == (first, ["a"])
+    assert (later > first, other) == (True, ["b"])
+    assert (trail.waiting, trail.lost_total) == (0, 0)
+
+
+def test_batches_are_bounded_and_those_that_are_refused_for_good_are_lost(trail):
+    """Others are not kept waiting behind them."""
+    shard_0 = ShardZero(Outcome.LOST)
+    for number in range(BATCH + 1):
+        note(trail, str(number))
+    asyncio.run(trail.flush(shard_0))
+    assert [len(each) for _, each in shard_0.batches] == [BATCH, 1]
+    assert (trail.waiting, trail.lost_total) == (0, BATCH)
+
+
+def test_entries_that_find_no_room_are_counted(trail):
+    """A cluster without a leader of shard 0 takes no node's memory."""
+    for _ in range(WAITING_MAX + 3):
+        note(trail)
+    assert (trail.waiting, trail.lost_total) == (WAITING_MAX, 3)
+
+
+def test_a_later_process_goes_on_behind_what_shard_0_has(trail):
+    """Also where its wall clock went back."""
+    trail.follow(1, lambda: 5, lambda: True, lambda: 77)
+    shard_0 = ShardZero()
+    note(trail)
+    asyncio.run(trail.flush(shard_0))
+    assert shard_0.batches[0][0] == 78
+
+
+def test_below_its_level_nothing_is_gathered():
+    """And nothing where nobody hands it over, as in the simulator."""
+    trail = AuditTrail()
+    note(trail)
+    trail.follow(1, lambda: 0, lambda: False, lambda: 0)
+    note(trail)
+    trail.refused("p", "ipv4:1.2.3.4:5", "JoinGroup", "GROUP_AUTHORIZATION_FAILED")
+    asyncio.run(trail.flush(ShardZero()))
+    assert (trail.waiting, trail.lost_total) == (0, 0)
+
+
+def test_refusals_of_a_second_are_one_entry_however_many_there_are(trail):
+    """The distinct ones by name and count, whatever port they came from; the rest is counted."""
+    for port in range(1_000):
+        trail.refused("p", f"ipv4:1.2.3.4:{port}", "JoinGroup", "GROUP_AUTHORIZATION_FAILED")
+    for number in range(REFUSALS_MAX + 9):
+        trail.refused(f"{number}", "ipv4:1.2.3.4:5", "ListGroups", "CLUSTER_AUTHORIZATION_FAILED")
+    shard_0 = ShardZero()
+    asyncio.run(trail.flush(shard_0))
+    (entry,) = shard_0.last
+    said = json.loads(entry.detail)
+    assert said["refused"][0] == [
+        *("p", "ipv4:1.2.3.4", "JoinGroup", "GROUP_AUTHORIZATION_FAILED"),
+        1_000,
+    ]
+    assert said["calls"] == 1_000 + REFUSALS_MAX + 9
+    assert sum(one[-1] for one in said["refused"]) + said["more"] == said["calls"]
+    asyncio.run(trail.flush(shard_0))
+    assert len(shard_0.batches) == 1, "nothing is refused any more"
+
+
+def test_the_longest_entry_fits(trail):
+    """Whatever callers call themselves and ask for, in any script."""
+    long = "\U0001f600" * 5_000
+    for number in range(REFUSALS_MAX):
+        trail.refused(f"{number}{long}", long, long[:100], long[:100])
+    request = admin_pb2.DeleteGroupsRequest(group_ids=[long] * 50)
+    record = CallRecord("DeleteGroups", request, {"x-request-id": long})
+    record.before = record.after = {long: long}
+    record.ended(trail, long, long, long)
+    shard_0 = ShardZero()
+    asyncio.run(trail.flush(shard_0))
+    assert len(shard_0.last) == 2
+    for entry in shard_0.last:
+        assert len(put_entry(entry)) <= ENTRY_BYTES_MAX
+        assert max(map(len, (entry.principal, entry.peer, entry.request_id))) <= TEXT_MAX
+
+
+def test_no_secret_comes_into_an_entry(trail, monkeypatch):
+    """Fields with one are said to be there."""
+    monkeypatch.setattr(audit_trail, "_SECRETS", frozenset({"store_uuid"}))
+    request = admin_pb2.ReplaceNodeRequest(node_id=2, store_uuid="hidden")
+    CallRecord("ReplaceNode", request, {}).ended(trail, "operator", "p", "OK")
+    shard_0 = ShardZero()
+    asyncio.run(trail.flush(shard_0))
+    assert json.loads(shard_0.last[0].detail)["request"] == {"node_id": 2, "store_uuid": "..."}
+
+
+def test_the_result_of_a_call_is_that_of_its_parts():
+    """OK, one error, or several."""
+    response = admin_pb2.DeleteGroupsResponse
+    result, status = response.Result, errors_pb2.Status
+    refused = result(status=status(code=errors_pb2.NON_EMPTY_GROUP))
+    failed = status(code=errors_pb2.NOT_COORDINATOR)
+    assert result_of(response()) == "OK"
+    assert result_of(response(results=[result()])) == "OK"
+    assert result_of(response(results=[refused])) == "NON_EMPTY_GROUP"
+    assert result_of(response(results=[result(), refused])) == "MIXED"
+    assert result_of(response(status=failed)) == "NOT_COORDINATOR"
+
+
+def test_what_changes_nothing_is_no_operators_call():
+    """Every other RPC of operators has an entry: those that are added have one by themselves."""
+    services = admin_pb2.DESCRIPTOR.services_by_name.values()
+    names = {method.name for service in services for method in service.methods}
+    assert names >= READS
+    assert {"CreateTopic", "DeleteTopic", "ReplaceNode", "AcceptLoss"} <= names - READS
