@@ -64,7 +64,7 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 # requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not s3" --conformance check --durations 30 --durations-min 2
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not s3 and not upgrade" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which third of what takes long is run: by the number of commits, so that a later commit has another
@@ -76,6 +76,14 @@ TURN ?= $(if $(filter false,$(shell git rev-parse --is-shallow-repository 2>/dev
 .PHONY: test-deploy
 test-deploy: venv-dev ## what is installed and deployed: wheels on every CPython that is here, archives, units, charts
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy
+
+.PHONY: test-upgrade
+test-upgrade: venv-dev ## clusters of the former release, of today's and of the next level are upgraded under load and kills, in every order, and back
+	$(BIN)/python -m pytest -m upgrade tests/upgrade
+
+.PHONY: test-upgrade-third
+test-upgrade-third: venv-dev ## every third of these upgrades
+	$(BIN)/python -m pytest -m upgrade --turn $(TURN) tests/upgrade
 
 .PHONY: test-demo
 test-demo: venv-dev ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find

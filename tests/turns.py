@@ -9,7 +9,7 @@ import pytest
 from musterd.chaos.mutants.hunt import due
 
 MARK = "faults"
-MARKS = (MARK, "plants")
+MARKS = (MARK, "plants", "upgrade")
 TOGETHER = "one_run"
 
 
