@@ -378,6 +378,7 @@ class PeerHub:
         good before both do.
         """
         if connection.dialled is not None and hello.refused:
+            self.driver.levels.refused(hello)
             connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
             return
         connection.run_id = hello.run_id
