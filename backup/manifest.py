@@ -85,7 +85,14 @@ def decode(data: bytes, where: str = NAME) -> Manifest:
     try:
         body = json.loads(data)
         check, version = body.pop("check"), int(body["format"])
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        OverflowError,
+        RecursionError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise ArchiveError(f"{where}: not a manifest: {error}") from error
     if version > FORMAT:
         raise ArchiveError(f"{where}: format {version}; this build reads up to {FORMAT}")

@@ -97,6 +97,7 @@ def decode(one: Kept | None) -> Definition | None:
     try:
         fields = json.loads(one.metadata)
         found = Definition(fields["name"], fields["config"], one.offset, fields["since"])
+        found.encode()  # JSON has no infinite numbers, and Python reads them
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MusterError(f"not a task's definition: {one.metadata[:100]!r}") from error
     is_sound = isinstance(found.name, str) and isinstance(found.config, dict)

@@ -6,8 +6,11 @@ A client's requests come through a real node's door instead: tests/fuzz/door.py.
 import asyncio
 import contextlib
 import hashlib
+import io
 import json
+import struct
 import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +27,11 @@ from muster.errors import MusterError
 from muster.group import consumer_protocol
 from muster.tasks import task_store
 from muster.v1 import group_pb2, log_pb2, peer_pb2
+from musterd.backup import manifest as backup_manifest
+from musterd.backup import ticket
+from musterd.backup.errors import BackupError
+from musterd.backup.records_file import END, decode_records, encode_block
+from musterd.backup.records_file import MAGIC as MAGIC_OF_RECORDS
 from musterd.coordinator import codec as log_codec
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.shard_records import RecordExamination, load_state
@@ -44,6 +52,7 @@ from musterd.storage.manifest import _damage
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import CorruptStoreError, Family
 from tests.fuzz.mutation import (
+    NUMBERS,
     as_json,
     changed_bytes,
     changed_json,
@@ -297,19 +306,27 @@ def journal(data: bytes) -> None:
 # ---- files
 
 
-def make_manifest(rng: Random, corpus: list[bytes]) -> bytes:
-    """A changed manifest, mostly with the checksum of what it says now."""
-    data = documents(rng, corpus)
-    try:
-        body = json.loads(data)
-        if rng.random() < 0.9 and isinstance(body, dict):
-            body.pop("check", None)
-            text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-            body["check"] = hashlib.sha256(text.encode()).hexdigest()
-            return as_json(body)
-    except (ValueError, RecursionError):
-        pass
-    return data
+def resealed(canonical: Callable[[Any], str]) -> Callable[[Random, list[bytes]], bytes]:
+    """Changed documents, mostly with the checksum of what they say now in `check`."""
+
+    def make(rng: Random, corpus: list[bytes]) -> bytes:
+        data = documents(rng, corpus)
+        try:
+            body = json.loads(data)
+        except (ValueError, RecursionError):
+            return data
+        if not isinstance(body, dict) or rng.random() < 0.1:
+            return data
+        body.pop("check", None)
+        body["check"] = hashlib.sha256(canonical(body).encode()).hexdigest()
+        return as_json(body)
+
+    return make
+
+
+def compact(body: Any) -> str:
+    """As manifests and tickets are hashed."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
 def manifest(data: bytes) -> None:
@@ -385,6 +402,48 @@ def offset_file(data: bytes) -> None:
         except CommandError:
             if suffix == "json":
                 raise
+
+
+def make_records(rng: Random, corpus: list[bytes]) -> bytes:
+    """A backup's file of records whose blocks are changed, mostly with a right head."""
+    pairs = codec.decode_pairs(rng.choice(corpus))
+    if rng.random() < 0.3:
+        pairs[rng.randrange(len(pairs))] = rng.randbytes(3), rng.randbytes(9)
+    at = rng.randrange(len(pairs) + 1)
+    blocks = [encode_block(some) for some in (pairs[:at], pairs[at:]) if some]
+    if rng.random() < 0.3:
+        raw = several(rng, b"".join(a + b for a, b in pairs), changed_bytes)
+        head = (
+            struct.pack(">II", *(n % 2**32 for n in rng.choices((*NUMBERS, 3, 4), k=2)))
+            if rng.random() < 0.5
+            else b""
+        )
+        blocks.append(packed_block(head + raw))
+    parts = [MAGIC_OF_RECORDS, *blocks, END]
+    if rng.random() < 0.5:
+        place = rng.randrange(len(parts))
+        parts[place] = several(rng, parts[place], changed_bytes)
+    if rng.random() < 0.01:
+        parts.insert(1, packed_block(bytes(rng.choice((9, 90)) * MIB)))
+    return b"".join(parts)
+
+
+def packed_block(raw: bytes) -> bytes:
+    """A block of these bytes, whatever they are."""
+    stored = zlib.compress(raw, 1)
+    sizes = (len(stored), len(raw), zlib.crc32(raw))
+    return struct.pack(">III", *(one & 0xFFFFFFFF for one in sizes)) + stored
+
+
+def backup_records(data: bytes) -> None:
+    """A file of a backup, read to its end and loaded."""
+    records = list(decode_records(io.BytesIO(data), "a file"))
+    load_state(records)
+
+
+def records_of(pairs: bytes) -> bytes:
+    """The file of these records."""
+    return MAGIC_OF_RECORDS + encode_block(codec.decode_pairs(pairs)) + END
 
 
 # ---- what members tell each other
@@ -489,9 +548,26 @@ DECODERS = (
         wire(log_pb2.Command, MIB),
         7,
     ),
-    Decoder("export_manifest", manifest, (LayoutError,), make_manifest, 3),
+    Decoder("export_manifest", manifest, (LayoutError,), resealed(compact), 3),
     Decoder("export_cursor", cursor, (export_cursor.CursorError,), documents, 2),
     Decoder("export_segment", segment, (LayoutError,), make_segment, 1, at_least=64 * MIB),
+    Decoder("backup_manifest", backup_manifest.decode, (BackupError,), resealed(compact), 2),
+    Decoder(
+        "backup_ticket",
+        lambda data: ticket.decode(data, "a ticket"),
+        (BackupError,),
+        resealed(compact),
+        2,
+    ),
+    Decoder(
+        "backup_records",
+        backup_records,
+        (BackupError, RecordError),
+        make_records,
+        3,
+        at_least=64 * MIB,
+        whole=records_of,
+    ),
     Decoder("database_manifest", lambda data: _damage("MANIFEST", data), (), plain, 1),
     Decoder("configuration", configuration, (ConfigError,), make_configuration, 1),
     Decoder(

@@ -242,7 +242,10 @@ def changed_json(rng: Random, value: Any, depth: int = 0) -> Any:
         return [*value[:at], changed_json(rng, value[at], depth + 1), *value[at + 1 :]]
     number = rng.choice(NUMBERS)
     return rng.choice(
-        (None, True, number, -number, 0.5, "", "é", "9" * 40, [], {}, [value], {"x": value})
+        (
+            *(None, True, number, -number, 0.5, float("inf"), "", "é", "9" * 40),
+            *([], {}, [value], {"x": value}),
+        )
     )
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from muster.errors import MusterError
 from muster.tasks import task_store
+from musterd.backup import manifest as backup_manifest
+from musterd.backup.errors import ArchiveError
 from musterd.coordinator.codec import UnknownFormatError
 from musterd.coordinator.node.config import ConfigError, load_settings
 from musterd.export.layout import Gap, LayoutError, Manifest
@@ -27,6 +29,7 @@ from tests.fuzz.decoders import BY_NAME
         {"name": ["a"], "config": {}, "since": 1},
         {"name": "a", "config": 1, "since": 1},
         {"name": "a", "config": {}, "since": "1"},
+        {"name": "a", "config": {"x": float("inf")}, "since": 1},
     ],
 )
 def test_a_tasks_definition_of_other_types_is_refused(fields):
@@ -99,6 +102,13 @@ def test_a_manifest_of_other_types_or_of_brackets_is_refused():
     for change in ({"first": "1"}, {"digest": "x"}, {"gap": Gap(1, [], "")}, {"rows": True}):
         with pytest.raises(LayoutError):
             Manifest.decode(replace(sound, **change).encode(), "it")
+
+
+def test_a_backups_manifest_of_an_infinite_format_is_refused():
+    """Python reads such a number, and no int is made of it."""
+    sound = json.loads(BY_NAME["backup_manifest"].corpus()[0])
+    with pytest.raises(ArchiveError, match="not a manifest"):
+        backup_manifest.decode(json.dumps(sound | {"format": float("inf")}).encode())
 
 
 def test_a_segment_whose_events_cannot_be_read_is_unsound(tmp_path, monkeypatch):
