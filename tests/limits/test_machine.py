@@ -28,11 +28,17 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.dispatch import decide
 from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.events import GroupDeleted, MemberRemoved
+from musterd.coordinator.machine.events import GroupDeleted, LevelRaised, MemberRemoved
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.replies import PARKED, Committed, IdGiven, Refused
-from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry, recount
+from musterd.coordinator.machine.shard_state import (
+    Entry,
+    ShardState,
+    apply_entry,
+    evolve_shard_counted,
+    recount,
+)
 from musterd.coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES
 from musterd.levels import LEVEL
 from tests.limits.rows import limit
@@ -48,6 +54,7 @@ class Shard:
 
     def __init__(self):
         self.state = ShardState()
+        evolve_shard_counted(self.state, LevelRaised(LEVEL))
         self.index = 0
 
     def apply(self, *commands, time_ms=1, wall_ms=WALL_MS):

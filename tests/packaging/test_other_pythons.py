@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import machine_lacks
+
 pytestmark = [pytest.mark.deploy, pytest.mark.processes]
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +52,7 @@ def python(request, tmp_path):
     """A fresh environment's interpreter."""
     found = find(request.param)
     if found is None:
-        pytest.skip(f"no CPython {request.param} is here: untested on it")
+        machine_lacks.refuse(f"no CPython {request.param} is here: untested on it")
     run(found, "-m", "venv", tmp_path / "venv")
     return tmp_path / "venv" / "bin" / "python"
 
