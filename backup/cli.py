@@ -1,7 +1,5 @@
 """`muster cluster backup` and `restore`: take a backup, verify one, begin a cluster with one."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +8,7 @@ import typer
 from muster.cli.errors import CommandError, ExitCode, note
 from muster.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Output, Timeout
 from muster.cli.output import Format, Result, Table, Value, show
+from musterd.backup.told import told
 
 if TYPE_CHECKING:
     from musterd.backup.folders import Folder
@@ -65,13 +64,17 @@ def backup(
             exit_code=ExitCode.USAGE,
         )
     from muster.cli.connection import Connection  # noqa: PLC0415  # slow to load
-    from musterd.backup.take import take  # noqa: PLC0415
+    from musterd.backup.take import note_backup, take  # noqa: PLC0415
     from musterd.backup.urls import open_folder  # noqa: PLC0415
 
     with told("repeat it; what was written is no backup without its manifest"):
         root = open_folder(to)
         with Connection(bootstrap, timeout) as cluster:
             folder, manifest = take(cluster, root)
+            try:
+                note_backup(cluster, manifest)
+            except CommandError as error:
+                note(f"the backup is whole, and its age is not noted: {error.message}")
     items = [_cut_item(cut, None, "taken") for cut in manifest.shards]
     _show("muster.cluster.backup/v1", folder, manifest, items, output)
 
@@ -157,23 +160,6 @@ def restore(
 
 NAMED_MAX = 5
 """Files that are named in a message."""
-
-
-@contextmanager
-def told(next_step: str, *, unsound: bool = False) -> Iterator[None]:
-    """Within this, what is wrong with a backup ends the command.
-
-    `unsound`: a damaged one exits 5.
-    """
-    from musterd.backup.errors import ArchiveError, BackupError  # noqa: PLC0415
-
-    try:
-        yield
-    except ArchiveError as error:
-        code = ExitCode.UNHEALTHY if unsound else ExitCode.ERROR
-        raise CommandError(str(error), next_step=next_step, exit_code=code) from error
-    except BackupError as error:
-        raise CommandError(str(error), next_step=next_step, exit_code=ExitCode.ERROR) from error
 
 
 def _cut_item(cut: "ShardCut", groups: int | None, result: str) -> dict[str, Value]:

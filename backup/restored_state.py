@@ -65,6 +65,7 @@ def restored(state: ShardState, instant_s: int, *, keep_tokens: bool = False) ->
     )
     state.replaced_nodes.clear()  # they are nodes of another cluster
     state.node_levels.clear()
+    state.audit_batches.clear()
     if state.tokens and not keep_tokens:
         state.tokens.clear()
         state.access_version += 1

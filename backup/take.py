@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from muster.cli.connection import Connection, Stubs
 from muster.cli.errors import CommandError, ExitCode
-from muster.v1.admin_pb2 import ReadBackupRequest, ReadBackupResponse
+from muster.v1.admin_pb2 import NoteBackupRequest, ReadBackupRequest, ReadBackupResponse
 from musterd.backup import manifest as manifests
 from musterd.backup.errors import BackupError
 from musterd.backup.folders import Folder
@@ -81,6 +81,12 @@ def take(to: Connection, root: Folder) -> tuple[Folder, Manifest]:
     with folder.create(manifests.NAME) as file:
         file.write(manifest.encode())
     return folder, manifest
+
+
+def note_backup(to: Connection, manifest: Manifest) -> None:
+    """Have the cluster keep when the backup was begun. Raises CommandError where it does not."""
+    request, shown = NoteBackupRequest(wall_ms=manifest.began_wall_ms), to.operator()
+    to.ask(lambda at, s: at.admin.NoteBackup(request, timeout=s, metadata=shown))
 
 
 def name_of(cluster_id: str, wall_ms: int) -> str:

@@ -28,6 +28,7 @@ LEVELS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
         6: (
             "the level of each shard, and of the cluster, in the log: upgrades while it runs",
             "which level each node knows, in the log",
+            "when the last backup was begun",
             "a floor of fencing tokens alone, in clusters that are restored from a backup",
             "rules of who may do what, and bearer tokens",
             "the audit trail",

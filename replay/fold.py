@@ -26,6 +26,7 @@ from musterd.coordinator.machine.commands import (
     EndDrop,
     FinalizeLevel,
     ForgetDeletion,
+    NoteBackup,
     NoteLevels,
     OffsetCommit,
     RecordAudit,
@@ -37,6 +38,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import (
     AclsAltered,
     AuditRecorded,
+    BackupNoted,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -183,6 +185,7 @@ class GroupFold:
                 | AclsAltered()
                 | TokenCreated()
                 | TokensRemoved()
+                | BackupNoted()
             ):
                 if self._group_id != SHARD_WIDE:
                     raise ValueError(f"{type(event).__name__} in a group's row")
@@ -236,6 +239,7 @@ class GroupFold:
                 | CreateToken()
                 | RevokeToken()
                 | RecordAudit()
+                | NoteBackup()
             ):
                 events, reply = decide_shard(
                     self._state, command, limits, row.rules_version, row.wall_ms

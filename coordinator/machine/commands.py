@@ -380,6 +380,13 @@ class CreateToken:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteBackup:
+    """Shard 0: a backup of the whole cluster was taken; it was begun at `wall_ms`."""
+
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RevokeToken:
     """Shard 0: a token is good no more."""
 
@@ -440,5 +447,6 @@ ShardCommand = (
     | AlterAcls
     | CreateToken
     | RevokeToken
+    | NoteBackup
 )
 Command = GroupCommand | ShardCommand

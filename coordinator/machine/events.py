@@ -444,6 +444,13 @@ class TokenCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupNoted:
+    """The last backup of the cluster that is known was begun at `wall_ms`."""
+
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TokensRemoved:
     """Tokens are good no more: one was revoked, or they had expired when another one was made."""
 
@@ -486,5 +493,6 @@ ShardEvent = (
     | AclsAltered
     | TokenCreated
     | TokensRemoved
+    | BackupNoted
 )
 Event = GroupEvent | ShardEvent

@@ -24,6 +24,7 @@ from musterd.coordinator.machine.commands import (
     FinalizeLevel,
     ForgetDeletion,
     GroupCommand,
+    NoteBackup,
     NoteLevels,
     OffsetCommit,
     RecordAudit,
@@ -40,6 +41,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     AclsAltered,
     AuditRecorded,
+    BackupNoted,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -63,6 +65,7 @@ from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_di
 from musterd.coordinator.machine.records.group_records import (
     ACCESS_KEY,
     AUDIT_CHAIN_KEY,
+    BACKUP_KEY,
     DELETIONS_KEY,
     DROPPED_KEY,
     FENCE_FLOOR_KEY,
@@ -218,6 +221,7 @@ def _apply_command(
             | AlterAcls()
             | CreateToken()
             | RevokeToken()
+            | NoteBackup()
         ):
             decision = decide_shard(state, command, limits, level, entry.wall_ms)
             writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
@@ -478,6 +482,8 @@ def _touched(  # noqa: PLR0912 - one per event
             return (*map(rule_key, event.removed), *map(rule_key, event.added), ACCESS_KEY)
         case TokenCreated():
             return (token_key(event.token_id), ACCESS_KEY)
+        case BackupNoted():
+            return (BACKUP_KEY,)
         case TokensRemoved():
             return (*map(token_key, event.token_ids), ACCESS_KEY)
         case _:

@@ -174,6 +174,10 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_audit_entries_lost_total": _counter(
             "Entries for the audit trail that found no room, or that shard 0 did not take."
         ),
+        "muster_backup_last_timestamp_seconds": _gauge(
+            "When the last backup of the cluster was begun, as this node's copy of shard 0 says; "
+            "nothing where none was noted."
+        ),
         "muster_topics": _gauge("Topics in this node's copy of the registry."),
         # Groups that this node coordinates.
         "muster_groups": _gauge("Groups by state; type is classic.", "state", "type"),

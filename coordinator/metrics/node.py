@@ -316,6 +316,10 @@ class NodeMetrics:
             waiting = shard.leadership.proposer.commands if shard.leadership else 0
             queue.add_metric([str(shard.number)], waiting)
         yield from self._state(sources)
+        backup = gauge("muster_backup_last_timestamp_seconds")
+        if begun_ms := sources.shards[0].state.backup_wall_ms:
+            backup.add_metric([], begun_ms / 1_000)
+        yield backup
         beats = counter("muster_heartbeats_total")
         beats.add_metric([], sources.heartbeats.heard_total)
         throttled = counter("muster_throttled_requests_total")

@@ -103,9 +103,9 @@ class Settings(BaseSettings):
     """Where given, clients must present a certificate of this CA. Nodes compare their states with
     their own certificates (docs/adr/0005), which needs them to be of it and for clients, too."""
     admin_secret_file: Path | None = None
-    """A file with the secret for TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss and
-    ReadBackup, the same on every node. Without one they are taken only where `listen` and
-    `peer_listen` are on loopback."""
+    """A file with the secret for TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss,
+    ReadBackup and NoteBackup, the same on every node. Without one they are taken only where
+    `listen` and `peer_listen` are on loopback."""
     insecure: bool = False
     """`listen` may be another address than loopback without TLS: anybody there is a client."""
     insecure_peers: bool = False

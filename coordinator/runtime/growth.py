@@ -36,6 +36,7 @@ from musterd.coordinator.machine.commands import (
     ForgetDeletion,
     JoinGroup,
     LeaveGroup,
+    NoteBackup,
     NoteLevels,
     OffsetCommit,
     OffsetDelete,
@@ -158,6 +159,7 @@ def growth_of(  # noqa: PLR0911 - one per command that grows the state
             | RecordAudit()
             | Checkpoint()
             | RevokeToken()
+            | NoteBackup()
         ):
             return NO_GROWTH
         case _:

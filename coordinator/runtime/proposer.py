@@ -33,6 +33,7 @@ from musterd.coordinator.machine.commands import (
     ForgetDeletion,
     JoinGroup,
     LeaveGroup,
+    NoteBackup,
     NoteLevels,
     OffsetCommit,
     OffsetDelete,
@@ -440,6 +441,7 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             | Checkpoint()
             | CreateToken()
             | RevokeToken()
+            | NoteBackup()
         ):
             return 1
         case _:

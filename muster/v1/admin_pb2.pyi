@@ -2033,3 +2033,36 @@ class ReadBackupResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cut_id", b"cut_id", "digest", b"digest", "index", b"index", "keys", b"keys", "last", b"last", "status", b"status", "term", b"term", "values", b"values"]) -> None: ...
 
 global___ReadBackupResponse = ReadBackupResponse
+
+@typing.final
+class NoteBackupRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WALL_MS_FIELD_NUMBER: builtins.int
+    wall_ms: builtins.int
+    """when it was begun, milliseconds since 1970"""
+    def __init__(
+        self,
+        *,
+        wall_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["wall_ms", b"wall_ms"]) -> None: ...
+
+global___NoteBackupRequest = NoteBackupRequest
+
+@typing.final
+class NoteBackupResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
+
+global___NoteBackupResponse = NoteBackupResponse

@@ -357,6 +357,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
                 _registered_method=True)
+        self.NoteBackup = channel.unary_unary(
+                '/muster.v1.Admin/NoteBackup',
+                request_serializer=muster_dot_v1_dot_admin__pb2.NoteBackupRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.NoteBackupResponse.FromString,
+                _registered_method=True)
         self.Checkpoints = channel.unary_unary(
                 '/muster.v1.Admin/Checkpoints',
                 request_serializer=muster_dot_v1_dot_admin__pb2.CheckpointsRequest.SerializeToString,
@@ -486,6 +491,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def NoteBackup(self, request, context):
+        """A backup of all shards is whole where it is kept: nodes tell its age. UNSUPPORTED_VERSION below level 6.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Checkpoints(self, request, context):
         """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found.
         """
@@ -584,6 +596,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReadBackup,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.ReadBackupRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.ReadBackupResponse.SerializeToString,
+            ),
+            'NoteBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.NoteBackup,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.NoteBackupRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.NoteBackupResponse.SerializeToString,
             ),
             'Checkpoints': grpc.unary_unary_rpc_method_handler(
                     servicer.Checkpoints,
@@ -1006,6 +1023,33 @@ class Admin(object):
             '/muster.v1.Admin/ReadBackup',
             muster_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NoteBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/NoteBackup',
+            muster_dot_v1_dot_admin__pb2.NoteBackupRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.NoteBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

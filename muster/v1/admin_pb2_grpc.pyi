@@ -222,6 +222,12 @@ class AdminStub:
     for the rest, whoever leads by then. A cut that nobody reads from for a minute ends: INVALID_REQUEST.
     """
 
+    NoteBackup: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.NoteBackupRequest,
+        muster.v1.admin_pb2.NoteBackupResponse,
+    ]
+    """A backup of all shards is whole where it is kept: nodes tell its age. UNSUPPORTED_VERSION below level 6."""
+
     Checkpoints: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.CheckpointsRequest,
         muster.v1.admin_pb2.CheckpointsResponse,
@@ -337,6 +343,12 @@ class AdminAsyncStub:
     """The state of a shard at one applied index, in slices, for a backup. The leader cuts it; the node that cut it is asked
     for the rest, whoever leads by then. A cut that nobody reads from for a minute ends: INVALID_REQUEST.
     """
+
+    NoteBackup: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.NoteBackupRequest,
+        muster.v1.admin_pb2.NoteBackupResponse,
+    ]
+    """A backup of all shards is whole where it is kept: nodes tell its age. UNSUPPORTED_VERSION below level 6."""
 
     Checkpoints: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.CheckpointsRequest,
@@ -483,6 +495,14 @@ class AdminServicer(metaclass=abc.ABCMeta):
         """The state of a shard at one applied index, in slices, for a backup. The leader cuts it; the node that cut it is asked
         for the rest, whoever leads by then. A cut that nobody reads from for a minute ends: INVALID_REQUEST.
         """
+
+    @abc.abstractmethod
+    def NoteBackup(
+        self,
+        request: muster.v1.admin_pb2.NoteBackupRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.NoteBackupResponse, collections.abc.Awaitable[muster.v1.admin_pb2.NoteBackupResponse]]:
+        """A backup of all shards is whole where it is kept: nodes tell its age. UNSUPPORTED_VERSION below level 6."""
 
     @abc.abstractmethod
     def Checkpoints(

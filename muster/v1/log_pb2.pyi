@@ -200,6 +200,7 @@ class Command(google.protobuf.message.Message):
     ALTER_ACLS_FIELD_NUMBER: builtins.int
     CREATE_TOKEN_FIELD_NUMBER: builtins.int
     REVOKE_TOKEN_FIELD_NUMBER: builtins.int
+    NOTE_BACKUP_FIELD_NUMBER: builtins.int
     @property
     def join_group(self) -> global___JoinGroup: ...
     @property
@@ -284,6 +285,10 @@ class Command(google.protobuf.message.Message):
     def revoke_token(self) -> global___RevokeToken:
         """shard 0"""
 
+    @property
+    def note_backup(self) -> global___NoteBackup:
+        """shard 0"""
+
     def __init__(
         self,
         *,
@@ -314,10 +319,11 @@ class Command(google.protobuf.message.Message):
         alter_acls: global___AlterAcls | None = ...,
         create_token: global___CreateToken | None = ...,
         revoke_token: global___RevokeToken | None = ...,
+        note_backup: global___NoteBackup | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token", "note_backup"] | None: ...
 
 global___Command = Command
 
@@ -1184,6 +1190,7 @@ class Event(google.protobuf.message.Message):
     TOKEN_CREATED_FIELD_NUMBER: builtins.int
     TOKENS_REMOVED_FIELD_NUMBER: builtins.int
     AUDIT_RECORDED_FIELD_NUMBER: builtins.int
+    BACKUP_NOTED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -1248,6 +1255,8 @@ class Event(google.protobuf.message.Message):
     def tokens_removed(self) -> global___TokensRemoved: ...
     @property
     def audit_recorded(self) -> global___AuditRecorded: ...
+    @property
+    def backup_noted(self) -> global___BackupNoted: ...
     def __init__(
         self,
         *,
@@ -1283,10 +1292,11 @@ class Event(google.protobuf.message.Message):
         token_created: global___TokenCreated | None = ...,
         tokens_removed: global___TokensRemoved | None = ...,
         audit_recorded: global___AuditRecorded | None = ...,
+        backup_noted: global___BackupNoted | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded"] | None: ...
+    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted"] | None: ...
 
 global___Event = Event
 
@@ -2358,3 +2368,36 @@ class TokensRemoved(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["access_version", b"access_version", "token_ids", b"token_ids"]) -> None: ...
 
 global___TokensRemoved = TokensRemoved
+
+@typing.final
+class NoteBackup(google.protobuf.message.Message):
+    """A backup of the whole cluster was taken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WALL_MS_FIELD_NUMBER: builtins.int
+    wall_ms: builtins.int
+    """when it was begun"""
+    def __init__(
+        self,
+        *,
+        wall_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["wall_ms", b"wall_ms"]) -> None: ...
+
+global___NoteBackup = NoteBackup
+
+@typing.final
+class BackupNoted(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WALL_MS_FIELD_NUMBER: builtins.int
+    wall_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        wall_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["wall_ms", b"wall_ms"]) -> None: ...
+
+global___BackupNoted = BackupNoted

@@ -36,7 +36,7 @@ def backed_up(path, states, cluster_id="c"):
     return folder, fill_folder(folder, states, cluster_id)
 
 
-def fill_folder(folder, states, cluster_id="c"):
+def fill_folder(folder, states, cluster_id="c", index=40, wall_ms=5):
     """Write a finished backup of these states; its manifest."""
     cuts = []
     for shard, state in enumerate(states):
@@ -47,7 +47,14 @@ def fill_folder(folder, states, cluster_id="c"):
         digest = hashlib.sha256(content).hexdigest()
         cuts.append(
             ShardCut(
-                shard, 40 + shard, 3, f"{state.digest:032x}", len(records), len(content), digest, 5
+                shard=shard,
+                index=index + shard,
+                term=3,
+                digest=f"{state.digest:032x}",
+                records=len(records),
+                bytes=len(content),
+                sha256=digest,
+                cut_wall_ms=wall_ms,
             )
         )
     manifest = Manifest(cluster_id, "0.1.0", 4, 9, tuple(cuts))

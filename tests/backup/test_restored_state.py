@@ -98,3 +98,10 @@ def test_bearer_tokens_are_void_and_rules_stay():
     assert state.access_version > before.access_version
     kept = load_state(restored(world_of(ACCESS).state, INSTANT_S, keep_tokens=True).records)
     assert (kept.tokens, kept.rules) == (before.tokens, before.rules)
+
+
+def test_the_audit_trail_goes_on_and_takes_entries_of_new_nodes():
+    """Its chain stays; a new node counts its batches from 1 as each does."""
+    state = world_of(["join a"]).state
+    state.audit_batches[1] = 500
+    assert load_state(restored(state, INSTANT_S).records).audit_batches == {}

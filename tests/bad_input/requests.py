@@ -766,6 +766,12 @@ def read_backup(world: World, **fields):
     return refused(admin_call(world, "admin", "ReadBackup", admin.ReadBackupRequest(**fields)))
 
 
+@case("backup_before_1970")
+def backup_before_1970(world: World):
+    request = admin.NoteBackupRequest(wall_ms=-1)
+    return [refused(admin_call(world, "admin", "NoteBackup", request))]
+
+
 @case("backup_unknown_shard")
 def backup_unknown_shard(world: World):
     return [read_backup(world, shard=SHARDS), read_backup(world, shard=-1)]
@@ -811,6 +817,7 @@ def operator_without_secret(world: World):
             (asked.AcceptLoss, admin.AcceptLossRequest(node_id=0)),
             (asked.FinalizeLevel, admin.FinalizeLevelRequest(level=99)),
             (asked.ReadBackup, admin.ReadBackupRequest(shard=0)),
+            (asked.NoteBackup, admin.NoteBackupRequest(wall_ms=1)),
         )
         shown = ((), ((METADATA_KEY, b"t" * 16),))
         return [

@@ -4,6 +4,8 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,8 @@ import muster
 from muster.cli.errors import ExitCode
 from musterd.backup.archive import load_shard, read_manifest
 from musterd.backup.folders import Directory
-from musterd.coordinator import codec
-from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
+from musterd.chaos.run.restore_drill import replayed
 from musterd.coordinator.node.launcher import Cluster
-from musterd.export.history import read_rows
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.timeout(240)]
 
@@ -46,29 +46,6 @@ async def commit_until(client, done, committed):
             await client.commit_offsets(group, {muster.TopicPartition("t", 0): number})
             committed[group] = number
         await asyncio.sleep(0)
-
-
-def replayed(export: Path, shard: int, last: int) -> ShardState:
-    """The state that a shard's exported commands give up to an entry."""
-    state, entries = ShardState(), {}
-    for path in sorted((export / f"shard={shard:02d}").glob("part-*.parquet")):
-        for row in read_rows(path):
-            if row.index <= last and row.kind != "noop":
-                entries.setdefault(row.index, []).append(row)
-    for index, rows in sorted(entries.items()):
-        first = rows[0]
-        commands = tuple(codec.decode_command(row.command) for row in rows if row.command)
-        entry = Entry(
-            1,
-            first.rules_version,
-            first.time_ms,
-            first.wall_ms,
-            first.limits_version,
-            commands,
-            first.topics_version,
-        )
-        apply_entry(state, entry, index)
-    return state
 
 
 async def first_token(client, group_id):
@@ -114,12 +91,37 @@ async def offsets(client):
     return {group: stored[key].offset for group, stored in found.items()}
 
 
+def require_audited(cluster):
+    """Whoever read everything is in the audit trail, once for each shard and not for each slice."""
+    end_s = time.monotonic() + 30
+    methods = []
+    while "NoteBackup" not in methods:
+        assert time.monotonic() < end_s, methods
+        told = command("audit", "tail", "-n", 1_000, bootstrap=cluster.bootstrap)["entries"]
+        methods = [one["method"].rpartition("/")[2] for one in told]
+        time.sleep(0.2)
+    assert methods.count("ReadBackup") == SHARDS
+
+
+def put_back(cluster, root, before):
+    """One group goes back to the backup, in the cluster that runs."""
+    now = datetime.now(UTC).isoformat()
+    restore = ("group", "restore", GROUPS[0], "--at", now, "--backup", root)
+    shown = command(*restore, bootstrap=cluster.bootstrap)["offsets"]
+    done = command(*restore, "--execute", bootstrap=cluster.bootstrap)["offsets"]
+    assert [one["result"] for one in shown] == ["would be reset"]
+    assert [one["result"] for one in done] == ["reset"]
+    assert before[GROUPS[0]] <= done[0]["new_offset"] < done[0]["prior_offset"]
+
+
 def test_a_restored_cluster_has_what_was_acknowledged_and_no_old_token(tmp_path):
     """Digests are those of the history up to the cut; restored twice, no token is given twice."""
     root = tmp_path / "backups"
     with Cluster(tmp_path / "old", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         folder, before, token = asyncio.run(back_up_under_load(cluster, root))
+        require_audited(cluster)
+        put_back(cluster, root, before)
         data_dir = cluster.nodes[0].data_dir
         cluster.close()
         command("export", "--data-dir", data_dir)
@@ -136,7 +138,12 @@ def test_a_restored_cluster_has_what_was_acknowledged_and_no_old_token(tmp_path)
         with begin(tmp_path / life, ticket) as restored:
             restored.wait_ready()
             token, status = asyncio.run(use(restored, before, token))
+            data_dir = restored.nodes[1].data_dir
+            restored.close()
+            command("export", "--data-dir", data_dir)
         assert status["cluster_id"] == made["cluster_id"]
+        history = ("--input", data_dir / "export", "--to", tmp_path / f"history-{life}", "--prove")
+        command("replay", *history)
 
 
 async def use(cluster, before, token):

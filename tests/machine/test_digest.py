@@ -32,6 +32,7 @@ def worlds() -> Iterator[World]:
             "acl +ann:join:group:g +bob:describe:topic:t* +bob:admin:cluster::deny",
             "token a ann join:group:g* expires=9",
             "token b bob describe:cluster:",
+            "backup 5",
         ],
         ["topic t 3", "grow t 4", "config size=3 delay=0", "join a", "fire", "commit a-1 t/0=1..5"],
     ):

@@ -84,6 +84,7 @@ USES = {
     "decide/shard": {
         "{known}": "an int",
         "str(node)": "of an int",
+        "min(command.wall_ms, wall_ms)": "ints",
         "sorted(known.items())": "numbers of nodes are keys, so levels are never compared",
         "{', '.join(behind)}": "numbers, as text",
         "', '.join(behind)": "numbers, as text",

@@ -43,6 +43,7 @@ Several commands of one log entry stand on one line, between ` ; `.
                           rules that come and go; a name that ends in * is a prefix
     token ID WHO [OPERATION:RESOURCE:NAME[*] ...] [expires=MS]     ID is one hex digit
     revoke ID             a token
+    backup WALL_MS        was begun then
     may WHO OPERATION RESOURCE [NAME]         what the rules say
     registry              topics, with their version; deletions; what the shard drops
     restart               a new coordinator that loads the stored records; parked calls are lost.
@@ -95,6 +96,7 @@ from musterd.coordinator.machine.commands import (
     LeaveGroup,
     LeavingMember,
     NodeLevel,
+    NoteBackup,
     NoteLevels,
     OffsetCommit,
     OffsetDelete,
@@ -541,6 +543,9 @@ class World:
             WALL_MS + int(options["expires"]) if "expires" in options else 0,
             tuple(access.TokenScope(*_scope(*scope.split(":"))) for scope in scopes),
         )
+
+    def do_backup(self, plain, _options):
+        return NoteBackup(int(plain[0]))
 
     def do_revoke(self, plain, _options):
         return RevokeToken(plain[0] * 16)

@@ -33,15 +33,15 @@ LEFT_OUT = {
         "TransferLeader": "for drills: shards move back to their node by themselves",
         "Checkpoints RecordAudit": "between nodes",
         "DescribeAudit": "the command line's: whoever audits is no program",
-        "ReadBackup": "backups are the server's package's (backup/take.py)",
+        "ReadBackup NoteBackup": "backups are the server's package's (backup/take.py)",
     },
     "the command line": {
         "JoinGroup SyncGroup Heartbeat LeaveGroup": "a command is no member",
         "Checkpoints RecordAudit": "between nodes",
-        "ReadBackup": "the server's package adds the command (backup/cli.py)",
+        "ReadBackup NoteBackup": "the server's package adds the command (backup/cli.py)",
     },
     "muster.testing": {
-        f"{OF_NODES} TransferLeader ReadBackup Checkpoints": "the SDK has none of them",
+        f"{OF_NODES} TransferLeader ReadBackup NoteBackup Checkpoints": "the SDK has none of them",
         "RecordAudit DescribeAudit": "nor of them",
         "DescribeGroupConfigs AlterGroupConfigs": "its arguments are the settings of all groups",
     },

@@ -8,6 +8,7 @@ from musterd.coordinator.machine.commands import (
     AlterAcls,
     Command,
     CreateToken,
+    NoteBackup,
     NoteLevels,
     RecordAudit,
     RevokeToken,
@@ -17,7 +18,7 @@ from musterd.coordinator.machine.replies import Refused
 from musterd.levels import LAST_UNNAMED
 
 LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
-    {NoteLevels: 6, RecordAudit: 6, AlterAcls: 6, CreateToken: 6, RevokeToken: 6}
+    {NoteLevels: 6, RecordAudit: 6, AlterAcls: 6, CreateToken: 6, RevokeToken: 6, NoteBackup: 6}
 )
 """The level from which on a shard takes a command; what is not in it was always taken.
 

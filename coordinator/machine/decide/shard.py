@@ -15,6 +15,7 @@ from musterd.coordinator.machine.commands import (
     EndDrop,
     FinalizeLevel,
     ForgetDeletion,
+    NoteBackup,
     NoteLevels,
     RecordAudit,
     ReplaceNode,
@@ -34,6 +35,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     AclsAltered,
     AuditRecorded,
+    BackupNoted,
     CheckpointTaken,
     DeletionForgotten,
     DropBegun,
@@ -111,6 +113,8 @@ def decide_shard(  # noqa: PLR0912 - one per command
             return ShardDecision(*decide_acls(state, command, limits))
         case CreateToken():
             return ShardDecision(*decide_token(state, command, limits, wall_ms))
+        case NoteBackup():
+            return _decide_backup(state, command, wall_ms)
         case RevokeToken():
             return ShardDecision(*decide_revocation(state, command))
         case _:
@@ -225,6 +229,16 @@ def _version_after(state: ShardState, added: int, level: int) -> int:
     return state.topics_version + added if level >= 2 else 0  # noqa: PLR2004
 
 
+def _decide_backup(state: ShardState, command: NoteBackup, wall_ms: int) -> ShardDecision:
+    """The last one counts, and none that was begun after now, by the leader's clock."""
+    if command.wall_ms < 0:
+        return _refused(Error.INVALID_REQUEST, "A backup was begun after 1970.")
+    begun_ms = min(command.wall_ms, wall_ms)
+    if begun_ms <= state.backup_wall_ms:
+        return ShardDecision((), Done(changed=False))
+    return ShardDecision((BackupNoted(begun_ms),), Done())
+
+
 def _decide_replace(state: ShardState, command: ReplaceNode, limits: Limits) -> ShardDecision:
     if not command.store_uuid or len(command.store_uuid.encode()) > limits.id_max_bytes:
         return _refused(Error.INVALID_REQUEST, "A replaced node needs the uuid of its new store.")
@@ -313,6 +327,8 @@ def evolve_shard(  # noqa: PLR0912 - one per event
             evolve_audit(state, event)
         case CheckpointTaken():
             pass
+        case BackupNoted():
+            state.backup_wall_ms = event.wall_ms
         case AclsAltered() | TokenCreated() | TokensRemoved():
             evolve_access(state, event)
         case _:

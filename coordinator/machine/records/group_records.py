@@ -27,6 +27,8 @@ Keys are relative to the shard:
     b"A" + number                                           an entry of the audit trail (shard 0)
     b"B"                                                    the trail's next number, and its hashes
     b"C" + node id                                          a node's last batch of the trail
+    b"b"                                                    when the last backup was begun, if any
+                                                            (shard 0)
     b"l"                                                    the shard's level, from 6 on
     b"f", b"e", b"c"                                        generation floor, fence floor, shard
                                                             time; not 0
@@ -119,6 +121,7 @@ AUDIT_CHAIN_KEY = b"B"
 AUDIT_BATCH_PREFIX = b"C"
 FLOOR_KEY = b"f"
 FENCE_FLOOR_KEY = b"e"
+BACKUP_KEY = b"b"
 TIME_KEY = b"c"
 RULE_PREFIX = b"r"
 TOKEN_PREFIX = b"k"

@@ -20,6 +20,7 @@ from musterd.coordinator.machine.records.group_records import (
     AUDIT_BATCH_PREFIX,
     AUDIT_CHAIN_KEY,
     AUDIT_PREFIX,
+    BACKUP_KEY,
     CREATION_PREFIX,
     DELETIONS_KEY,
     DROPPED_KEY,
@@ -81,7 +82,7 @@ class ShardState:
 
     No group goes on below `generation_floor` with its generation. The floor of fencing tokens is
     the same, but in a cluster that was restored from a backup, where it is `fence_floor`
-    (docs/adr/0026).
+    (docs/adr/0026). `backup_wall_ms` of shard 0 says when the last backup was begun.
 
     `rules` say who may do what, each with the `access_version` that it came with, and `tokens` are
     those by id (access.py): shard 0 has them. Each change of either raises `access_version`.
@@ -115,6 +116,7 @@ class ShardState:
     audit_batches: dict[int, int] = field(default_factory=dict)
     generation_floor: int = 0
     fence_floor: int = 0
+    backup_wall_ms: int = 0
     time_ms: int = 0
     digest: int = 0
     topics_version: int = field(default=0, metadata={"derived": True})
@@ -202,6 +204,8 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
     if key[:1] == NODE_LEVEL_PREFIX:
         level = state.node_levels.get(Reader(key[1:]).integer())
         return None if level is None else put_number(level)
+    if key == BACKUP_KEY:
+        return put_number(state.backup_wall_ms) if state.backup_wall_ms else None
     if key == ACCESS_KEY:
         return put_number(state.access_version) if state.access_version else None
     if key[:1] == RULE_PREFIX:
@@ -265,8 +269,13 @@ def _take_audit(state: ShardState, key: bytes, value: bytes) -> None:
 
 def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     """Every record of the shard, in no particular order."""
-    floors = ((FLOOR_KEY, state.generation_floor), (FENCE_FLOOR_KEY, state.fence_floor))
-    for key, number in ((TIME_KEY, state.time_ms), *floors):
+    numbers_by_key = (
+        (TIME_KEY, state.time_ms),
+        (FLOOR_KEY, state.generation_floor),
+        (FENCE_FLOOR_KEY, state.fence_floor),
+        (BACKUP_KEY, state.backup_wall_ms),
+    )
+    for key, number in numbers_by_key:
         if number:
             yield key, put_number(number)
     for prefix, numbers in _numbers_by_topic(state).items():
@@ -345,13 +354,17 @@ def _take(
     return None
 
 
-def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
+def _load_shard_record(  # noqa: PLR0912 - one per record
+    state: ShardState, key: bytes, value: bytes
+) -> None:
     if key == TIME_KEY:
         state.time_ms = take_number(value)
     elif key == FLOOR_KEY:
         state.generation_floor = take_number(value)
     elif key == FENCE_FLOOR_KEY:
         state.fence_floor = take_number(value)
+    elif key == BACKUP_KEY:
+        state.backup_wall_ms = take_number(value)
     elif key == DELETIONS_KEY:
         state.topics_counted_out, state.deletions_version = take_numbers(value)
     elif key == DROPPED_KEY:

@@ -49,8 +49,8 @@ NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The command line of a reset. No `topics`: all. `starts`: no stored offset is needed."""
+class Asked:
+    """What a reset is asked for. No `topics`: all. `starts`: no stored offset is needed."""
 
     group_id: str
     topics: Sequence[str]
@@ -127,7 +127,7 @@ def reset_offsets(
             "--from-file",
         )
     offsets = None if from_file is None else read_offsets(from_file)
-    asked = _Asked(
+    asked = Asked(
         group_id=group,
         topics=topic or (),
         offsets=offsets,
@@ -137,7 +137,7 @@ def reset_offsets(
         execute=do,
     )
     with Connection(bootstrap, timeout) as to:
-        result, failure = _reset(to, asked)
+        result, failure = reset_group(to, asked)
     show(result, output)
     if failure:
         raise failure
@@ -150,7 +150,7 @@ def _one_scope(topic: list[str] | None, from_file: Path | None, *, all_topics: b
         raise _usage("which partitions?", "give --topic TOPIC[:0,1,3], repeatable, or --all-topics")
 
 
-def _reset(to: Connection, asked: _Asked) -> tuple[Result, CommandError | None]:
+def reset_group(to: Connection, asked: Asked) -> tuple[Result, CommandError | None]:
     """Plan it, and carry it out where it is asked for."""
     group = _group(to, asked)
     members = group.members or group.state not in {"", "Empty"}
@@ -178,7 +178,7 @@ def _reset(to: Connection, asked: _Asked) -> tuple[Result, CommandError | None]:
     return _result(asked, steps, outcome), outcome.failure
 
 
-def _group(to: Connection, asked: _Asked) -> Group:
+def _group(to: Connection, asked: Asked) -> Group:
     """The group; one that does not exist may start at offsets that are given: no state then."""
     try:
         return described(to, asked.group_id)
@@ -200,7 +200,7 @@ def _known(stored: Committed) -> dict[Partition, Known]:
     }
 
 
-def _wanted(to: Connection, asked: _Asked, known: dict[Partition, Known]) -> set[Partition]:
+def _wanted(to: Connection, asked: Asked, known: dict[Partition, Known]) -> set[Partition]:
     """The partitions that are meant. Raises CommandError (not found) where one does not exist."""
     named: dict[str, set[int]] = {}
     whole: set[str] = set()
@@ -258,7 +258,7 @@ def _no_place(without: dict[Partition, str]) -> CommandError:
 
 
 def _notes(
-    asked: _Asked, group: Group, steps: Sequence[Step], without: dict[Partition, str]
+    asked: Asked, group: Group, steps: Sequence[Step], without: dict[Partition, str]
 ) -> None:
     if not group.state:
         note(f"there is no group {asked.group_id!r} yet: its first offset creates it")
@@ -283,7 +283,7 @@ def _named(keys: Sequence[Partition]) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
-def _result(asked: _Asked, steps: Sequence[Step], outcome: Outcome) -> Result:
+def _result(asked: Asked, steps: Sequence[Step], outcome: Outcome) -> Result:
     items: list[dict[str, Value]] = [
         {
             "group_id": asked.group_id,

@@ -139,6 +139,7 @@ def test_the_page_has_every_metric_of_the_catalog_and_no_other(rig, metrics):
     commits = (PartitionCommit("t", 0, 10, "", 25),)
     rig.ask("commit", OffsetCommit("s", "", -1, 0, commits))
     rig.run(100)
+    rig.shard.state.backup_wall_ms = 1
     families = {family.name: family for family in metrics.families() if family is not None}
     shown = {
         name + ("_total" if family.type == "counter" else ""): family
@@ -226,6 +227,13 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     assert _value(page, "muster_learner_shards", node="2") == 3
     assert _value(page, "muster_wal_bytes") == 4096
     assert _value(page, "muster_build_info", version="9.9", node="1") == 1
+
+
+def test_the_last_backup_is_told_once_one_was_noted(rig, metrics):
+    """Its time, in seconds; before there is no sample, so no age."""
+    assert ("muster_backup_last_timestamp_seconds", ()) not in _page(metrics)
+    rig.shard.state.backup_wall_ms = 1_700_000_000_500
+    assert _value(_page(metrics), "muster_backup_last_timestamp_seconds") == 1_700_000_000.5
 
 
 def test_a_quarantine_is_counted_once_and_stays_counted(rig, quarantine, metrics):
