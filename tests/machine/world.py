@@ -46,6 +46,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     backup WALL_MS        was begun then
     may WHO OPERATION RESOURCE [NAME]         what the rules say
     registry              topics, with their version; deletions; what the shard drops
+    restored TOKEN        of a backup, with this floor of tokens
     restart               a new coordinator that loads the stored records; parked calls are lost.
                           From here on the replica that was not loaded decides beside it.
     times N LINE          the line N times; `#` is the number of the time, the last one is printed
@@ -134,6 +135,8 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.records.group_records import FENCE_FLOOR_KEY
+from musterd.coordinator.machine.records.values import put_number
 from musterd.coordinator.machine.replies import PARKED, join_reply, sync_reply
 from musterd.coordinator.machine.shard_state import (
     CommandResult,
@@ -563,6 +566,11 @@ class World:
 
     def do_checkpoint(self, _plain, _options):
         return Checkpoint()
+
+    def do_restored(self, plain, _options):
+        floor = (FENCE_FLOOR_KEY, put_number(int(plain[0])))
+        self.state = load_state(sorted([*shard_records(self.state), floor]))
+        self.out.append(f"tokens above {self.state.fence_floor}")
 
     def do_restart(self, _plain, _options):
         digest = self.state.digest
