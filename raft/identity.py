@@ -107,6 +107,9 @@ def load_identity(store: Reader) -> Identity:
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptStoreError("the node identity cannot be read") from error
+    numbers = (found.node_id, found.shards, found.format, *found.nodes)
+    if not isinstance(found.cluster_id, str) or any(type(one) is not int for one in numbers):
+        raise CorruptStoreError("the node identity has values of other types")
     if found.format != FORMAT:
         raise IdentityError(
             f"this data directory has format {found.format}, this version knows {FORMAT}"

@@ -9,7 +9,7 @@ import structlog
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
-from musterd.coordinator.api.frame.audit_trail import MS, AuditTrail, Outcome
+from musterd.coordinator.api.frame.audit_trail import MS, AuditTrail, HandOver
 from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.machine.commands import AuditEntry, RecordAudit
@@ -65,21 +65,21 @@ class AuditSender:
         except TimeoutError:
             log.warning("audit entries are lost", entries=self.trail.waiting)
 
-    async def _send(self, batch: int, entries: Sequence[AuditEntry]) -> Outcome:
+    async def _send(self, batch: int, entries: Sequence[AuditEntry]) -> HandOver:
         command = RecordAudit(self._node_id, batch, tuple(entries))
         answer: Answer = await self._core.ask(self._shard, command, COMMAND_BYTES, _nothing)
         if isinstance(answer, NotHere) and answer.leader is not None:
             return await self._send_to(answer.leader, command)
         if isinstance(answer, Done):
-            return self._said("", Outcome.DONE)
+            return self._said("", HandOver.DONE)
         if isinstance(answer, Refused):
             return self._said(answer.error.name, _outcome(int(answer.error)))
-        return Outcome.AGAIN
+        return HandOver.AGAIN
 
-    async def _send_to(self, leader: NodeId, command: RecordAudit) -> Outcome:
+    async def _send_to(self, leader: NodeId, command: RecordAudit) -> HandOver:
         channel = self._channel(leader)
         if channel is None:
-            return Outcome.AGAIN
+            return HandOver.AGAIN
         request = pb.RecordAuditRequest(node_id=command.node_id, batch=command.batch)
         for entry in command.entries:
             request.entries.add(
@@ -98,11 +98,11 @@ class AuditSender:
                 request, timeout=AUDIT_CALL_MS / MS, metadata=self._metadata
             )
         except grpc.aio.AioRpcError as error:
-            return self._said(error.code().name, Outcome.AGAIN)
+            return self._said(error.code().name, HandOver.AGAIN)
         code = int(answer.status.code)
         return self._said(Error(code).name if code else "", _outcome(code))
 
-    def _said(self, what: str, outcome: Outcome) -> Outcome:
+    def _said(self, what: str, outcome: HandOver) -> HandOver:
         """Say so once where the leader does not take the entries."""
         if what != self._told:
             self._told = what
@@ -111,10 +111,10 @@ class AuditSender:
         return outcome
 
 
-def _outcome(code: int) -> Outcome:
+def _outcome(code: int) -> HandOver:
     if not code:
-        return Outcome.DONE
-    return Outcome.LOST if code in _FOR_GOOD else Outcome.AGAIN
+        return HandOver.DONE
+    return HandOver.LOST if code in _FOR_GOOD else HandOver.AGAIN
 
 
 def _nothing() -> None:

@@ -20,6 +20,7 @@ from muster.cli.options import (
     Timeout,
 )
 from muster.cli.output import Format, Result, Table, Value, rfc3339, show
+from muster.cli.watch import watchable
 from muster.v1.admin_pb2 import DescribeAuditRequest, DescribeAuditResponse
 from muster.v1.log_pb2 import EventList
 
@@ -40,8 +41,8 @@ ExportDir = Annotated[
 
 def register(app: typer.Typer) -> None:
     family = typer.Typer(help="What operators asked the cluster for.", no_args_is_help=True)
-    family.command("tail")(tail)
-    family.command("query")(query)
+    family.command("tail")(watchable(tail))
+    family.command("query")(watchable(query))
     family.command("verify")(verify)
     app.add_typer(family, name="audit")
 

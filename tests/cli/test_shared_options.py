@@ -42,7 +42,7 @@ def test_every_command_takes_output_from_flag_and_environment(name):
 NEITHER = {
     *("serve", "init", "dev", "demo", "export", "replay", "version"),
     *("cluster verify", "debug bundle", "doctor", "group watch"),
-    *("cluster backup verify", "cluster restore", "audit tail", "audit query", "audit verify"),
+    *("cluster backup verify", "cluster restore", "audit verify"),
 }
 """Neither reads a running cluster's state to show it once, nor changes it.
 

@@ -102,7 +102,9 @@ def test_each_call_has_one_entry_whichever_node_it_was_asked(cluster):
     sound = audit(cluster, "verify")
     assert (sound.code, sound.json["wrong"]) == (ExitCode.OK, [])
     assert [one["number"] for one in entries(cluster)] == list(range(sound.json["next"]))
-    assert entries(cluster, "--method", "CreateTopic") == [by_method["CreateTopic"]]
+    made = entries(cluster, "--method", "CreateTopic")
+    assert by_method["CreateTopic"] in made
+    assert {one["method"] for one in made} == {"CreateTopic"}
     assert entries(cluster, "--since", "2100-01-01T00:00:00Z") == []
     last = audit(cluster, "tail", "-n", "1").json["entries"]
     assert [one["number"] for one in last] == [sound.json["next"] - 1]

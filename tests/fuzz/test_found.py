@@ -15,11 +15,13 @@ from musterd.coordinator.node.config import ConfigError, load_settings
 from musterd.export.layout import Gap, LayoutError, Manifest
 from musterd.raft import codec
 from musterd.raft.codec import FRAME_MESSAGES_MAX, CodecError
+from musterd.raft.identity import Identity, load_identity, write_identity
 from musterd.raft.log_format import decode_entry, decode_hard_state
 from musterd.replay.checks import SourceFile, inspect
 from musterd.storage import keys
 from musterd.storage.life import Life
-from musterd.storage.store import CorruptStoreError
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import CorruptStoreError, Family
 from tests.fuzz.decoders import BY_NAME
 
 
@@ -84,6 +86,19 @@ def test_a_value_of_the_store_that_is_cut_short_is_damage():
             broken()
     with pytest.raises(ValueError, match="lives"):
         Life.decode(bytes(9))
+
+
+@pytest.mark.parametrize("change", [{"shards": "4"}, {"nodes": ["0"]}, {"cluster_id": None}])
+def test_an_identity_of_other_types_is_damage(change):
+    """The node says how it is rebuilt."""
+    store = MemoryStore()
+    write_identity(store, Identity("dev", 0, bytes(16), 4, (0,)))
+    store.write()
+    value = json.loads(store.get(Family.META, keys.IDENTITY)) | change
+    store.batch.put(Family.META, keys.IDENTITY, json.dumps(value).encode())
+    store.write()
+    with pytest.raises(CorruptStoreError):
+        load_identity(store)
 
 
 def test_settings_of_brackets_are_refused(tmp_path):

@@ -57,7 +57,7 @@ LISTED_MAX: Final = 16
 """Elements of a list that an entry says."""
 
 
-class Outcome(Enum):
+class HandOver(Enum):
     """What became of a hand-over."""
 
     DONE = "done"
@@ -65,7 +65,7 @@ class Outcome(Enum):
     LOST = "lost"
 
 
-Send = Callable[[int, Sequence[AuditEntry]], Awaitable[Outcome]]
+Send = Callable[[int, Sequence[AuditEntry]], Awaitable[HandOver]]
 """Hands a batch, by its number, to shard 0."""
 
 
@@ -102,6 +102,11 @@ class AuditTrail:
         self._is_on, self._recorded = is_on, recorded
 
     @property
+    def gathers(self) -> bool:
+        """Whether entries are taken: not in the simulator, and not below their level."""
+        return self._wall_ms is not None and self._is_on()
+
+    @property
     def waiting(self) -> int:
         """How many entries wait."""
         return len(self._waiting)
@@ -110,7 +115,7 @@ class AuditTrail:
         self, principal: str, peer: str, method: str, request_id: str, result: str, detail: str
     ) -> None:
         """Record one call."""
-        if self._wall_ms is None or not self._is_on():
+        if self._wall_ms is None or not self.gathers:
             return
         if len(self._waiting) >= WAITING_MAX:
             self.lost_total += 1
@@ -129,7 +134,7 @@ class AuditTrail:
 
     def refused(self, principal: str, peer: str, method: str, result: str) -> None:
         """Count a call that was refused for want of a right."""
-        if self._wall_ms is None or not self._is_on():
+        if not self.gathers:
             return
         host = peer.rpartition(":")[0] or peer
         key = (_cut(principal), _cut(host), method, result)
@@ -152,10 +157,10 @@ class AuditTrail:
                 self._sent = (self._next_batch(), min(BATCH, len(self._waiting)))
             number, count = self._sent
             outcome = await send(number, tuple(islice(self._waiting, count)))
-            if outcome is Outcome.AGAIN:
+            if outcome is HandOver.AGAIN:
                 return
             self._sent = None
-            self.lost_total += count * (outcome is Outcome.LOST)
+            self.lost_total += count * (outcome is HandOver.LOST)
             for _ in range(count):
                 self._waiting.popleft()
 

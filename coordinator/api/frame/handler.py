@@ -167,7 +167,9 @@ class ActiveCall:
         self.principal = OPERATOR
 
     def begin_record(self, method: str, request: object) -> None:
-        """The call will have an entry in the audit trail."""
+        """The call will have an entry in the audit trail, where its node gathers them."""
+        if not self.core.audit.gathers:
+            return
         metadata = dict(self._context.invocation_metadata() or ())
         self.record = CallRecord(method, request, metadata)
 
@@ -401,7 +403,8 @@ def handler(
                 status = self.core.statuses.of(failure.answer)
                 response = failed(failure.about, failure.answer, status)
             except BaseException:
-                call.end_record(call.code)
+                if call.record is not None:
+                    call.end_record(call.code)
                 raise
             finally:
                 call.leave()

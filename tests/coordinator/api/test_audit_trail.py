@@ -15,7 +15,7 @@ from musterd.coordinator.api.frame.audit_trail import (
     WAITING_MAX,
     AuditTrail,
     CallRecord,
-    Outcome,
+    HandOver,
     result_of,
 )
 from musterd.coordinator.machine.audit import ENTRY_BYTES_MAX, put_entry
@@ -31,7 +31,7 @@ class ShardZero:
     async def __call__(self, batch, entries):
         self.batches.append((batch, [one.request_id for one in entries]))
         self.last = entries
-        return self.outcomes.pop(0) if self.outcomes else Outcome.DONE
+        return self.outcomes.pop(0) if self.outcomes else HandOver.DONE
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def note(trail, request_id="r", detail="{}"):
 
 def test_a_batch_that_was_not_answered_comes_again_as_it_was(trail):
     """Shard 0 knows it by its number; what came since is not in it."""
-    shard_0 = ShardZero(Outcome.AGAIN)
+    shard_0 = ShardZero(HandOver.AGAIN)
     note(trail, "a")
     asyncio.run(trail.flush(shard_0))
     note(trail, "b")
@@ -62,7 +62,7 @@ def test_a_batch_that_was_not_answered_comes_again_as_it_was(trail):
 
 def test_batches_are_bounded_and_those_that_are_refused_for_good_are_lost(trail):
     """Others are not kept waiting behind them."""
-    shard_0 = ShardZero(Outcome.LOST)
+    shard_0 = ShardZero(HandOver.LOST)
     for number in range(BATCH + 1):
         note(trail, str(number))
     asyncio.run(trail.flush(shard_0))
