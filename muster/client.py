@@ -25,6 +25,7 @@ from muster.group.managed_group import CallbackListener, ManagedGroup, Preparati
 from muster.group.membership_calls import JoinOptions, UserData
 from muster.group.offsets import Offsets, commit_request, fetch, partition_results
 from muster.group.rebalance_listener import SILENT, RebalanceListener
+from muster.net.bearer_token import BearerToken, is_loopback
 from muster.net.calls import COMMIT, Caller
 from muster.net.discovery import Discovery, Routes
 from muster.net.nodes import Nodes, parse_endpoints
@@ -57,11 +58,13 @@ class Client:
         bootstrap: addresses of some nodes, `"host:port,host:port"`; the others are learned.
         client_id: the first part of this process's member ids, for people.
         tls: PEM files; without it connections are plain.
-        token: reserved. Nodes do not authenticate clients yet, so one that is given is refused.
+        token: a bearer token (`muster token create`), which is sent over TLS or to loopback alone.
+        token_file: a file with it instead, which is read again when it changes.
         request_timeout_ms: how long a call may take, all attempts together.
 
     Raises:
-        InvalidConfig: an address is none, a token is given, or a value is out of bounds.
+        InvalidConfig: an address is none, a token would go over the network in the clear or cannot
+            be read, or a value is out of bounds.
     """
 
     def __init__(
@@ -71,14 +74,16 @@ class Client:
         client_id: str = "muster",
         tls: Tls | None = None,
         token: str = "",
+        token_file: str = "",
         request_timeout_ms: int = timeouts.REQUEST_MS,
     ) -> None:
-        if token:
-            raise InvalidConfig(
-                "token: no node reads it, so it would protect nothing",
-                hint="leave it out; keep strangers away by tls_ca of the nodes, or by the network",
-            )
         self._bootstrap = parse_endpoints(bootstrap)
+        self._token = BearerToken(token, token_file) if token or token_file else None
+        if self._token is not None and tls is None and not all(map(is_loopback, self._bootstrap)):
+            raise InvalidConfig(
+                "token: it would go over the network in the clear",
+                hint="give tls, or addresses on loopback",
+            )
         self._client_id = check_id("client_id", client_id, CLIENT_ID_BYTES_MAX)
         self._tls = tls
         self._timeout_ms = check_ms("request_timeout_ms", request_timeout_ms)
@@ -97,7 +102,7 @@ class Client:
 
     def _connect(self) -> Nodes:
         """Open the channels; the simulator has others."""
-        return Nodes(self._bootstrap, self._tls)
+        return Nodes(self._bootstrap, self._tls, self._token)
 
     async def close(self) -> None:
         """Close every group (members leave), then the channels."""

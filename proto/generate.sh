@@ -17,7 +17,7 @@ mkdir -p "$out"
 python -m grpc_tools.protoc -I "$root/proto" \
     --python_out="$out" --grpc_python_out="$out" --mypy_out="$out" --mypy_grpc_out="$out" \
     "$root"/proto/muster/v1/*.proto
-# Services exist in two files only; drop the empty service modules of the others.
-for name in access errors log peer; do
+# Services exist in three files only; drop the empty service modules of the others.
+for name in errors log peer; do
     rm -f "$out/muster/v1/${name}_pb2_grpc.py" "$out/muster/v1/${name}_pb2_grpc.pyi"
 done

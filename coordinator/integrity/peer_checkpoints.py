@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import grpc
 import structlog
 
+from muster.admin.operator_secret import METADATA_KEY
+from muster.net.bearer_token import is_loopback
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.runtime.routing import Directory
@@ -36,7 +38,13 @@ class PeerCheckpoints:
         directory: Directory,
         credentials: grpc.ChannelCredentials | None,
         store_uuid: Callable[[NodeId], bytes | None],
+        secret: bytes | None = None,
     ) -> None:
+        """`secret`: the operators', by which nodes know each other where there are rules.
+
+        It is shown where nobody can listen: over TLS, and on loopback.
+        """
+        self._secret = secret
         self.nodes = tuple(nodes)
         self._directory = directory
         self._credentials = credentials
@@ -96,11 +104,18 @@ class PeerCheckpoints:
         stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
         try:
             return await stub.Checkpoints(
-                pb.CheckpointsRequest(), timeout=PEER_CHECKPOINT_CALL_MS / 1_000
+                pb.CheckpointsRequest(),
+                timeout=PEER_CHECKPOINT_CALL_MS / 1_000,
+                metadata=self.shown(node),
             )
         except grpc.aio.AioRpcError as error:
             log.debug("a peer's checkpoints cannot be had", node=node, code=error.code().name)
             return None
+
+    def shown(self, node: NodeId) -> tuple[tuple[str, bytes], ...]:
+        """The metadata of a call to another node."""
+        private = self._credentials is not None or is_loopback(self._directory.endpoint(node))
+        return ((METADATA_KEY, self._secret),) if self._secret and private else ()
 
     def channel(self, node: NodeId) -> grpc.aio.Channel | None:
         """The channel to another node's client port; None where its address is not known yet."""

@@ -103,6 +103,13 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_node_level": _gauge(
             "The highest level that a node's build knows, as this node heard.", "node"
         ),
+        "muster_access_open": _gauge(
+            "1 while this node knows no rule: everybody whom its ports take may do everything."
+        ),
+        "muster_access_refused_total": _counter(
+            "Calls, or items of calls, that the rules refused: of nobody, or without the right.",
+            "why",
+        ),
         "muster_active_level": _gauge("The cluster's level, as this node knows it."),
         "muster_shard_quarantined": _gauge(
             "1 where a majority of the nodes contradicts this replica: it serves nothing.", "shard"

@@ -90,6 +90,8 @@ class Sources:
     unsynced_s: Callable[[], float]
     """Age of the oldest hard write that is not synced."""
     quarantine: Quarantine
+    access_refusals: Callable[[], tuple[int, int]]
+    """How many calls, or items of calls, the rules denied, and how many callers were nobody."""
     topics: TopicRegistry
     heartbeats: Heartbeats
     admission: Admission
@@ -255,7 +257,12 @@ class NodeMetrics:
                 levels.add_metric([str(heard)], level)
         active = gauge("muster_active_level")
         active.add_metric([], sources.shards[0].state.level or LAST_UNNAMED)
-        yield from (losses, lost, learners, reaches, levels, active)
+        is_open, refused = gauge("muster_access_open"), counter("muster_access_refused_total")
+        is_open.add_metric([], not sources.shards[0].state.rules)
+        denied, unauthenticated = sources.access_refusals()
+        refused.add_metric(["denied"], denied)
+        refused.add_metric(["unauthenticated"], unauthenticated)
+        yield from (losses, lost, learners, reaches, levels, active, is_open, refused)
 
     def _elections(self) -> Pages:
         changes = counter("muster_raft_leader_changes_total")

@@ -5,7 +5,9 @@ from random import Random
 
 import grpc
 
+from musterd.coordinator.api.frame.authorizer import Authorizer
 from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.identity import NO_CALLERS, Callers, Identities
 from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.reply_queue import ReplyQueue
 from musterd.coordinator.api.frame.statuses import Statuses
@@ -16,7 +18,13 @@ from musterd.coordinator.integrity.frozen import Frozen
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Verifier
-from musterd.coordinator.machine.events import LevelRaised, NodeReplaced
+from musterd.coordinator.machine.events import (
+    AclsAltered,
+    LevelRaised,
+    NodeReplaced,
+    TokenCreated,
+    TokensRemoved,
+)
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.wall_clock import WallClock
 from musterd.coordinator.runtime.calls import NodeCallLimits
@@ -64,12 +72,14 @@ class Assembly:
         joins: Callable[[], Joins] | None = None,
         make_shard: Callable[[ShardId, NodeContext], Shard] = Shard,
         auto_finalize: bool = False,
+        callers: Callers = NO_CALLERS,
     ) -> None:
         """`wall_ms`: milliseconds since 1970. `wake` asks the driver for a turn soon.
 
         `peers` gives the client endpoints of the other nodes. `limits`: of the node's state; None:
         those that ship. `joins` says how Joins come to the node; None: as `admission` counts them.
-        `make_shard`: whoever looks on makes shards that tell.
+        `make_shard`: whoever looks on makes shards that tell. `callers`: how the node is set up to
+        know who calls.
         """
         self._wake = wake
         self.node_levels: Callable[[], Mapping[int, int]] = dict
@@ -96,6 +106,13 @@ class Assembly:
         admission = admission or Admission()
         watch = LeaderWatch(self.shards)
         registry = self.shards[0]
+        access = Authorizer(
+            lambda: registry.state,
+            lambda: registry.current,
+            lambda: registry.quarantined,
+            Identities(lambda: registry.state, wall_ms, callers),
+        )
+        _follow_rules(registry, access)
         self.core = Coordination(
             self.shards,
             heartbeats,
@@ -109,6 +126,7 @@ class Assembly:
             watch,
             ReplyQueue(),
             LongReads(lambda: admission.admitted_total),
+            access,
         )
         self.turns = Turns(
             self.shards,
@@ -153,6 +171,7 @@ def open_node(
     make_journal: Callable[[Store, ShardId, RaftSettings], Journal] = Journal,
     levels: bool = True,
     auto_finalize: bool = False,
+    callers: Callers = NO_CALLERS,
 ) -> tuple[Driver, Assembly]:
     """A node on `store`: its driver, which does not run yet, and what is attached to it.
 
@@ -174,6 +193,7 @@ def open_node(
         joins=joins,
         make_shard=make_shard,
         auto_finalize=auto_finalize,
+        callers=callers,
     )
     driver = Driver(
         store,
@@ -202,8 +222,9 @@ class Integrity:
         driver: Driver,
         assembly: Assembly,
         credentials: grpc.ChannelCredentials | None = None,
+        secret: bytes | None = None,
     ) -> None:
-        """`credentials`: for calls to the other nodes' client ports."""
+        """`credentials` and the operators' `secret` are for calls to other nodes' client ports."""
         self._driver, self._shards = driver, assembly.shards
         identity = driver.identity
         self.peers = PeerCheckpoints(
@@ -211,6 +232,7 @@ class Integrity:
             assembly.core.directory,
             credentials,
             driver.book.store_uuid,
+            secret,
         )
         self.verifier = Verifier(identity.node_id, self._shards, self, self.peers)
         self.quarantine = Quarantine(self._shards, self.verifier)
@@ -258,3 +280,20 @@ def _follow_level(driver: Driver, shard_0: Shard) -> None:
 
     shard_0.subscribe(applied)
     shard_0.subscribe_reload(lambda: driver.raise_active_level(shard_0.state.level))
+
+
+def _follow_rules(shard_0: Shard, access: Authorizer) -> None:
+    """Ask the calls that wait once this node has applied other rules, or loaded them."""
+
+    def applied(
+        _shard: ShardId, _index: int, _entry: Entry, results: tuple[CommandResult, ...]
+    ) -> None:
+        for result in results:
+            if isinstance(next(iter(result.events), None), _OF_ACCESS):
+                access.changed()
+
+    shard_0.subscribe(applied)
+    shard_0.subscribe_reload(access.changed)
+
+
+_OF_ACCESS = (AclsAltered, TokenCreated, TokensRemoved)

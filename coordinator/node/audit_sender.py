@@ -11,7 +11,6 @@ from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.api.frame.audit_trail import MS, AuditTrail, HandOver
 from musterd.coordinator.api.frame.coordination import Coordination
-from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.machine.commands import AuditEntry, RecordAudit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done, Refused
@@ -29,16 +28,17 @@ _FOR_GOOD: Final = frozenset({Error.INVALID_REQUEST, Error.POLICY_VIOLATION})
 Channel = Callable[[NodeId], grpc.aio.Channel | None]
 """The channel to another node's client port; None where its address is not known yet."""
 
+Shown = Callable[[NodeId], tuple[tuple[str, bytes], ...]]
+"""The metadata of a call to another node."""
+
 
 class AuditSender:
     """Sees to it that what a node's trail gathers gets into shard 0."""
 
-    def __init__(
-        self, core: Coordination, node_id: int, channel: Channel, access: OperatorAccess
-    ) -> None:
-        """`access`: what this node shows the others."""
+    def __init__(self, core: Coordination, node_id: int, channel: Channel, shown: Shown) -> None:
+        """`shown`: what this node shows another one, so that it is taken for an operator."""
         self._core, self._node_id = core, node_id
-        self._channel, self._metadata = channel, access.metadata
+        self._channel, self._shown = channel, shown
         self._shard = core.shards[0]
         self._told = ""
         state = self._shard
@@ -95,7 +95,7 @@ class AuditSender:
         stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
         try:
             answer = await stub.RecordAudit(
-                request, timeout=AUDIT_CALL_MS / MS, metadata=self._metadata
+                request, timeout=AUDIT_CALL_MS / MS, metadata=self._shown(leader)
             )
         except grpc.aio.AioRpcError as error:
             return self._said(error.code().name, HandOver.AGAIN)

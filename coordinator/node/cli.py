@@ -191,6 +191,10 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         bool | None,
         typer.Option("--insecure-metrics", help="The metrics page beyond loopback; it has no TLS."),
     ] = None,
+    superusers: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Principals that may do everything."),
+    ] = None,
     auto_finalize: Annotated[
         bool | None,
         typer.Option(
@@ -263,6 +267,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "insecure": insecure,
         "insecure_peers": insecure_peers,
         "insecure_metrics": insecure_metrics,
+        "superusers": superusers,
         "auto_finalize": auto_finalize,
         "offset_retention_ms": offset_retention_ms,
         "state_group_max_bytes": state_group_max_bytes,

@@ -17,6 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from musterd.coordinator.api.frame.identity import Callers
 from musterd.coordinator.api.frame.operator_access import OperatorAccess, read_secret
 from musterd.coordinator.machine.limits import LIMITS, MIB
 from musterd.coordinator.node.timeout_rules import broken_rules
@@ -33,6 +34,7 @@ DISK_RESERVE_BYTES = 256 * MIB
 BYTES_MAX: Final = 2**62
 """What fits into an answer, an entry and a metric."""
 RAFT = RaftSettings()
+SUPERUSERS_MAX: Final = 100
 PREFIX: Final = "MUSTERD_"
 CLIENT_PREFIX: Final = "MUSTER_"
 CLIENTS: Final = ("admin_secret_file", "tls_ca", "tls_cert", "tls_key")
@@ -106,6 +108,9 @@ class Settings(BaseSettings):
     """A file with the secret for TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss,
     ReadBackup and NoteBackup, the same on every node. Without one they are taken only where
     `listen` and `peer_listen` are on loopback."""
+    superusers: Annotated[tuple[str, ...], NoDecode] = ()
+    """Principals that may do everything, whatever the rules say, the same on every node; as text
+    "ann,bob". The first rule is refused where there are none (docs/access.md)."""
     insecure: bool = False
     """`listen` may be another address than loopback without TLS: anybody there is a client."""
     insecure_peers: bool = False
@@ -164,6 +169,15 @@ class Settings(BaseSettings):
                 raise ValueError(f"{part!r} is not NODE=host:port")
             peers[node.strip()] = address.strip()
         return peers
+
+    @field_validator("superusers", mode="before")
+    @classmethod
+    def _parse_superusers(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = tuple(name.strip() for name in value.split(",") if name.strip())
+        if isinstance(value, list | tuple) and len(value) > SUPERUSERS_MAX:
+            raise ValueError(f"there are at most {SUPERUSERS_MAX} superusers")
+        return value
 
     @field_validator("listen", "peer_listen", "advertise", "metrics_listen")
     @classmethod
@@ -237,6 +251,16 @@ class Settings(BaseSettings):
             ) from error
         loopback = is_loopback(self.listen) and is_loopback(self.peer_listen)
         return OperatorAccess(secret, on_loopback=loopback)
+
+    @property
+    def admin_secret(self) -> bytes | None:
+        """What this node shows other nodes, or None. Raises OSError, ValueError."""
+        return None if self.admin_secret_file is None else read_secret(self.admin_secret_file)
+
+    @property
+    def callers(self) -> Callers:
+        """How the node knows who calls. Raises ConfigError."""
+        return Callers(self.superusers, self.operator_access, self.tls_cert is not None)
 
     @property
     def state_limits(self) -> StateLimits:

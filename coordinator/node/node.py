@@ -14,7 +14,7 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from muster.net.tls import Tls
-from muster.v1 import admin_pb2, group_pb2
+from muster.v1 import access_pb2, admin_pb2, group_pb2
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
 from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
 from musterd.coordinator.api.limits.queue_probe import QueueProbe
@@ -26,7 +26,7 @@ from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.metrics.node import NodeMetrics, Sources
 from musterd.coordinator.node.assembly import Integrity, open_node
 from musterd.coordinator.node.audit_sender import AuditSender
-from musterd.coordinator.node.config import ConfigError, Settings, split_address
+from musterd.coordinator.node.config import ConfigError, Settings, is_loopback, split_address
 from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.reach_probe import ReachProbe
@@ -98,6 +98,7 @@ class Node:
             self.metrics.machine,
             Retention(settings.offset_retention_ms),
             settings.state_limits,
+            callers=settings.callers,
             settings=settings.raft_settings,
             auto_finalize=settings.auto_finalize,
         )
@@ -122,12 +123,14 @@ class Node:
         self.driver.start()
         freeze_heap()
         core = self.assembly.core
-        self._integrity = Integrity(self.driver, self.assembly, _channel_credentials(settings))
+        self._integrity = Integrity(
+            self.driver, self.assembly, _channel_credentials(settings), settings.admin_secret
+        )
         self._audit = AuditSender(
             core,
             self.driver.identity.node_id,
             self._integrity.peers.channel,
-            settings.operator_access,
+            self._integrity.peers.shown,
         )
         self._attach_metrics()
         self._probe = QueueProbe(core.admission, settings.data_dir)
@@ -185,6 +188,10 @@ class Node:
                 reserve=self.settings.disk_reserve_bytes,
                 state_size=self.assembly.state_size,
                 quarantine=self._integrity.quarantine,
+                access_refusals=lambda: (
+                    core.access.denied_total,
+                    core.access.unauthenticated_total,
+                ),
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,
@@ -227,6 +234,7 @@ class Node:
             self._tasks.append(asyncio.create_task(probing))
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
+        self._tell_access()
         log.info(
             "serving",
             node=self.driver.identity.node_id,
@@ -242,6 +250,16 @@ class Node:
             config=self.settings.model_dump(mode="json"),
         )
 
+    def _tell_access(self) -> None:
+        """Say what is open, and what will not work once there are rules."""
+        settings = self.settings
+        ports = [settings.listen, settings.peer_listen, settings.metrics_listen]
+        beyond = [port for port in ports if port and not is_loopback(port)]
+        if self.assembly.core.access.is_open and beyond:
+            log.warning("the cluster is open: it has no rules", ports=beyond)
+        if settings.superusers and settings.admin_secret_file is None and settings.peers:
+            log.warning("nodes cannot know each other where there are rules")
+
     async def _listen(self) -> None:
         settings, core = self.settings, self.assembly.core
         self._runner.start()
@@ -251,7 +269,7 @@ class Node:
         if settings.dev:
             names = [
                 service.full_name
-                for file in (group_pb2, admin_pb2)
+                for file in (group_pb2, admin_pb2, access_pb2)
                 for service in file.DESCRIPTOR.services_by_name.values()
             ]
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)

@@ -56,7 +56,9 @@ class RestartCheck:
         stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
         try:
             return await stub.DescribeCluster(
-                pb.DescribeClusterRequest(), timeout=RESTART_CHECK_CALL_MS / 1_000
+                pb.DescribeClusterRequest(),
+                timeout=RESTART_CHECK_CALL_MS / 1_000,
+                metadata=self._peers.shown(node),
             )
         except grpc.aio.AioRpcError:
             return None

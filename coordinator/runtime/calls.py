@@ -5,6 +5,7 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.runtime.answers import Answer, Respond
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.large_commits import LargeCommits
@@ -62,6 +63,7 @@ class Call:
         "ended",
         "held",
         "on_park",
+        "recheck",
     )
 
     def __init__(
@@ -70,7 +72,9 @@ class Call:
         respond: Respond,
         call_limits: NodeCallLimits,
         on_park: Callable[[], None] | None = None,
+        recheck: Callable[[], Refused | None] | None = None,
     ) -> None:
+        self.recheck = recheck
         self.command = command
         self.held: MemberKey | None = None
         self._sessions: Sessions | None = None

@@ -332,6 +332,11 @@ class Proposer:
             if taken and (size >= ENTRY_BYTES_MAX or work > LIMITS.entry_max_partitions):
                 break
             self._take(pending)
+            if _is_denied(pending):
+                self._forget((pending,))
+                size -= pending.size + COMMAND_OVERHEAD_BYTES
+                work -= _entry_work(pending)
+                continue
             taken.append(pending)
         now_s = self._meter.clock_s()
         for pending in taken:
@@ -446,6 +451,18 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             return 1
         case _:
             assert_never(command)
+
+
+def _is_denied(pending: Pending) -> bool:
+    """Answer a command whose caller lost the right to it while it waited."""
+    call = pending.call
+    if call is None or call.recheck is None:
+        return False
+    refused = call.recheck()
+    if refused is None:
+        return False
+    call.answer(refused)
+    return True
 
 
 def _is_small(pending: Pending) -> bool:

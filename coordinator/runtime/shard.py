@@ -14,6 +14,7 @@ from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.answers import Loading, NotHere, Respond
 from musterd.coordinator.runtime.calls import Call
@@ -249,14 +250,16 @@ class Shard:
         size: int,
         respond: Respond,
         on_park: Callable[[], None] | None = None,
+        recheck: Callable[[], Refused | None] | None = None,
     ) -> Call:
         """Take a validated request whose encoding is at most `size` bytes.
 
         Answers now or later, once.
 
-        `on_park` is told when the answer will be long in coming.
+        `on_park` is told when the answer will be long in coming. `recheck` says, when the command
+        is about to go into the log, why it may not any more.
         """
-        call = Call(command, respond, self.node.call_limits, on_park)
+        call = Call(command, respond, self.node.call_limits, on_park, recheck)
         state = self.coordinator_state
         if state is CoordinatorState.SERVING and self.leadership is not None:
             self.leadership.take(call, size)

@@ -16,6 +16,9 @@ BEHIND: Final = Refused(
 """Instead of "there is no such topic", from a node that cannot know (Kafka's retriable 14)."""
 
 
+NOTHING: Final[Mapping[str, Refused]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """A commit without its partitions that do not exist.
@@ -25,6 +28,14 @@ class Split:
 
     remainder: OffsetCommit | None
     refused: tuple[PartitionResult | None, ...]
+
+    @property
+    def names_unknown(self) -> bool:
+        """Whether a partition is refused because it does not exist here."""
+        return any(
+            one is not None and one.error is Error.UNKNOWN_TOPIC_OR_PARTITION
+            for one in self.refused
+        )
 
     @property
     def results(self) -> tuple[PartitionResult, ...]:
@@ -92,11 +103,12 @@ class TopicRegistry:
         """Whether it was deleted, and some shard may have offsets of it still."""
         return name in self._state().topics_deleted
 
-    def split(self, command: OffsetCommit) -> Split:
+    def split(self, command: OffsetCommit, denied: Mapping[str, Refused] = NOTHING) -> Split:
         """Refuse the partitions that do not exist here, before anything is proposed (gp-O2).
 
         What remains carries the version of the deletions that this copy knows. Where nothing
-        remains, the group's coordinator is not asked (gp-0.4).
+        remains, the group's coordinator is not asked (gp-0.4). `denied`: topics that the caller may
+        not know of.
         """
         registry, deletions_version = self._registry(), self._state().deletions_version
         if deletions_version:
@@ -104,7 +116,10 @@ class TopicRegistry:
             command = replace(
                 command, deletions_version=deletions_version, creation_version=creation_version
             )
-        refused = tuple(_refuse(partition, registry) for partition in command.partitions)
+        refused = tuple(
+            _deny(partition, denied) or _refuse(partition, registry)
+            for partition in command.partitions
+        )
         if command.atomic and any(refused):
             pairs = zip(command.partitions, refused, strict=True)
             return Split(None, tuple(result or _left_out(p) for p, result in pairs))
@@ -158,6 +173,15 @@ class TopicRegistry:
         """Return the creation versions of those topics where it is not 0."""
         made = self._state().creation_versions
         return {name: made[name] for name in names if name in made} if made else {}
+
+
+def _deny(partition: PartitionCommit, denied: Mapping[str, Refused]) -> PartitionResult | None:
+    refused = denied.get(partition.topic) if denied else None
+    if refused is None:
+        return None
+    return PartitionResult(
+        partition.topic, partition.partition, refused.error, refused.message, False
+    )
 
 
 def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:

@@ -53,7 +53,7 @@ def build(points: Sequence[EntryPoint]) -> "typer.Typer":
     """The app with these families."""
     import typer  # noqa: PLC0415  # importing muster.cli for its conventions must not load the parser
 
-    from muster.cli.more_options import add_wide  # noqa: PLC0415  # as above
+    from muster.cli.more_options import add_token_file, add_wide  # noqa: PLC0415  # as above
 
     app = typer.Typer(
         name="muster",
@@ -88,6 +88,7 @@ def build(points: Sequence[EntryPoint]) -> "typer.Typer":
             loaded.add(register)
             register(app)
     add_wide(app)
+    add_token_file(app)
     return app
 
 

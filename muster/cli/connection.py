@@ -5,22 +5,25 @@ is down, no leader yet, overload) is repeated until the command's time is over: 
 CLI makes is idempotent.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import grpc
 
-from muster.admin.operator_secret import operator_metadata
+from muster.admin.operator_secret import METADATA_KEY, operator_metadata
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.known_nodes import learn, with_known
 from muster.cli.refusals import refused
 from muster.errors import InvalidConfig
+from muster.net.bearer_token import FILE_VARIABLE, BearerToken, is_loopback
 from muster.net.nodes import MESSAGE_BYTES_MAX, parse_endpoints, what_each_said
 from muster.net.tls import Tls
+from muster.v1.access_pb2_grpc import AccessStub
 from muster.v1.admin_pb2 import DescribeClusterRequest, DescribeClusterResponse
 from muster.v1.admin_pb2_grpc import AdminStub, TopicsStub
 from muster.v1.errors_pb2 import ErrorCode, Status
@@ -75,6 +78,7 @@ class Stubs:
     topics: TopicsStub
     admin: AdminStub
     groups: GroupCoordinatorStub
+    access: AccessStub
 
 
 Call = Callable[[Stubs, float], A]
@@ -128,6 +132,7 @@ class Connection:
         self._endpoints = with_known(_endpoints(bootstrap))
         self._tls = tls()
         self._credentials = credentials()
+        self._token = token()
         self._said: dict[str, str] = {}
         """By node, the latest that it said to the call that is made, or of whom to make it to."""
         self._deadline = time.monotonic() + timeout_s
@@ -341,7 +346,7 @@ class Connection:
     def operator(self) -> tuple[tuple[str, bytes], ...]:
         """The metadata of an operator's call. Raises CommandError."""
         try:
-            return operator_metadata()
+            shown = operator_metadata()
         except OSError as error:
             raise CommandError(
                 f"the admin secret cannot be read: {error}",
@@ -349,20 +354,41 @@ class Connection:
                 "admin_secret_file",
                 exit_code=ExitCode.USAGE,
             ) from error
+        plain = next((one for one in self._endpoints if not is_loopback(one)), None)
+        if shown and self._credentials is None and plain:
+            raise CommandError(
+                f"the admin secret would go to {plain} in the clear",
+                next_step="set MUSTER_TLS_CA, or run this on a node's machine",
+                exit_code=ExitCode.USAGE,
+            )
+        return shown
 
     # ---- channels and time
+
+    def pause(self) -> bool:
+        """Wait a little before the next attempt; False where the time is over then."""
+        if time.monotonic() + BACKOFF_S >= self._deadline:
+            return False
+        time.sleep(BACKOFF_S)
+        return True
 
     def _at(self, endpoint: str) -> Stubs:
         stubs = self._stubs.get(endpoint)
         if stubs is None:
-            channel = (
+            channel: grpc.Channel = (
                 grpc.secure_channel(endpoint, self._credentials, options=_OPTIONS)
                 if self._credentials
                 else grpc.insecure_channel(endpoint, options=_OPTIONS)
             )
             self._channels.append(channel)
+            private = self._credentials is not None or is_loopback(endpoint)
+            channel = grpc.intercept_channel(channel, _Shown(self._token, private=private))
             stubs = Stubs(
-                endpoint, TopicsStub(channel), AdminStub(channel), GroupCoordinatorStub(channel)
+                endpoint,
+                TopicsStub(channel),
+                AdminStub(channel),
+                GroupCoordinatorStub(channel),
+                AccessStub(channel),
             )
             self._stubs[endpoint] = stubs
         return stubs
@@ -388,6 +414,54 @@ def next_page(entries: Sequence[E]) -> E:
             exit_code=ExitCode.ERROR,
         )
     return entries[-1]
+
+
+class _Details(NamedTuple):
+    """A call, as gRPC describes it to an interceptor."""
+
+    method: str
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: Any
+    compression: Any
+
+
+class _Shown(grpc.UnaryUnaryClientInterceptor):
+    """Shows who asks: a token, and the operators' secret. Nothing where others can listen."""
+
+    def __init__(self, token: BearerToken, *, private: bool) -> None:
+        self._token = token
+        self._private = private
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        metadata = [one for one in details.metadata or () if one[0] != METADATA_KEY]
+        if self._private:
+            metadata += self._token.metadata()
+            with contextlib.suppress(OSError):  # who needs it says that it cannot be read
+                metadata += operator_metadata()
+        shown = _Details(
+            details.method,
+            details.timeout,
+            metadata,
+            details.credentials,
+            details.wait_for_ready,
+            details.compression,
+        )
+        return continuation(shown, request)
+
+
+def token() -> BearerToken:
+    """The token of the file that `MUSTER_TOKEN_FILE` names, or none.
+
+    Raises CommandError (usage) where it cannot be read.
+    """
+    try:
+        return BearerToken(file=os.environ.get(FILE_VARIABLE, ""))
+    except InvalidConfig as error:
+        raise _usage(
+            error, f"--token-file, or {FILE_VARIABLE}, names a file with a token"
+        ) from error
 
 
 def tls() -> Tls | None:

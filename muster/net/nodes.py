@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from muster import timeouts
 from muster.errors import InvalidConfig, TlsHandshakeFailed
 from muster.net import background_tasks
+from muster.net.bearer_token import BearerToken, is_loopback
 from muster.net.tls import Tls
 
 if TYPE_CHECKING:
@@ -80,7 +81,11 @@ def parse_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:
 class Nodes:
     """Channels by endpoint: opened when a node is learned, closed when it is gone."""
 
-    def __init__(self, bootstrap: Iterable[str], tls: Tls | None) -> None:
+    def __init__(
+        self, bootstrap: Iterable[str], tls: Tls | None, token: BearerToken | None = None
+    ) -> None:
+        """`token` is shown where nobody can listen: over TLS, and on loopback."""
+        self._token = token
         self._credentials = tls.credentials() if tls else None
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -187,7 +192,11 @@ class Nodes:
                 path, request_serializer=bytes, response_deserializer=parse
             )
             self._calls[endpoint, path, number] = start
-        call = start(request, timeout=timeout_ms / 1000)
+        if self._token is not None and (self._credentials or is_loopback(endpoint)):
+            metadata = self._token.metadata()
+            call = start(request, timeout=timeout_ms / 1000, metadata=metadata)
+        else:
+            call = start(request, timeout=timeout_ms / 1000)
         return cast("grpc.aio.UnaryUnaryCall[bytes, Response_co]", call)
 
     def take_channel(self, endpoint: str) -> int:

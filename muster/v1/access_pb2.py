@@ -22,23 +22,52 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from muster.v1 import errors_pb2 as muster_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16muster/v1/access.proto\x12\tmuster.v1\"\xb6\x01\n\x07\x41\x63lRule\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12*\n\toperation\x18\x02 \x01(\x0e\x32\x17.muster.v1.AclOperation\x12(\n\x08resource\x18\x03 \x01(\x0e\x32\x16.muster.v1.AclResource\x12&\n\x07pattern\x18\x04 \x01(\x0e\x32\x15.muster.v1.AclPattern\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x65ny\x18\x06 \x01(\x08\"\x98\x01\n\nTokenScope\x12*\n\toperation\x18\x01 \x01(\x0e\x32\x17.muster.v1.AclOperation\x12(\n\x08resource\x18\x02 \x01(\x0e\x32\x16.muster.v1.AclResource\x12&\n\x07pattern\x18\x03 \x01(\x0e\x32\x15.muster.v1.AclPattern\x12\x0c\n\x04name\x18\x04 \x01(\t*{\n\x0c\x41\x63lOperation\x12\x1d\n\x19\x41\x43L_OPERATION_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x41\x43L_JOIN\x10\x01\x12\x0e\n\nACL_COMMIT\x10\x02\x12\x10\n\x0c\x41\x43L_DESCRIBE\x10\x03\x12\r\n\tACL_ALTER\x10\x04\x12\r\n\tACL_ADMIN\x10\x05*Z\n\x0b\x41\x63lResource\x12\x1c\n\x18\x41\x43L_RESOURCE_UNSPECIFIED\x10\x00\x12\r\n\tACL_GROUP\x10\x01\x12\r\n\tACL_TOPIC\x10\x02\x12\x0f\n\x0b\x41\x43L_CLUSTER\x10\x03*J\n\nAclPattern\x12\x1b\n\x17\x41\x43L_PATTERN_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43L_LITERAL\x10\x01\x12\x0e\n\nACL_PREFIX\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16muster/v1/access.proto\x12\tmuster.v1\x1a\x16muster/v1/errors.proto\"\xb6\x01\n\x07\x41\x63lRule\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12*\n\toperation\x18\x02 \x01(\x0e\x32\x17.muster.v1.AclOperation\x12(\n\x08resource\x18\x03 \x01(\x0e\x32\x16.muster.v1.AclResource\x12&\n\x07pattern\x18\x04 \x01(\x0e\x32\x15.muster.v1.AclPattern\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x65ny\x18\x06 \x01(\x08\"\x98\x01\n\nTokenScope\x12*\n\toperation\x18\x01 \x01(\x0e\x32\x17.muster.v1.AclOperation\x12(\n\x08resource\x18\x02 \x01(\x0e\x32\x16.muster.v1.AclResource\x12&\n\x07pattern\x18\x03 \x01(\x0e\x32\x15.muster.v1.AclPattern\x12\x0c\n\x04name\x18\x04 \x01(\t\"i\n\x10\x41lterAclsRequest\x12!\n\x05\x61\x64\x64\x65\x64\x18\x01 \x03(\x0b\x32\x12.muster.v1.AclRule\x12#\n\x07removed\x18\x02 \x03(\x0b\x32\x12.muster.v1.AclRule\x12\r\n\x05opens\x18\x03 \x01(\x08\"_\n\x11\x41lterAclsResponse\x12!\n\x06status\x18\x01 \x01(\x0b\x32\x11.muster.v1.Status\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12\x16\n\x0e\x61\x63\x63\x65ss_version\x18\x03 \x01(\x03\"\x15\n\x13\x44\x65scribeAclsRequest\"t\n\x14\x44\x65scribeAclsResponse\x12!\n\x06status\x18\x01 \x01(\x0b\x32\x11.muster.v1.Status\x12!\n\x05rules\x18\x02 \x03(\x0b\x32\x12.muster.v1.AclRule\x12\x16\n\x0e\x61\x63\x63\x65ss_version\x18\x03 \x01(\x03\"\x8a\x01\n\x11TestAccessRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12*\n\toperation\x18\x02 \x01(\x0e\x32\x17.muster.v1.AclOperation\x12(\n\x08resource\x18\x03 \x01(\x0e\x32\x16.muster.v1.AclResource\x12\x0c\n\x04name\x18\x04 \x01(\t\"X\n\x12TestAccessResponse\x12!\n\x06status\x18\x01 \x01(\x0b\x32\x11.muster.v1.Status\x12\x0f\n\x07\x61llowed\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"g\n\x12\x43reateTokenRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x17\n\x0f\x65xpires_wall_ms\x18\x02 \x01(\x03\x12%\n\x06scopes\x18\x03 \x03(\x0b\x32\x15.muster.v1.TokenScope\"q\n\x13\x43reateTokenResponse\x12!\n\x06status\x18\x01 \x01(\x0b\x32\x11.muster.v1.Status\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\x12\x16\n\x0e\x61\x63\x63\x65ss_version\x18\x04 \x01(\x03\"\x13\n\x11ListTokensRequest\"q\n\x12ListTokensResponse\x12!\n\x06status\x18\x01 \x01(\x0b\x32\x11.muster.v1.Status\x12 \n\x06tokens\x18\x02 \x03(\x0b\x32\x10.muster.v1.Token\x12\x16\n\x0e\x61\x63\x63\x65ss_version\x18\x03 \x01(\x03\"\x85\x01\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x17\n\x0f\x63reated_wall_ms\x18\x03 \x01(\x03\x12\x17\n\x0f\x65xpires_wall_ms\x18\x04 \x01(\x03\x12%\n\x06scopes\x18\x05 \x03(\x0b\x32\x15.muster.v1.TokenScope\"&\n\x12RevokeTokenRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\"P\n\x13RevokeTokenResponse\x12!\n\x06status\x18\x01 \x01(\x0b\x32\x11.muster.v1.Status\x12\x16\n\x0e\x61\x63\x63\x65ss_version\x18\x02 \x01(\x03*{\n\x0c\x41\x63lOperation\x12\x1d\n\x19\x41\x43L_OPERATION_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x41\x43L_JOIN\x10\x01\x12\x0e\n\nACL_COMMIT\x10\x02\x12\x10\n\x0c\x41\x43L_DESCRIBE\x10\x03\x12\r\n\tACL_ALTER\x10\x04\x12\r\n\tACL_ADMIN\x10\x05*Z\n\x0b\x41\x63lResource\x12\x1c\n\x18\x41\x43L_RESOURCE_UNSPECIFIED\x10\x00\x12\r\n\tACL_GROUP\x10\x01\x12\r\n\tACL_TOPIC\x10\x02\x12\x0f\n\x0b\x41\x43L_CLUSTER\x10\x03*J\n\nAclPattern\x12\x1b\n\x17\x41\x43L_PATTERN_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43L_LITERAL\x10\x01\x12\x0e\n\nACL_PREFIX\x10\x02\x32\xd3\x03\n\x06\x41\x63\x63\x65ss\x12\x46\n\tAlterAcls\x12\x1b.muster.v1.AlterAclsRequest\x1a\x1c.muster.v1.AlterAclsResponse\x12O\n\x0c\x44\x65scribeAcls\x12\x1e.muster.v1.DescribeAclsRequest\x1a\x1f.muster.v1.DescribeAclsResponse\x12I\n\nTestAccess\x12\x1c.muster.v1.TestAccessRequest\x1a\x1d.muster.v1.TestAccessResponse\x12L\n\x0b\x43reateToken\x12\x1d.muster.v1.CreateTokenRequest\x1a\x1e.muster.v1.CreateTokenResponse\x12I\n\nListTokens\x12\x1c.muster.v1.ListTokensRequest\x1a\x1d.muster.v1.ListTokensResponse\x12L\n\x0bRevokeToken\x12\x1d.muster.v1.RevokeTokenRequest\x1a\x1e.muster.v1.RevokeTokenResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'muster.v1.access_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACLOPERATION']._serialized_start=377
-  _globals['_ACLOPERATION']._serialized_end=500
-  _globals['_ACLRESOURCE']._serialized_start=502
-  _globals['_ACLRESOURCE']._serialized_end=592
-  _globals['_ACLPATTERN']._serialized_start=594
-  _globals['_ACLPATTERN']._serialized_end=668
-  _globals['_ACLRULE']._serialized_start=38
-  _globals['_ACLRULE']._serialized_end=220
-  _globals['_TOKENSCOPE']._serialized_start=223
-  _globals['_TOKENSCOPE']._serialized_end=375
+  _globals['_ACLOPERATION']._serialized_start=1591
+  _globals['_ACLOPERATION']._serialized_end=1714
+  _globals['_ACLRESOURCE']._serialized_start=1716
+  _globals['_ACLRESOURCE']._serialized_end=1806
+  _globals['_ACLPATTERN']._serialized_start=1808
+  _globals['_ACLPATTERN']._serialized_end=1882
+  _globals['_ACLRULE']._serialized_start=62
+  _globals['_ACLRULE']._serialized_end=244
+  _globals['_TOKENSCOPE']._serialized_start=247
+  _globals['_TOKENSCOPE']._serialized_end=399
+  _globals['_ALTERACLSREQUEST']._serialized_start=401
+  _globals['_ALTERACLSREQUEST']._serialized_end=506
+  _globals['_ALTERACLSRESPONSE']._serialized_start=508
+  _globals['_ALTERACLSRESPONSE']._serialized_end=603
+  _globals['_DESCRIBEACLSREQUEST']._serialized_start=605
+  _globals['_DESCRIBEACLSREQUEST']._serialized_end=626
+  _globals['_DESCRIBEACLSRESPONSE']._serialized_start=628
+  _globals['_DESCRIBEACLSRESPONSE']._serialized_end=744
+  _globals['_TESTACCESSREQUEST']._serialized_start=747
+  _globals['_TESTACCESSREQUEST']._serialized_end=885
+  _globals['_TESTACCESSRESPONSE']._serialized_start=887
+  _globals['_TESTACCESSRESPONSE']._serialized_end=975
+  _globals['_CREATETOKENREQUEST']._serialized_start=977
+  _globals['_CREATETOKENREQUEST']._serialized_end=1080
+  _globals['_CREATETOKENRESPONSE']._serialized_start=1082
+  _globals['_CREATETOKENRESPONSE']._serialized_end=1195
+  _globals['_LISTTOKENSREQUEST']._serialized_start=1197
+  _globals['_LISTTOKENSREQUEST']._serialized_end=1216
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=1218
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=1331
+  _globals['_TOKEN']._serialized_start=1334
+  _globals['_TOKEN']._serialized_end=1467
+  _globals['_REVOKETOKENREQUEST']._serialized_start=1469
+  _globals['_REVOKETOKENREQUEST']._serialized_end=1507
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=1509
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=1589
+  _globals['_ACCESS']._serialized_start=1885
+  _globals['_ACCESS']._serialized_end=2352
 # @@protoc_insertion_point(module_scope)

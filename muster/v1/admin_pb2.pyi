@@ -1327,12 +1327,18 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     AWAITED_FIELD_NUMBER: builtins.int
     LEVEL_FIELD_NUMBER: builtins.int
     LATER_LEVELS_FIELD_NUMBER: builtins.int
+    ACCESS_VERSION_FIELD_NUMBER: builtins.int
+    ACCESS_RULES_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
     shards: builtins.int
     level: builtins.int
     """the cluster's, as the answering node knows it; 0 = a release that names none"""
+    access_version: builtins.int
+    """Of the node's copy of the rules: it rises with each change of a rule or token. 0 = nothing was ever changed."""
+    access_rules: builtins.int
+    """how many rules it has; 0 = the cluster is open to everybody whom its ports take"""
     wall_ms: builtins.int
     """the answering node's clock when it answered, milliseconds since 1970; 0 = it does not say"""
     @property
@@ -1371,10 +1377,12 @@ class DescribeClusterResponse(google.protobuf.message.Message):
         awaited: collections.abc.Iterable[builtins.int] | None = ...,
         level: builtins.int = ...,
         later_levels: collections.abc.Iterable[global___LaterLevel] | None = ...,
+        access_version: builtins.int = ...,
+        access_rules: builtins.int = ...,
         wall_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["awaited", b"awaited", "cluster_id", b"cluster_id", "later_levels", b"later_levels", "level", b"level", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["access_rules", b"access_rules", "access_version", b"access_version", "awaited", b"awaited", "cluster_id", b"cluster_id", "later_levels", b"later_levels", "level", b"level", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___DescribeClusterResponse = DescribeClusterResponse
 

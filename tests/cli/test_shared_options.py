@@ -43,8 +43,11 @@ NEITHER = {
     *("serve", "init", "dev", "demo", "export", "replay", "version"),
     *("cluster verify", "debug bundle", "doctor", "group watch"),
     *("cluster backup verify", "cluster restore", "audit verify"),
+    *("acl list", "acl test", "acl grant", "acl revoke"),
+    *("token list", "token create", "token revoke"),
 }
-"""Neither reads a running cluster's state to show it once, nor changes it.
+"""Neither reads a running cluster's state to show it once, nor changes it; or a right, of which
+`acl test` says what it allows.
 
 Nor does any command of `chaos`.
 """

@@ -1,6 +1,7 @@
 """Topics through any node."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import grpc
@@ -23,6 +24,7 @@ from muster.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from muster.net.bearer_token import BearerToken
 from muster.net.nodes import parse_endpoints
 from muster.net.tls import Tls
 from muster.testing import Abort, Cluster, Hang, LoseAnswer, Refuse
@@ -342,10 +344,29 @@ async def test_calls_go_over_tls(open_cluster):
             await group.next_assignment()
 
 
-def test_a_token_that_no_node_would_read_is_refused():
-    """Whoever gives one believes that it protects something."""
-    with pytest.raises(InvalidConfig, match="no node reads it"):
-        muster.Client("127.0.0.1:1", token="secret")
+def test_a_token_that_would_go_over_the_network_in_the_clear_is_refused(tmp_path):
+    """Over TLS and to loopback it is sent; one that is none, or cannot be read, is refused."""
+    with pytest.raises(InvalidConfig, match="in the clear"):
+        muster.Client("127.0.0.1:1,10.0.0.1:1", token="secret")
+    muster.Client("127.0.0.1:1,[::1]:1,localhost:1", token="secret")
+    for wrong in ("two words", "\n", "x" * 10_000):
+        with pytest.raises(InvalidConfig, match="no token"):
+            muster.Client("127.0.0.1:1", token=wrong)
+    with pytest.raises(InvalidConfig, match="token_file"):
+        muster.Client("127.0.0.1:1", token_file=str(tmp_path / "missing"))
+
+
+def test_a_token_file_is_read_again_when_it_has_changed(tmp_path):
+    """And counts as it was while it cannot be read."""
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    token = BearerToken(file=str(file))
+    assert token.metadata() == (("authorization", "Bearer one"),)
+    file.write_text("another")
+    os.utime(file, ns=(1, 1))
+    assert token.metadata() == (("authorization", "Bearer another"),)
+    file.unlink()
+    assert token.metadata() == (("authorization", "Bearer another"),)
 
 
 async def test_a_server_of_an_unknown_authority_is_not_talked_to(open_cluster):

@@ -8,6 +8,7 @@ import grpc
 
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
+from musterd.coordinator.api.frame.identity import Callers
 from musterd.coordinator.api.frame.operator_access import LOOPBACK
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.rpcs.services import Services
@@ -46,8 +47,10 @@ class LocalNode:
     node_id = 0
     store_uuid = bytes(16)
 
-    def __init__(self, shards=4, active_calls=1_200, access=LOOPBACK):
+    def __init__(self, shards=4, active_calls=1_200, access=LOOPBACK, superusers=()):
         self.endpoints = {}
+        self.later_ms = 0
+        """By so much the wall clock is ahead."""
         self.access = access
         assembly = Assembly(
             NodeId(0),
@@ -57,6 +60,7 @@ class LocalNode:
             wake=lambda: None,
             peers=lambda: self.endpoints,
             admission=Admission(active_calls),
+            callers=Callers(superusers, access),
         )
         self.core, self.turns, self.shards = assembly.core, assembly.turns, assembly.shards
         self.call_limits = assembly.call_limits
@@ -70,7 +74,7 @@ class LocalNode:
         """Of nodes 1 and 2, those that are connected."""
 
     def wall_ms(self):
-        return int(time.time() * 1_000)
+        return int(time.time() * 1_000) + self.later_ms
 
     def nodes(self):
         own = NodeView(0, "127.0.0.1:1", "127.0.0.1:2", "0" * 32, True, "0")

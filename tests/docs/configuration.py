@@ -231,6 +231,7 @@ def _commands() -> str:
         rows.append([f"`{info.envvar}`", flags, f"`{default}`", unit, limits, info.help])
     files = {
         FILE_VARIABLE: "The nodes' admin secret, for commands that hand over shards, replace nodes or accept a loss.",
+        "MUSTER_TOKEN_FILE": "A bearer token (`muster token create`), which says who asks; `--token-file` wins.",
         "MUSTER_TLS_CA": "Nodes must have a certificate of this authority. With any of the three, connections are TLS.",
         "MUSTER_TLS_CERT": "This client's certificate, where nodes demand one.",
         "MUSTER_TLS_KEY": "Its key.",

@@ -7,17 +7,23 @@ import pytest
 
 import muster
 from muster.testing import cluster
-from muster.v1 import admin_pb2, errors_pb2, group_pb2, log_pb2, peer_pb2
+from muster.v1 import access_pb2, admin_pb2, errors_pb2, group_pb2, log_pb2, peer_pb2
 from musterd.coordinator.api.limits import call_acceptor, queue_probe
 from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.api.rpcs.access_service import AccessService
 from musterd.coordinator.api.rpcs.admin_service import AdminService
 from musterd.coordinator.api.rpcs.group_service import GroupService
 from musterd.coordinator.api.rpcs.topic_service import TopicService
 
-SERVICES = {"GroupCoordinator": GroupService, "Admin": AdminService, "Topics": TopicService}
+SERVICES = {
+    "GroupCoordinator": GroupService,
+    "Admin": AdminService,
+    "Topics": TopicService,
+    "Access": AccessService,
+}
 RPCS = [
     method
-    for file in (admin_pb2, errors_pb2, group_pb2, log_pb2, peer_pb2)
+    for file in (access_pb2, admin_pb2, errors_pb2, group_pb2, log_pb2, peer_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -27,6 +33,7 @@ COMMANDS = set(CLIENT.glob("cli/**/*.py"))
 NO_SDK = COMMANDS | {path for room in ("testing", "v1") for path in CLIENT.glob(f"{room}/**/*.py")}
 
 OF_NODES = "Verify ReplaceNode AcceptLoss FinalizeLevel"
+OF_ACCESS = "AlterAcls DescribeAcls TestAccess CreateToken ListTokens RevokeToken"
 LEFT_OUT = {
     "the SDK": {
         OF_NODES: "the command line's: a program has nothing to do with nodes",
@@ -34,6 +41,7 @@ LEFT_OUT = {
         "Checkpoints RecordAudit": "between nodes",
         "DescribeAudit": "the command line's: whoever audits is no program",
         "ReadBackup NoteBackup": "backups are the server's package's (backup/take.py)",
+        OF_ACCESS: "who may do what is the command line's",
     },
     "the command line": {
         "JoinGroup SyncGroup Heartbeat LeaveGroup": "a command is no member",
@@ -42,6 +50,7 @@ LEFT_OUT = {
     },
     "muster.testing": {
         f"{OF_NODES} TransferLeader ReadBackup NoteBackup Checkpoints": "the SDK has none of them",
+        OF_ACCESS: "its clusters have no rules",
         "RecordAudit DescribeAudit": "nor of them",
         "DescribeGroupConfigs AlterGroupConfigs": "its arguments are the settings of all groups",
     },

@@ -24,6 +24,7 @@ from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import Node
 from musterd.coordinator.machine.commands import Command, JoinGroup, SyncGroup
 from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime.answers import Respond
@@ -220,8 +221,10 @@ class AccountedShard(Shard):
         size: int,
         respond: Respond,
         on_park: Callable[[], None] | None = None,
+        recheck: Callable[[], Refused | None] | None = None,
     ) -> Call:
-        return self._ledger.submitted(partial(super().submit, command, size, respond, on_park))
+        submit = partial(super().submit, command, size, respond, on_park, recheck)
+        return self._ledger.submitted(submit)
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         super().confirm(self._ledger.asked(done))

@@ -31,11 +31,19 @@ class _Context:
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
+        self._code: grpc.StatusCode | None = None
 
     def peer(self) -> str:
         return self._peer
 
+    def invocation_metadata(self) -> None:
+        """A simulated client shows nothing."""
+
+    def code(self) -> grpc.StatusCode | None:
+        return self._code
+
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        self._code = code
         raise _Aborted(code, details)
 
 

@@ -46,6 +46,7 @@ READS: Final = frozenset(
         *("ListGroups", "DescribeGroups", "DescribeGroupConfigs", "DescribeRebalances"),
         *("DescribeCluster", "Verify", "Checkpoints", "ListTopics", "DescribeTopics"),
         *("RecordAudit", "DescribeAudit"),
+        *("DescribeAcls", "TestAccess", "ListTokens"),
     }
 )
 """RPCs of operators without an entry: they change nothing, or would make an entry of each entry."""

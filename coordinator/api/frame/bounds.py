@@ -275,6 +275,19 @@ def refuse_node(node_id: int, known: Collection[int]) -> Refused | None:
     return None if node_id in known else _invalid(f"There is no node {node_id} in this cluster.")
 
 
+# ---- Access
+
+ALTER_ACLS: Final = _command(
+    lambda request: _refuse_acls(len(request.added) + len(request.removed))
+)
+CREATE_TOKEN: Final = _command(_many("scopes", LIMITS.token_max_scopes, "The scopes of a token"))
+
+
+def _refuse_acls(count: int) -> Refused | None:
+    most = LIMITS.alter_acls_max_rules
+    return None if count <= most else _invalid(f"At most {most} rules change in one call.")
+
+
 # ---- Topics
 
 CHANGE_TOPIC: Final = Bounds((_topic,))

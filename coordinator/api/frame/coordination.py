@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
+from musterd.coordinator.api.frame.authorizer import Authorizer, Recheck
 from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.reply_queue import ReplyQueue
 from musterd.coordinator.api.frame.statuses import Statuses
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
 from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.runtime.answers import Answer, Loading, NotHere
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.heartbeats import Heartbeats
@@ -37,6 +39,8 @@ class Coordination:
     reply_queue: ReplyQueue
     one_long_read: LongReads
     """See cooperative_yield.py."""
+    access: Authorizer
+    """Who may do what."""
     one_long_heartbeat: LongReads = field(default_factory=LongReads)
     """Long heartbeats have a place of their own: members are not heard later because of long
     reads."""
@@ -58,16 +62,27 @@ class Coordination:
             )
 
     async def ask(
-        self, shard: Shard, command: Command, size: int, on_park: Callable[[], None]
+        self,
+        shard: Shard,
+        command: Command,
+        size: int,
+        on_park: Callable[[], None],
+        recheck: Recheck | None = None,
     ) -> Answer:
-        """Put a command to a shard and wait for its answer; `on_park`: see `Shard.submit`."""
+        """Put a command to a shard and wait for its answer; `on_park`: see `Shard.submit`.
+
+        `recheck` is asked before the log, and when the rules change, until it is answered.
+        """
         if shard.loading:
             await self.loaded((shard,))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = shard.submit(command, size, self.reply_queue.settle(future), on_park)
+        call = shard.submit(command, size, self.reply_queue.settle(future), on_park, recheck)
+        if recheck is not None:
+            self.access.hold(future, recheck, _as_it_is)
         try:
             return await future
         finally:
+            self.access.release(future)
             if not call.ended:
                 shard.abandon(call)
 
@@ -109,3 +124,7 @@ class Coordination:
             return told
 
         return unserved
+
+
+def _as_it_is(refused: Refused) -> Answer:
+    return refused

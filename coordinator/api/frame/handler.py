@@ -5,7 +5,7 @@ success ends it: a status in the answer's message, or RESOURCE_EXHAUSTED where a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
@@ -15,21 +15,32 @@ from google.protobuf.message import Message
 
 from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api.frame.audit_trail import READS, CallRecord, result_of
+from musterd.coordinator.api.frame.authorizer import (
+    NOT_CURRENT,
+    Question,
+    questions_of,
+    refused_right,
+    topics_of,
+)
 from musterd.coordinator.api.frame.bounds import Bounds, refuse_node, refuse_shards
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination, Unserved
+from musterd.coordinator.api.frame.identity import Identity
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
+from musterd.coordinator.api.frame.rpc_rules import RULES, RpcRule
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
-from musterd.coordinator.machine.commands import Command, GroupCommand
+from musterd.coordinator.machine.access import Operation, Resource
+from musterd.coordinator.machine.commands import Command, GroupCommand, OffsetCommit
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused, Reply
 from musterd.coordinator.runtime.answers import Answer, Loading, Shed
+from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.topic_registry import BEHIND
+from musterd.coordinator.runtime.topic_registry import BEHIND, NOTHING
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -38,6 +49,12 @@ CLUSTER_SHARD: Final = 0
 
 TOGETHER_MAX: Final = 50
 """Commands of one call that are under way at once: a log entry that holds them is soon applied."""
+
+_RIGHTS: Final = (
+    Error.GROUP_AUTHORIZATION_FAILED,
+    Error.TOPIC_AUTHORIZATION_FAILED,
+    Error.CLUSTER_AUTHORIZATION_FAILED,
+)
 
 WAITING: Final = "members in calls of this connection that wait for their turn"
 
@@ -138,11 +155,14 @@ class ActiveCall:
     Its methods raise Failure, or abort the call with RESOURCE_EXHAUSTED, where there is no success.
     """
 
-    __slots__ = ("_context", "admitted", "core", "principal", "record", "size")
+    __slots__ = ("_context", "_rule", "admitted", "core", "identity", "principal", "record", "size")
 
-    def __init__(self, core: Coordination, context: Context) -> None:
+    def __init__(self, core: Coordination, context: Context, rule: RpcRule) -> None:
         self.core = core
         self._context = context
+        self._rule = rule
+        self.identity: Identity | None = None
+        """Who calls; None where nobody asks, since there are no rules."""
         self.admitted: Admitted | None = None
         """None while the call is not counted among the active ones."""
         self.size = 0
@@ -157,11 +177,105 @@ class ActiveCall:
         """The caller's address, as gRPC writes it."""
         return self._context.peer()
 
-    async def authorize(self, access: OperatorAccess) -> None:
-        """End the call with UNAUTHENTICATED where it does not show what an operator's has to."""
-        if access.is_open:
+    async def identify(self) -> None:
+        """Find out who calls, where there are rules: nobody gets UNAUTHENTICATED."""
+        access = self.core.access
+        if not access.is_guarded:
             return
-        refusal = access.refusal(tuple(self._context.invocation_metadata() or ()))
+        found = access.identify(self._context)
+        if isinstance(found, Identity):
+            passes = not access.is_closed or access.passes_closed(found)
+        else:
+            passes = False
+        if access.is_closed and not passes:  # a token may be good, but cannot be looked up
+            await self._context.abort(grpc.StatusCode.UNAVAILABLE, NOT_CURRENT)
+        if isinstance(found, str):
+            await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, found)
+        else:
+            self.identity = found
+            self.principal = found.principal
+
+    def check_rule(self, service: CoordinatorService, request: object) -> None:
+        """End the call where the caller may not do this to the one resource it is about."""
+        rule = self._rule
+        if self.identity is None or not rule.is_asked_at_once:
+            return
+        on_cluster = rule.resource is Resource.CLUSTER and isinstance(service, ClusterService)
+        about = service.cluster if on_cluster else request  # type: ignore[attr-defined]  # it has one
+        self.refuse(self.denied_item(rule.name_in(request)), about)
+
+    def denied(self, operation: Operation, resource: Resource, name: str = "") -> Refused | None:
+        """Why the caller may not do this, or None."""
+        if self.identity is None:
+            return None
+        return self.core.access.refusal(self.identity, operation, resource, name)
+
+    def denied_item(self, name: str) -> Refused | None:
+        """Why the caller may not do what this RPC does to the group or topic `name`, or None."""
+        return self.denied(self._rule.operation, self._rule.resource, name)
+
+    def may_see(self, name: str) -> bool:
+        """Whether a list that this RPC answers has the group or topic `name`."""
+        if self.identity is None:
+            return True
+        rule = self._rule
+        return self.core.access.allows(self.identity, rule.operation, rule.resource, name)
+
+    def denied_topic(self, name: str) -> Refused | None:
+        """Why the caller may not know of a topic, or None."""
+        return self.denied(Operation.DESCRIBE, Resource.TOPIC, name)
+
+    def check_topics(self, command: Command) -> None:
+        """End the call where the command names a topic that the caller may not know of."""
+        if self.identity is not None:
+            for topic in topics_of(command):
+                self.refuse(self.denied_topic(topic), command)
+
+    def topic_refusals(self, command: OffsetCommit) -> Mapping[str, Refused]:
+        """The topics of a commit that the caller may not know of, each with its refusal."""
+        if self.identity is None:
+            return NOTHING
+        asked = {topic: self.denied_topic(topic) for topic in topics_of(command)}
+        return {topic: refused for topic, refused in asked.items() if refused is not None}
+
+    def watch_rights(
+        self, future: "asyncio.Future[BeatAnswer]", beats: Sequence[Beat]
+    ) -> list[Refused]:
+        """End a held heartbeat when the right to one of its groups is gone.
+
+        The list that is returned has something in it then. `Authorizer.release` ends the watch.
+        """
+        found: list[Refused] = []
+        access, rule = self.core.access, self._rule
+
+        def groups() -> Iterable[Question]:
+            group_ids = dict.fromkeys(beat.key.group_id for beat in beats)
+            return ((rule.operation, rule.resource, group_id) for group_id in group_ids)
+
+        def answer(refused: Refused) -> BeatAnswer:
+            found.append(refused)
+            return BeatAnswer((), LIMITS.heartbeat_interval_ms)
+
+        access.hold(future, access.recheck(self._context, groups), answer)
+        return found
+
+    def must_be_operator(self) -> None:
+        """End the call where there are rules and it is not a node's or the operator's."""
+        who = self.identity
+        if who is not None and not self.core.access.passes_closed(who):
+            what = (self._rule.operation, self._rule.resource, "")
+            self.refuse(refused_right(who, *what), self)
+
+    async def authorize(self, access: OperatorAccess) -> None:
+        """End the call with UNAUTHENTICATED where it does not show what an operator's has to.
+
+        Where there are rules they have said already whether the caller may.
+        """
+        if access.is_open or self.identity is not None:
+            return
+        private = self.core.access.identities.is_private(self._context)
+        metadata = tuple(self._context.invocation_metadata() or ())
+        refusal = access.refusal(metadata, is_private=private)
         if refusal is not None:
             await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
         self.principal = OPERATOR
@@ -219,6 +333,12 @@ class ActiveCall:
     def invalid(self, message: str) -> NoReturn:
         """End the call as INVALID_REQUEST."""
         raise Failure(self, Refused(Error.INVALID_REQUEST, message))
+
+    async def forbid(self, answer: Answer) -> None:
+        """End the call with PERMISSION_DENIED where its answer has no place for a refusal."""
+        if isinstance(answer, Refused) and answer.error in _RIGHTS:
+            message = f"{answer.error.name}: {answer.message}"
+            await self._context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
     async def shed(self, what: str) -> NoReturn:
         """Refuse for overload: nothing was done, the caller may repeat the call after a pause."""
@@ -279,7 +399,8 @@ class ActiveCall:
         group_id: str | None = getattr(command, "group_id", None)
         core = self.core
         shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
-        return await core.ask(shard, command, size, on_park or self.leave)
+        recheck = core.access.recheck(self._context, questions_of(self._rule, command))
+        return await core.ask(shard, command, size, on_park or self.leave, recheck)
 
     async def ask_each(
         self,
@@ -300,6 +421,9 @@ class ActiveCall:
         """
 
         async def one(item: T) -> Answer:
+            denied = self.denied_item(item if isinstance(item, str) else item.group_id)  # type: ignore[attr-defined]  # a request's item
+            if denied is not None:
+                return denied
             size = bounds.size(item)
             refused = bounds.refusal(item, size)
             if refused is not None:
@@ -380,15 +504,19 @@ def handler(
     def framed(
         handle: Callable[[Service, Request, ActiveCall], Awaitable[Response]],
     ) -> Callable[[Service, Request, Context], Coroutine[Any, Any, Response]]:
+        rule = RULES[handle.__name__]
+
         @wraps(handle)
         async def serve(self: Service, request: Request, context: Context) -> Response:
-            call = ActiveCall(self.core, context)
+            call = ActiveCall(self.core, context, rule)
             try:
                 counts = kind is not Kind.EXEMPT
                 call.admitted = CALL.get() if counts else None
                 has_place = call.admitted is not None and call.admitted.begin()
+                await call.identify()
                 call.size = bounds.size(request)
                 call.refuse(bounds.refusal(request, call.size), request)
+                call.check_rule(self, request)
                 if counts and not has_place:
                     call.admitted = await call.admit(kind)
                 if audits(self) and handle.__name__ not in READS:
@@ -398,7 +526,8 @@ def handler(
                 response = await handling
             except Failure as failure:
                 call.refused_for_rights(handle.__name__, failure.answer)
-                if failed is None:
+                if failed is None:  # the answer has no place for it
+                    await call.forbid(failure.answer)
                     raise
                 status = self.core.statuses.of(failure.answer)
                 response = failed(failure.about, failure.answer, status)

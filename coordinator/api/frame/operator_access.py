@@ -24,6 +24,11 @@ NOT_SHOWN: Final = (
     "This call needs the admin secret of the cluster: name its file in MUSTER_ADMIN_SECRET_FILE."
 )
 
+HEARD: Final = (
+    "The admin secret is not taken over a connection without TLS, but on loopback: whoever listens "
+    "has it now, so give all nodes another one."
+)
+
 
 class OperatorAccess:
     """Decides whether a call has shown the cluster's secret."""
@@ -42,17 +47,24 @@ class OperatorAccess:
         return self._secret is None and self._on_loopback
 
     @property
-    def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        """What a node shows another one, so that it is taken for an operator."""
-        return () if self._secret is None else ((METADATA_KEY, self._secret),)
+    def has_secret(self) -> bool:
+        """Whether there is a secret to show."""
+        return self._secret is not None
 
-    def refusal(self, metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
-        """Why a call with this metadata is refused; None where it is not."""
+    def refusal(
+        self, metadata: Iterable[tuple[str, str | bytes]], *, is_private: bool
+    ) -> str | None:
+        """Why a call with this metadata is refused; None where it is not.
+
+        `is_private`: nobody could listen to it. A secret that others have heard is none.
+        """
         if self.is_open:
             return None
         if self._secret is None:
             return NOT_ENABLED
         given = [value for key, value in metadata if key == METADATA_KEY]
+        if given and not is_private:
+            return HEARD
         equal = [isinstance(one, bytes) and hmac.compare_digest(one, self._secret) for one in given]
         return None if any(equal) else NOT_SHOWN
 

@@ -4,7 +4,7 @@ A caller goes on where the last page ended. Every page is read anew: what change
 seen or not, but all that stood before the first page and still stands is in one of them.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from muster.v1 import admin_pb2, group_pb2
@@ -137,8 +137,15 @@ CLASSIC: Final = "classic"
 class GroupsPage:
     """Groups of one shard after the other; each shard's by id."""
 
-    def __init__(self, request: admin_pb2.ListGroupsRequest, slices: Slices) -> None:
+    def __init__(
+        self,
+        request: admin_pb2.ListGroupsRequest,
+        slices: Slices,
+        may_see: Callable[[str], bool],
+    ) -> None:
+        """`may_see`: whether the caller may know of a group."""
         self._slices = slices
+        self._may_see = may_see
         self._states = _names(request.states)
         self._types = _names(request.types)
         self._protocol_types = _names(request.protocol_types)
@@ -202,6 +209,7 @@ class GroupsPage:
             (not self._states or group.phase.value.lower() in self._states)
             and (not self._types or CLASSIC in self._types)
             and (not self._protocol_types or group.protocol_type.lower() in self._protocol_types)
+            and self._may_see(group.group_id)
         )
 
 

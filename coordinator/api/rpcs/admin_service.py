@@ -85,7 +85,7 @@ class AdminService(
         shards = self.core.shards[resumed:]
         async with call.slices() as slices:
             await slices.turn(sum(len(shard.state.groups) for shard in shards))
-            page = GroupsPage(request, slices)
+            page = GroupsPage(request, slices, call.may_see)
             for shard in shards:
                 resumes = shard.number == resumed
                 if reads.served(shard) and not await page.add(shard, resumed=resumes):
@@ -123,6 +123,8 @@ class AdminService(
                 for number in range(level + 1, LEVEL + 1)
                 for line in LEVELS[number]
             ],
+            access_version=self.core.access.version,
+            access_rules=self.core.access.rules,
             wall_ms=self.core.shards[0].node.wall_ms(),
         )
 

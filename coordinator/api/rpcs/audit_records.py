@@ -31,6 +31,7 @@ class AuditRecords(ClusterService):
     ) -> pb.RecordAuditResponse:
         """Record entries of a node's own calls. Never refused for load: it is one call a second."""
         await call.authorize(self.access)
+        call.must_be_operator()
         call.needs_level(AUDIT_LEVEL)
         call.refuse(self.refuse_node(request.node_id), request)
         if any(one.node_id != request.node_id for one in request.entries):

@@ -67,6 +67,7 @@ class Deletions(CoordinatorService):
             await slices.turn(TOPIC_ENTRIES * len(request.partitions))
             keys = [TopicPartition(p.topic, p.partition) for p in request.partitions]
             unknown = {key: why for key in keys if (why := core.topics.unknown(*key))}
+            call.check_topics(OffsetDelete(request.group_id, tuple(keys)))
         if unknown:
             await call.topic_unknown(request, core.shard_for(request.group_id))
         command = OffsetDelete(request.group_id, tuple(key for key in keys if key not in unknown))

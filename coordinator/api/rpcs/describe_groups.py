@@ -52,7 +52,9 @@ class GroupDescriptions(CoordinatorService):
         response = pb.DescribeGroupsResponse()
         async with call.slices() as slices:
             await slices.turn(GROUP_ENTRIES * len(request.group_ids))
-            group_ids = {one: refuse_group(one) for one in request.group_ids}
+            group_ids = {
+                one: call.denied_item(one) or refuse_group(one) for one in request.group_ids
+            }
             shards = [self.core.shard_for(one) for one, no in group_ids.items() if no is None]
         reads = await call.reads(shards, linearizable=request.linearizable)
         first, size = request.first_member, 0

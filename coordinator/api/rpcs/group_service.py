@@ -61,7 +61,12 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         async with call.slices() as slices:
             await slices.turn(len(request.keys))
             pairs = [
-                (key.group_id, key.known_term, refuse_group(key.group_id)) for key in request.keys
+                (
+                    key.group_id,
+                    key.known_term,
+                    call.denied_item(key.group_id) or refuse_group(key.group_id),
+                )
+                for key in request.keys
             ]
         call.leave()
         core = self.core
@@ -132,6 +137,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             entries = len(request.subscribed_topics)
             command = await call.decoded(entries, translate.join, request, host, uuid4().hex)
             call.refuse(bounds.refuse_join_form(command), command)
+            call.check_topics(command)
         with_assignment = request.with_assignment
         del request  # it is not kept while the call is parked
         self.core.admission.note_group(command.group_id)
@@ -216,7 +222,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
                 await slices.turn(entries)
                 if wrong := bounds.HEARTBEAT.refusal(request, call.size):
                     return self._beat_invalid(request, wrong)
-                refused, beats = self._beats(request)
+                refused, beats = self._beats(request, call)
                 if refused and not beats:
                     answer = BeatAnswer((), LIMITS.heartbeat_interval_ms)
                     return self._beat_response(request, refused, answer)
@@ -234,18 +240,27 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
                 )
         if held is None:
             await call.shed("held heartbeats on this node")
+        refusals = call.watch_rights(future, beats)
         try:
             answer = await future
         finally:
+            core.access.release(future)
             if not held.ended:
                 core.heartbeats.abandon(held)
         async with Slices(core.one_long_heartbeat) as slices:
             await slices.turn(0 if answer.superseded else entries)
+            if refusals:
+                refused, answer = await self._without_rights(request, call)
             return self._beat_response(request, refused, answer)
 
-    def _beats(self, request: pb.HeartbeatRequest) -> tuple[list[Refused | None], list[Beat]]:
+    def _beats(
+        self, request: pb.HeartbeatRequest, call: ActiveCall
+    ) -> tuple[list[Refused | None], list[Beat]]:
         """Return each member's refusal, or None, and the heartbeats that are not refused."""
-        refused = [refuse_group(member.group_id) for member in request.members]
+        refused = [
+            call.denied_item(member.group_id) or refuse_group(member.group_id)
+            for member in request.members
+        ]
         beats = [
             Beat(
                 shard_of(member.group_id, len(self.core.shards)),
@@ -257,6 +272,18 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             if no is None
         ]
         return refused, beats
+
+    async def _without_rights(
+        self, request: pb.HeartbeatRequest, call: ActiveCall
+    ) -> tuple[list[Refused | None], BeatAnswer]:
+        """What members are told once the caller lost the right to a group of theirs."""
+        await call.identify()
+        refused, beats = self._beats(request, call)
+        shards = self.core.shards
+        statuses = tuple(
+            shards[one.shard].heartbeat(one.key, one.generation, one.instance_id) for one in beats
+        )
+        return refused, BeatAnswer(statuses, LIMITS.heartbeat_interval_ms)
 
     def _beat_response(
         self, request: pb.HeartbeatRequest, refused: Sequence[Refused | None], answer: BeatAnswer
@@ -293,8 +320,8 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.OffsetCommitResponse:
         """Answered after the offsets are durable on a majority."""
         command = await call.decoded(len(request.partitions), translate.commit, request)
-        unknown = self.core.topics.split(command)
-        if unknown.results:
+        unknown = self.core.topics.split(command, call.topic_refusals(command))
+        if unknown.names_unknown:
             await call.topic_unknown(command, self.core.shard_for(command.group_id))
         if unknown.remainder is None:
             return translate.committed(unknown.results)

@@ -46,7 +46,7 @@ class GroupSettings(CoordinatorService):
             for group_id in request.group_ids:
                 described = response.groups.add(group_id=group_id)
                 shard = core.shard_for(group_id)
-                refused = bounds.refuse_configured_group(group_id)
+                refused = call.denied_item(group_id) or bounds.refuse_configured_group(group_id)
                 if not reads.refused(described.status, shard, refused):
                     described.applied_index = shard.log.applied_index
                     described.settings.extend(_settings(_own(shard, group_id), shard))

@@ -46,7 +46,10 @@ class OffsetReads(CoordinatorService):
         entries = sum(1 + len(query.partitions) for query in queries)
         async with call.slices() as slices:
             await slices.turn(entries)
-            refusals = [refuse_group(query.group_id) or _refuse(query) for query in queries]
+            refusals = [
+                call.denied_item(query.group_id) or refuse_group(query.group_id) or _refuse(query)
+                for query in queries
+            ]
             shards = [
                 core.shard_for(query.group_id)
                 for query, refused in zip(queries, refusals, strict=True)

@@ -11,6 +11,7 @@ from musterd.coordinator.api.frame.handler import (
 )
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import KEYS_PER_ENTRY, TOPIC_ENTRIES
+from musterd.coordinator.machine.access import Operation, Resource
 from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, DeleteTopic
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done, Refused
@@ -94,7 +95,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
                     response.groups += found > 0
                     if is_subscribed(group, name):
                         response.reading_groups += 1
-                        if len(response.reading_group_ids) < READING_GROUPS:
+                        seen = call.denied(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+                        if seen is None and len(response.reading_group_ids) < READING_GROUPS:
                             response.reading_group_ids.append(group.group_id)
                     await slices.looked_at(KEYS_PER_ENTRY + len(group.offsets))
         return response
@@ -109,7 +111,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         async with call.slices() as slices:
             await slices.turn(self.core.topics.number)
             for name, count in self.core.topics.all().items():
-                response.topics.append(self._topic(name, count))
+                if call.may_see(name):
+                    response.topics.append(self._topic(name, count))
                 await slices.did(1)
         return response
 
@@ -121,16 +124,21 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
     ) -> pb.DescribeTopicsResponse:
         """One result per name, from this node's copy of the registry."""
         topics, statuses = self.core.topics, self.core.statuses
-        response = pb.DescribeTopicsResponse(topics_version=topics.version)
+        response = pb.DescribeTopicsResponse()
         async with call.slices() as slices:
             await slices.turn(TOPIC_ENTRIES * len(request.names))
-            counts = {name: topics.count(name) for name in request.names}
+            denied = {name: call.denied_item(name) for name in request.names}
+            counts = {name: topics.count(name) for name, no in denied.items() if no is None}
+            if counts or not call.identity:  # else it would tell that others' topics come and go
+                response.topics_version = topics.version
             if None in counts.values():
                 await call.topic_unknown(request)
             for name in request.names:
-                count = counts[name]
+                refused, count = denied[name], counts.get(name)
                 result = response.results.add(name=name)
-                if count is None:
+                if refused is not None:
+                    result.status.CopyFrom(statuses.of(refused))
+                elif count is None:
                     result.status.CopyFrom(statuses.of(_missing(name)))
                     result.deleting = topics.is_deleting(name)
                 else:

@@ -57,6 +57,9 @@ def register(app: typer.Typer) -> None:
 # ---- status
 
 
+OPEN = "OPEN: everybody whom the ports take may do everything"
+
+
 def status(
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -68,6 +71,7 @@ def status(
     nodes = [_node_item(cluster, views, view) for view in views]
     shards = [_shard_item(shard, views) for shard in range(cluster.shards)]
     refusals = _refusals(views)
+    rules = max((view.answer.access_rules for view in views if view.answer), default=0)
     refused: list[dict[str, Value]] = [
         {"node_id": node.node_id, "store_uuid": node.store_uuid} for node in _refused(views)
     ]
@@ -80,6 +84,8 @@ def status(
                 "shards": shards,
                 "refused": refused,
                 "refusals": refusals,
+                "open": not rules,
+                "rules": rules,
             },
             tables=[
                 Table(NODE_COLUMNS, [_node_row(item) for item in nodes]),
@@ -89,6 +95,7 @@ def status(
                     [[node.node_id, node.store_uuid] for node in _refused(views)],
                 ),
                 Table(REFUSAL_COLUMNS, [list(item.values()) for item in refusals]),
+                Table(("ACCESS", "RULES"), [(OPEN if not rules else "by rules", rules)]),
             ],
             items=nodes,
             names=[str(item["node_id"]) for item in nodes],

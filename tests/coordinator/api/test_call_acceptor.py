@@ -46,7 +46,7 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
     """A commit waits for `let_go`, a Join is parked meanwhile, a heartbeat is answered at once."""
 
     def __init__(self, admission):
-        self.core = SimpleNamespace(admission=admission)
+        self.core = SimpleNamespace(admission=admission, access=SimpleNamespace(is_guarded=False))
         self.let_go = asyncio.Event()
         self.joins_stay_active = False
         self.commits = 0

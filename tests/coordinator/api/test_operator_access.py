@@ -70,10 +70,12 @@ def test_the_commands_show_what_the_nodes_ask_for(tmp_path, monkeypatch):
     file.write_bytes(b"\n" + SECRET + b"\n")
     monkeypatch.setenv(operator_secret.FILE_VARIABLE, str(file))
     access = OperatorAccess(operator_access.read_secret(file), on_loopback=False)
-    assert access.refusal(operator_secret.operator_metadata()) is None
+    shown = operator_secret.operator_metadata()
+    assert access.refusal(shown, is_private=True) is None
+    assert access.refusal(shown, is_private=False) == operator_access.HEARD
     monkeypatch.delenv(operator_secret.FILE_VARIABLE)
     assert operator_secret.operator_metadata() == ()
-    assert access.refusal(()) == NOT_SHOWN
+    assert access.refusal((), is_private=True) == NOT_SHOWN
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def _sources(rig, quarantine, data_dir):
         levels=lambda: {0: 6, 1: 0},
         unsynced_s=lambda: 4.5,
         quarantine=quarantine,
+        access_refusals=lambda: (2, 1),
         topics=TopicRegistry(lambda: ShardState(topics={"t": 4}, topics_version=4), lambda: True),
         heartbeats=Heartbeats([rig.shard], DisconnectDetector()),
         admission=Admission(),

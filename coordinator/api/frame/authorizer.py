@@ -1,0 +1,227 @@
+"""Asks the rules about calls: before they begin, before the log, and when the rules change.
+
+The rules are those of this node's copy of shard 0. A cluster without any is open. Where superusers
+are configured, a copy that was never current, or is in quarantine, is no rules at all: then nobody
+but superusers and operators passes, since an empty copy looks like a cluster without rules.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from musterd.coordinator.api.frame.identity import CallerContext, Identities, Identity
+from musterd.coordinator.api.frame.rpc_rules import RpcRule
+from musterd.coordinator.machine.access import Operation, Resource, authorize
+from musterd.coordinator.machine.commands import (
+    Command,
+    JoinGroup,
+    OffsetCommit,
+    OffsetDelete,
+)
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.quotation import quoted
+from musterd.coordinator.machine.records.shard_records import ShardState
+from musterd.coordinator.machine.replies import Refused
+
+HELD_PER_PASS: Final = 500
+"""Calls that wait and are asked anew in one pass of the loop, after a change of the rules."""
+
+NOT_CURRENT: Final = "This node's copy of the rules is not current yet: repeat the call."
+
+_FAILED: Final = {
+    Resource.GROUP: (Error.GROUP_AUTHORIZATION_FAILED, "group "),
+    Resource.TOPIC: (Error.TOPIC_AUTHORIZATION_FAILED, "topic "),
+    Resource.CLUSTER: (Error.CLUSTER_AUTHORIZATION_FAILED, "the cluster"),
+}
+
+Question = tuple[Operation, Resource, str]
+Questions = Callable[[], Iterable[Question]]
+
+Recheck = Callable[[], Refused | None]
+"""Why a call that was let in is refused by now, or None."""
+
+
+class Authorizer:
+    """The rules of one node's copy, as calls ask them."""
+
+    def __init__(
+        self,
+        state: Callable[[], ShardState],
+        is_current: Callable[[], bool],
+        is_quarantined: Callable[[], bool],
+        identities: Identities,
+    ) -> None:
+        """`state` is shard 0's; the next two are about that copy."""
+        self.identities = identities
+        self._state = state
+        self._is_current = is_current
+        self._is_quarantined = is_quarantined
+        self._was_current = not identities.superusers
+        self._held: dict[asyncio.Future[Any], tuple[Recheck, Callable[[Refused], Any]]] = {}
+        self._left: list[asyncio.Future[Any]] = []
+        self.denied_total = 0
+        self.unauthenticated_total = 0
+
+    @property
+    def version(self) -> int:
+        """The access_version of this node's copy: it rises with each change."""
+        return self._state().access_version
+
+    @property
+    def rules(self) -> int:
+        """How many rules this node's copy has."""
+        return len(self._state().rules)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no rule is known here, so that everybody may do everything."""
+        return not self._state().rules
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this copy is no rules to go by: see above."""
+        if not self._was_current:
+            self._was_current = self._is_current()
+        return not self._was_current or (
+            bool(self.identities.superusers) and self._is_quarantined()
+        )
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether callers have to be somebody."""
+        if self._state().rules:
+            return True
+        return bool(self.identities.superusers) and self.is_closed
+
+    def identify(self, context: CallerContext) -> Identity | str:
+        """Who makes a call; or why nobody known does."""
+        found = self.identities.of(context)
+        if isinstance(found, str):
+            self.unauthenticated_total += 1
+        return found
+
+    def passes_closed(self, identity: Identity) -> bool:
+        """Whether this caller is served though this copy cannot be gone by.
+
+        A token is looked up in that copy: it may have been revoked since.
+        """
+        return identity.is_operator and not identity.by_token
+
+    def allows(
+        self, identity: Identity, operation: Operation, resource: Resource, name: str = ""
+    ) -> bool:
+        """Whether this caller may do this."""
+        if not identity.covers(operation, resource, name):
+            return False
+        if identity.is_operator:
+            return True
+        return authorize(self._state().rule_index, identity.principal, operation, resource, name)
+
+    def refusal(
+        self, identity: Identity, operation: Operation, resource: Resource, name: str = ""
+    ) -> Refused | None:
+        """Why this caller may not do this, or None. It says nothing about whether there is one."""
+        if self.allows(identity, operation, resource, name):
+            return None
+        self.denied_total += 1
+        return refused_right(identity, operation, resource, name)
+
+    def recheck(self, context: CallerContext, questions: Questions) -> Recheck:
+        """What to ask about a call that waits, as long as it does.
+
+        It costs nothing where the rules have not changed.
+        """
+        version = self.version
+
+        def ask() -> Refused | None:
+            if self.version == version or not self.is_guarded:
+                return None
+            identity = self.identities.of(context)
+            for operation, resource, name in questions():
+                if isinstance(identity, str):
+                    return Refused(_FAILED[resource][0], identity)
+                refused = self.refusal(identity, operation, resource, name)
+                if refused is not None:
+                    return refused
+            return None
+
+        return ask
+
+    # ---- calls that wait
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait and are asked anew when the rules change."""
+        return len(self._held)
+
+    def hold(
+        self, future: "asyncio.Future[Any]", recheck: Recheck, answer: Callable[[Refused], Any]
+    ) -> None:
+        """End the wait for `future` with `answer` once the right to it is gone.
+
+        To be let go with `release`.
+        """
+        self._held[future] = recheck, answer
+
+    def release(self, future: "asyncio.Future[Any]") -> None:
+        """The wait is over."""
+        self._held.pop(future, None)
+
+    def changed(self) -> None:
+        """Shard 0 has applied a change of rules or tokens: ask all calls that wait, a few at once.
+
+        As many calls wait as are parked and held on a node at most.
+        """
+        is_looking = bool(self._left)
+        self._left = list(self._held)
+        if self._left and not is_looking:
+            self._left[0].get_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        some, self._left = self._left[:HELD_PER_PASS], self._left[HELD_PER_PASS:]
+        for future in some:
+            held = self._held.get(future)
+            if held is None or future.done():
+                continue
+            recheck, answer = held
+            refused = recheck()
+            if refused is not None:
+                future.set_result(answer(refused))
+        if self._left:
+            self._left[0].get_loop().call_soon(self._look)
+
+
+def refused_right(
+    identity: Identity, operation: Operation, resource: Resource, name: str
+) -> Refused:
+    """The refusal for a right that this caller lacks."""
+    error, what = _FAILED[resource]
+    named = what if resource is Resource.CLUSTER else what + quoted(name)
+    right = operation.name.lower()
+    return Refused(
+        error, f"{quoted(identity.principal)} has no right to {right} on {named}: ask for it."
+    )
+
+
+def questions_of(rule: RpcRule, command: Command) -> Questions:
+    """What is asked of a command."""
+
+    def asked() -> Iterable[Question]:
+        name: str = getattr(command, "group_id", "") or getattr(command, "name", "")
+        yield rule.operation, rule.resource, "" if rule.resource is Resource.CLUSTER else name
+        if rule.topics:
+            for topic in topics_of(command):
+                yield Operation.DESCRIBE, Resource.TOPIC, topic
+
+    return asked
+
+
+def topics_of(command: Command) -> Iterable[str]:
+    """The topics that a command names, each once."""
+    match command:
+        case JoinGroup():
+            return dict.fromkeys(command.subscribed_topics)
+        case OffsetCommit() | OffsetDelete():
+            return dict.fromkeys(one.topic for one in command.partitions)
+        case _:
+            return ()

@@ -1,0 +1,190 @@
+"""Finds out who calls: by the operators' secret, a bearer token, or whatever else is asked.
+
+A token's text is `muster_<id>_<secret>`. Shard 0 has the blake2b hash of the secret, so who reads
+the state or a backup cannot show the token.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from musterd.coordinator.api.frame.operator_access import LOOPBACK, METADATA_KEY, OperatorAccess
+from musterd.coordinator.machine.access import Operation, Resource, Token, TokenScope
+from musterd.coordinator.machine.records.shard_records import ShardState
+
+AUTHORIZATION: Final = "authorization"
+BEARER: Final = "bearer "
+PREFIX: Final = "muster_"
+SECRET_BYTES: Final = 32
+ID_BYTES: Final = 8
+BEARER_CHARS_MAX: Final = 8_192
+"""Longer credentials are nobody's."""
+
+KNOWN_MAX: Final = 10_000
+"""Callers that are kept; one more, and all are asked anew."""
+
+OPERATOR: Final = "operator"
+"""What callers with the operators' secret are called in logs."""
+
+NOBODY: Final = (
+    "This cluster has rules of who may do what: show a bearer token or a client certificate."
+)
+NOT_VALID: Final = "The bearer token is not valid, has expired or was revoked."
+IN_CLEAR: Final = (
+    "A bearer token, and the admin secret, are not taken over a connection without TLS, but on "
+    "loopback: whoever listens has them now, so revoke them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who calls. `expires_wall_ms` 0: it does not end by itself."""
+
+    principal: str
+    is_operator: bool = False
+    """Whether it may do everything, whatever the rules say."""
+    scopes: tuple[TokenScope, ...] = ()
+    expires_wall_ms: int = 0
+    by_token: bool = False
+
+    def covers(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether its scopes have this; without any they have everything."""
+        if not self.scopes:
+            return True
+        return any(scope.covers(operation, resource, name) for scope in self.scopes)
+
+
+class CallerContext(Protocol):
+    """A call, as far as it says who makes it."""
+
+    def peer(self) -> str:
+        """The caller's address, as gRPC writes it."""
+        ...
+
+    def invocation_metadata(self) -> Any:
+        """Keys and values that came with the call, or None."""
+        ...
+
+
+class Callers(NamedTuple):
+    """How a node is set up to know who calls."""
+
+    superusers: Collection[str] = ()
+    """Principals that may do everything."""
+    operator: OperatorAccess = LOOPBACK
+    """Whom it takes as operator."""
+    has_tls: bool = False
+    """Whether all connections to it are encrypted."""
+
+
+NO_CALLERS: Final = Callers()
+
+
+class Identities:
+    """The callers of one node."""
+
+    def __init__(
+        self,
+        state: Callable[[], ShardState],
+        wall_ms: Callable[[], int],
+        callers: Callers = NO_CALLERS,
+    ) -> None:
+        """`state` is shard 0's."""
+        self.superusers = frozenset(callers.superusers)
+        self._state = state
+        self._wall_ms = wall_ms
+        self._operator = callers.operator
+        self._has_tls = callers.has_tls
+        self._known: dict[str, tuple[int, Identity]] = {}
+        """By credential, as of a version of the rules."""
+
+    def of(self, context: CallerContext) -> Identity | str:
+        """Who makes this call; or why nobody known does."""
+        bearer, secret = "", False
+        for key, value in context.invocation_metadata() or ():
+            if key == AUTHORIZATION and isinstance(value, str):
+                bearer = value
+            elif key == METADATA_KEY:
+                secret = True
+        if not bearer and not secret:
+            return NOBODY
+        if not self.is_private(context):
+            return IN_CLEAR
+        if secret:
+            return self._by_secret(context)
+        return self._by_bearer(bearer)
+
+    def is_private(self, context: CallerContext) -> bool:
+        """Whether nobody can listen to the caller's connection."""
+        return self._has_tls or is_loopback_peer(context.peer())
+
+    def _by_secret(self, context: CallerContext) -> Identity | str:
+        operator = self._operator
+        if not operator.has_secret:
+            return NOBODY
+        refusal = operator.refusal(tuple(context.invocation_metadata() or ()), is_private=True)
+        return refusal or Identity(OPERATOR, is_operator=True)
+
+    def _by_bearer(self, text: str) -> Identity | str:
+        state = self._state()
+        known = self._known.get(text)
+        if known is None or known[0] != state.access_version:
+            if len(text) > BEARER_CHARS_MAX or text[: len(BEARER)].lower() != BEARER:
+                return NOT_VALID
+            identity = self._by_token(text[len(BEARER) :].strip(), state)
+            if identity is None:
+                return NOT_VALID
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[text] = (state.access_version, identity)
+        identity = known[1]
+        if 0 < identity.expires_wall_ms <= self._wall_ms():
+            return NOT_VALID
+        return identity
+
+    def _by_token(self, text: str, state: ShardState) -> Identity | None:
+        token_id, secret = split_token(text)
+        token: Token | None = state.tokens.get(token_id)
+        if token is None or not hmac.compare_digest(hash_secret(secret), token.secret_hash):
+            return None
+        return Identity(
+            token.principal,
+            token.principal in self.superusers,
+            token.scopes,
+            token.expires_wall_ms,
+            by_token=True,
+        )
+
+
+def is_loopback_peer(peer: str) -> bool:
+    """Whether a caller, as gRPC names it, is on this machine."""
+    return peer.startswith(("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "unix:"))
+
+
+def new_token() -> tuple[str, str, bytes]:
+    """A token's id, its text, and the hash of its secret."""
+    token_id, secret = secrets.token_hex(ID_BYTES), secrets.token_bytes(SECRET_BYTES)
+    told = base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
+    return token_id, f"{PREFIX}{token_id}_{told}", hash_secret(secret)
+
+
+def hash_secret(secret: bytes) -> bytes:
+    """What the cluster keeps of a token's secret; 32 bytes."""
+    return hashlib.blake2b(secret, digest_size=32).digest()
+
+
+def split_token(text: str) -> tuple[str, bytes]:
+    """Id and secret of a token's text; both empty where it is none."""
+    token_id, _, told = text.removeprefix(PREFIX).partition("_")
+    if not text.startswith(PREFIX):
+        return "", b""
+    try:
+        secret = base64.b64decode(told + "=" * (-len(told) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return "", b""
+    return (token_id, secret) if len(secret) == SECRET_BYTES else ("", b"")

@@ -1,0 +1,402 @@
+"""Who may do what, asked of a node by real calls: rules, tokens, batches, lists, held calls."""
+
+import asyncio
+import functools
+import inspect
+import time
+
+import grpc
+import pytest
+
+from muster.v1 import access_pb2 as pb
+from muster.v1 import access_pb2_grpc, admin_pb2, group_pb2
+from musterd.coordinator.api.frame import identity
+from musterd.coordinator.api.frame.operator_access import METADATA_KEY, OperatorAccess
+from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource, TokenScope
+from musterd.coordinator.machine.commands import AlterAcls, CreateToken, RevokeToken
+from musterd.coordinator.machine.errors import Error
+from tests.coordinator.local import LocalNode
+
+SECRET = b"0123456789abcdef"
+GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
+
+
+def rule(who, operation, resource, name="", *, deny=False):
+    """A rule; a name that ends in * is a prefix."""
+    pattern = Pattern.PREFIX if name.endswith("*") else Pattern.LITERAL
+    return AclRule(
+        who, Operation[operation.upper()], resource, pattern, name.removesuffix("*"), deny
+    )
+
+
+def shown(text):
+    """The metadata of a call with this token."""
+    return (("authorization", f"Bearer {text}"),)
+
+
+class GuardedNode(LocalNode):
+    """A node with a superuser, `root`, and an operators' secret."""
+
+    def __init__(self):
+        super().__init__(access=OperatorAccess(SECRET, on_loopback=True), superusers=("root",))
+        self.tokens = {}
+
+    async def start(self, lead=True):
+        await super().start(lead)
+        self.access_rpcs = access_pb2_grpc.AccessStub(self.channel)
+
+    async def put(self, command):
+        """Apply a command of shard 0."""
+        future = asyncio.get_running_loop().create_future()
+        self.shards[0].submit(command, 4_096, future.set_result)
+        return await asyncio.wait_for(future, 5)
+
+    async def token_of(self, who, scopes=(), expires_wall_ms=0):
+        """The metadata of a new token of this principal."""
+        token_id, text, secret_hash = identity.new_token()
+        self.tokens[text] = token_id
+        await self.put(CreateToken(token_id, who, secret_hash, expires_wall_ms, scopes))
+        return shown(text)
+
+    async def allow(self, *rules):
+        await self.put(AlterAcls(rules))
+
+
+def on_node(test):
+    """Run a test with a node that leads all its shards, at level 6, without a rule."""
+
+    @functools.wraps(test)
+    def run(**given):
+        async def within():
+            node = GuardedNode()
+            await node.start()
+            for shard in node.shards:
+                shard.state.level = 6
+            try:
+                await test(node, **given)
+            finally:
+                await node.stop()
+
+        asyncio.run(within())
+
+    own = inspect.signature(test)
+    run.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
+    return run
+
+
+async def code_of(call):
+    """The gRPC status with which a call ends, by name; OK."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+    return "OK"
+
+
+def commit(group, topic="t", offset=1):
+    """A commit of a group without members."""
+    one = group_pb2.OffsetCommitRequest.Partition(topic=topic, partition=0, offset=offset)
+    return group_pb2.OffsetCommitRequest(group_id=group, generation=-1, partitions=[one])
+
+
+async def made(node, *topics):
+    for topic in topics:
+        await node.topics.CreateTopic(admin_pb2.CreateTopicRequest(name=topic, partitions=1))
+
+
+@on_node
+async def test_a_node_without_rules_asks_nobody(node):
+    """Whatever is shown, and whoever calls."""
+    await made(node, "t")
+    answer = await node.groups.OffsetCommit(commit("g"), metadata=shown("muster_x_y"))
+    assert answer.status.code == 0
+    assert node.core.access.unauthenticated_total == 0
+
+
+@on_node
+async def test_with_the_first_rule_nobody_is_unauthenticated_even_with_an_empty_batch(node):
+    """An empty batch has no item to ask of; nobody gets the version of the topics either."""
+    await node.allow(rule("ann", "join", GROUP, "g"))
+    for call in (
+        node.groups.FindCoordinator(group_pb2.FindCoordinatorRequest()),
+        node.groups.Heartbeat(group_pb2.HeartbeatRequest(client_nonce="n")),
+        node.topics.DescribeTopics(admin_pb2.DescribeTopicsRequest()),
+        node.topics.ListTopics(admin_pb2.ListTopicsRequest()),
+        node.admin.DescribeCluster(admin_pb2.DescribeClusterRequest()),
+        node.groups.OffsetCommit(commit("g"), metadata=shown("muster_x_y")),
+    ):
+        assert await code_of(call) == "UNAUTHENTICATED"
+    powerless = await node.token_of("bob")
+    answer = await node.topics.DescribeTopics(
+        admin_pb2.DescribeTopicsRequest(names=["t"]), metadata=powerless
+    )
+    assert answer.topics_version == 0
+
+
+@on_node
+async def test_a_denied_call_says_the_same_whether_the_thing_exists(node):
+    """Of groups and of topics, in the status and in its sentence."""
+    await made(node, "there")
+    await node.groups.OffsetCommit(commit("there", "there"))
+    await node.allow(rule("ann", "join", GROUP, "g"))
+    ann = await node.token_of("ann")
+    said = set()
+    for name in ("there", "gone!"):
+        described = await node.admin.DescribeGroups(
+            admin_pb2.DescribeGroupsRequest(group_ids=[name]), metadata=ann
+        )
+        topic = await node.topics.DescribeTopics(
+            admin_pb2.DescribeTopicsRequest(names=[name]), metadata=ann
+        )
+        one, other = described.groups[0].status, topic.results[0].status
+        said.add((one.code, one.message.replace(name, ""), other.code, topic.results[0].deleting))
+    ((group_code, _, topic_code, _),) = said
+    assert (group_code, topic_code) == (30, 29)
+
+
+@on_node
+async def test_each_item_of_a_batch_is_asked_and_a_denial_wins(node):
+    """FindCoordinator, Heartbeat, DescribeGroups, DeleteGroups and commits over several topics."""
+    await made(node, "t", "u")
+    await node.allow(
+        rule("ann", "admin", GROUP, "g*"),
+        rule("ann", "admin", GROUP, "g-secret", deny=True),
+        rule("ann", "describe", TOPIC, "t"),
+    )
+    ann = await node.token_of("ann")
+    ids = ["g1", "g-secret", "other"]
+    keys = [group_pb2.FindCoordinatorRequest.Key(group_id=one) for one in ids]
+    found = await node.groups.FindCoordinator(
+        group_pb2.FindCoordinatorRequest(keys=keys), metadata=ann
+    )
+    assert [one.status.code for one in found.results] == [0, 30, 30]
+    members = [group_pb2.HeartbeatRequest.Member(group_id=one, member_id="m") for one in ids]
+    beat = await node.groups.Heartbeat(
+        group_pb2.HeartbeatRequest(client_nonce="n", members=members), metadata=ann
+    )
+    assert [one.status.code for one in beat.results] == [25, 30, 30]
+    deleted = await node.admin.DeleteGroups(
+        admin_pb2.DeleteGroupsRequest(group_ids=ids), metadata=ann
+    )
+    assert [one.status.code for one in deleted.results] == [69, 30, 30]
+    both = commit("g1")
+    both.partitions.add(topic="u", partition=0, offset=1)
+    both.partitions.add(topic="none", partition=0, offset=1)
+    stored = await node.groups.OffsetCommit(both, metadata=ann)
+    assert [one.status.code for one in stored.partitions] == [0, 29, 29]
+    assert list(node.core.shard_for("g1").state.groups["g1"].offsets) == [("t", 0)]
+
+
+@on_node
+async def test_lists_leave_out_what_the_caller_may_not_see(node):
+    """Groups and topics alike, and groups that a topic's deletion would name."""
+    await made(node, "t", "u")
+    for group in ("a1", "a2", "b1"):
+        await node.groups.OffsetCommit(commit(group))
+    await node.allow(
+        rule("ann", "describe", GROUP, "a*"),
+        rule("ann", "describe", GROUP, "a2", deny=True),
+        rule("ann", "describe", TOPIC, "u"),
+    )
+    ann = await node.token_of("ann")
+    groups = await node.admin.ListGroups(admin_pb2.ListGroupsRequest(), metadata=ann)
+    assert [one.group_id for one in groups.groups] == ["a1"]
+    topics = await node.topics.ListTopics(admin_pb2.ListTopicsRequest(), metadata=ann)
+    assert [one.name for one in topics.topics] == ["u"]
+
+
+@on_node
+async def test_a_token_ends_with_its_time_and_with_its_revocation(node):
+    """At once, also where its caller is known already."""
+    await node.allow(rule("ann", "describe", CLUSTER))
+    request = admin_pb2.DescribeClusterRequest()
+    soon = int(time.time() * 1_000) + 60_000
+    brief, ann = await node.token_of("ann", expires_wall_ms=soon), await node.token_of("ann")
+    for metadata in (brief, ann):
+        assert await code_of(node.admin.DescribeCluster(request, metadata=metadata)) == "OK"
+    node.later_ms = 61_000
+    assert await code_of(node.admin.DescribeCluster(request, metadata=brief)) == "UNAUTHENTICATED"
+    text = ann[0][1].removeprefix("Bearer ")
+    await node.put(RevokeToken(node.tokens[text]))
+    assert await code_of(node.admin.DescribeCluster(request, metadata=ann)) == "UNAUTHENTICATED"
+
+
+@on_node
+async def test_a_held_heartbeat_and_a_parked_join_end_when_the_right_is_gone(node):
+    """They would last for seconds; the other groups' members are told nothing wrong."""
+    await made(node, "t")
+    await node.allow(rule("ann", "join", GROUP, "g*"), rule("ann", "describe", TOPIC, "*"))
+    ann = await node.token_of("ann")
+    join = group_pb2.JoinGroupRequest(
+        group_id="g",
+        client_id="c",
+        join_nonce="0" * 32,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[group_pb2.JoinGroupRequest.Protocol(name="range")],
+        subscribed_topics=["t"],
+    )
+    parked = asyncio.ensure_future(node.groups.JoinGroup(join, metadata=ann))
+    async with asyncio.timeout(10):
+        while not node.core.access.waiting:
+            await asyncio.sleep(0.01)
+        await node.put(AlterAcls((), (rule("ann", "join", GROUP, "g*"),)))
+        assert (await parked).status.code == Error.GROUP_AUTHORIZATION_FAILED
+        await node.allow(rule("ann", "join", GROUP, "g*"))
+        join.group_id = "gh"
+        join.with_assignment = True
+        joined = await node.groups.JoinGroup(join, metadata=ann)
+        member = {"group_id": "gh", "member_id": joined.member_id}
+        own = group_pb2.SyncGroupRequest.Assignment(member_id=joined.member_id)
+        sync = group_pb2.SyncGroupRequest(**member, generation=joined.generation, assignments=[own])
+        assert (await node.groups.SyncGroup(sync, metadata=ann)).status.code == 0
+        one = group_pb2.HeartbeatRequest.Member(**member, generation=joined.generation)
+        other = group_pb2.HeartbeatRequest.Member(group_id="gx", member_id="m")
+        first = group_pb2.HeartbeatRequest(client_nonce="n", call_seq=1, members=[one, other])
+        beat = await node.groups.Heartbeat(first, metadata=ann)  # it tells that gx has no such one
+        assert [told.status.code for told in beat.results] == [0, 25]
+        again = group_pb2.HeartbeatRequest(client_nonce="n", call_seq=2, members=[one, other])
+        held = asyncio.ensure_future(node.groups.Heartbeat(again, metadata=ann))
+        while not node.core.access.waiting:
+            await asyncio.sleep(0.01)
+        await node.put(AlterAcls((rule("ann", "join", GROUP, "gh", deny=True),)))
+        assert [told.status.code for told in (await held).results] == [30, 25]
+    assert node.core.access.waiting == 0
+
+
+@on_node
+async def test_a_commit_that_waits_is_asked_again_before_the_log(node):
+    """Its right goes away after it was let in and before its turn closes an entry over it."""
+    await made(node, "t")
+    right = rule("ann", "commit", GROUP, "g")
+    await node.allow(right, rule("ann", "describe", TOPIC, "t"))
+    ann = await node.token_of("ann")
+    shard = node.core.shard_for("g")
+    proposer = shard.leadership.proposer
+    flush, proposer.flush = proposer.flush, lambda *_: False  # it waits in the queue
+    waits = asyncio.ensure_future(node.groups.OffsetCommit(commit("g"), metadata=ann))
+    async with asyncio.timeout(10):
+        while not proposer.commands:
+            await asyncio.sleep(0.01)
+        node.core.access.changed = lambda: None  # it is not answered before
+        state = node.shards[0].state
+        if shard is node.shards[0]:  # whose queue stands still
+            pytest.skip("the group is in shard 0")
+        await node.put(AlterAcls((), (right,)))
+        assert state.access_version
+        proposer.flush = flush
+        shard.wake()
+        assert (await waits).status.code == Error.GROUP_AUTHORIZATION_FAILED
+    assert "g" not in shard.state.groups
+    assert (proposer.commands, proposer.bytes, proposer.work) == (0, 0, 0)
+
+
+@on_node
+async def test_a_scoped_token_does_what_its_scopes_and_its_principal_may(node):
+    """And never changes rules or tokens, by which it could give itself more."""
+    await node.allow(rule("ann", "admin", CLUSTER), rule("ann", "describe", GROUP, "*"))
+    scopes = (TokenScope(Operation.ADMIN, CLUSTER, Pattern.LITERAL, ""),)
+    scoped = await node.token_of("ann", scopes)
+    listed = await node.access_rpcs.DescribeAcls(pb.DescribeAclsRequest(), metadata=scoped)
+    assert len(listed.rules) == 2
+    groups = await node.admin.DescribeGroups(
+        admin_pb2.DescribeGroupsRequest(group_ids=["g"]), metadata=scoped
+    )
+    assert groups.groups[0].status.code == 30
+    more = pb.AclRule(
+        principal="ann", operation=pb.ACL_JOIN, resource=pb.ACL_GROUP, pattern=1, name="g"
+    )
+    for answer in (
+        await node.access_rpcs.AlterAcls(pb.AlterAclsRequest(added=[more]), metadata=scoped),
+        await node.access_rpcs.CreateToken(pb.CreateTokenRequest(principal="ann"), metadata=scoped),
+        await node.access_rpcs.RevokeToken(pb.RevokeTokenRequest(token_id="x"), metadata=scoped),
+    ):
+        assert answer.status.code == Error.CLUSTER_AUTHORIZATION_FAILED
+
+
+@on_node
+async def test_the_first_rule_needs_a_superuser_and_the_last_one_goes_only_by_opens(node):
+    """By calls with the operators' secret, as every operator's call."""
+    secret = ((METADATA_KEY, SECRET),)
+    one = pb.AclRule(
+        principal="ann", operation=pb.ACL_JOIN, resource=pb.ACL_GROUP, pattern=1, name="g"
+    )
+    alter = node.access_rpcs.AlterAcls
+    assert await code_of(alter(pb.AlterAclsRequest(added=[one]))) == "UNAUTHENTICATED"
+    known, node.core.access.identities.superusers = node.core.access.identities.superusers, ()
+    refused = await alter(pb.AlterAclsRequest(added=[one]), metadata=secret)
+    assert (refused.status.code, node.core.access.rules) == (Error.INVALID_REQUEST, 0)
+    node.core.access.identities.superusers = known
+    granted = await alter(pb.AlterAclsRequest(added=[one]), metadata=secret)
+    assert (granted.changed, node.core.access.rules) == (True, 1)
+    last = await alter(pb.AlterAclsRequest(removed=[one]), metadata=secret)
+    assert (last.status.code, node.core.access.rules) == (Error.INVALID_REQUEST, 1)
+    opened = await alter(pb.AlterAclsRequest(removed=[one], opens=True), metadata=secret)
+    assert (opened.changed, node.core.access.is_open) == (True, True)
+
+
+def test_an_empty_copy_that_was_never_current_is_not_taken_for_no_rules():
+    """Until then, and in quarantine, superusers and operators pass; the rest may come again."""
+    asyncio.run(_with_a_copy_that_was_never_current())
+
+
+async def _with_a_copy_that_was_never_current():
+    node = GuardedNode()
+    await node.start(lead=False)
+    request, secret = admin_pb2.DescribeClusterRequest(), ((METADATA_KEY, SECRET),)
+    node.logs[0].current = False
+    assert await code_of(node.admin.DescribeCluster(request)) == "UNAVAILABLE"
+    assert await code_of(node.admin.DescribeCluster(request, metadata=secret)) == "OK"
+    node.logs[0].current = True
+    assert await code_of(node.admin.DescribeCluster(request)) == "OK"
+    node.logs[0].current = False  # it was once
+    assert await code_of(node.admin.DescribeCluster(request)) == "OK"
+    node.logs[0].trusted = (1, 2)
+    assert await code_of(node.admin.DescribeCluster(request)) == "UNAVAILABLE"
+    assert await code_of(node.admin.DescribeCluster(request, metadata=secret)) == "OK"
+    node.logs[0].trusted = ()
+    await node.stop()
+
+
+class Caller:
+    """A call's context without a call."""
+
+    def __init__(self, peer, *metadata):
+        self._peer, self._metadata = peer, metadata
+
+    def peer(self):
+        return self._peer
+
+    def invocation_metadata(self):
+        return self._metadata
+
+
+@pytest.mark.parametrize("peer", ["ipv4:10.0.0.7:4711", "ipv6:[2001:db8::1]:4711"])
+@on_node
+async def test_neither_a_token_nor_the_secret_is_taken_in_the_clear(node, peer):
+    """But on loopback, and where all connections have TLS."""
+    token = (await node.token_of("ann"))[0]
+    identities = node.core.access.identities
+    assert identities.of(Caller(peer, token)) == identity.IN_CLEAR
+    assert identities.of(Caller(peer, (METADATA_KEY, SECRET))) == identity.IN_CLEAR
+    for local in ("ipv4:127.0.0.1:4711", "ipv6:[::1]:4711"):
+        assert identities.of(Caller(local, token)).principal == "ann"
+        assert identities.of(Caller(local, (METADATA_KEY, SECRET))).is_operator
+    private = identity.Identities(
+        lambda: node.shards[0].state, node.wall_ms, identity.Callers(has_tls=True)
+    )
+    assert private.of(Caller(peer, token)).principal == "ann"
+
+
+@on_node
+async def test_a_token_that_is_none_is_nobodys(node):
+    """Of another secret, cut, without its prefix, of bytes that are no text, and far too long."""
+    good = (await node.token_of("ann"))[0][1]
+    identities = node.core.access.identities
+    for text in (good[:-2] + "AA", good[:-1], good.replace("muster_", ""), "Bearer ", "Basic x"):
+        assert identities.of(Caller("ipv4:127.0.0.1:1", ("authorization", text))) == (
+            identity.NOT_VALID
+        )
+    long = ("authorization", "Bearer " + "x" * 100_000)
+    assert identities.of(Caller("ipv4:127.0.0.1:1", long)) == identity.NOT_VALID

@@ -1,0 +1,154 @@
+"""Each cell of the table in docs/access.md is tried by a real call; the page is generated."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from muster.v1 import access_pb2, access_pb2_grpc, admin_pb2, group_pb2
+from musterd.coordinator.api.frame.rpc_rules import RULES
+from musterd.coordinator.machine.access import Resource
+from musterd.coordinator.machine.commands import AlterAcls
+from tests.coordinator.api.test_access import GuardedNode
+from tests.docs import access
+
+FILES = (group_pb2, admin_pb2, access_pb2)
+METHODS = {
+    method.name: method
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+RIGHTS = {29, 30, 31}
+MEMBER = {"member_id": "m"}
+
+
+def test_every_rpc_of_every_service_has_a_rule():
+    """And no rule is of an RPC that there is not."""
+    assert set(RULES) == set(METHODS)
+
+
+def test_the_page_has_the_generated_table():
+    """`python -m tests.docs.access` writes it."""
+    text = access.PAGE.read_text("utf-8")
+    assert text == access.with_table(text)
+
+
+def request_of(rpc, name):
+    """A request about this group or topic that changes next to nothing where it is allowed."""
+    items = {
+        "FindCoordinator": {"keys": [{"group_id": name}]},
+        "JoinGroup": {"group_id": name, "subscribed_topics": [name], "rebalance_timeout_ms": 1},
+        "Heartbeat": {
+            "client_nonce": "n",
+            "at_once": True,
+            "members": [{"group_id": name, **MEMBER}],
+        },
+        "OffsetCommit": {
+            "group_id": name,
+            "generation": -1,
+            "partitions": [{"topic": name, "offset": 1}],
+        },
+        "OffsetFetch": {"groups": [{"group_id": name, "all": True}]},
+        "DescribeTopics": {"names": [name]},
+        "DescribeGroups": {"group_ids": [name]},
+        "DescribeGroupConfigs": {"group_ids": [name]},
+        "AlterGroupConfigs": {"groups": [{"group_id": name}], "validate_only": True},
+        "DeleteGroups": {"group_ids": [name]},
+        "OffsetDelete": {"group_id": name, "partitions": [{"topic": name}]},
+        "DeleteTopic": {"name": name, "validate_only": True},
+        "ReplaceNode": {"node_id": 99},
+        "AcceptLoss": {"node_id": 99},
+        "TransferLeader": {"shard": 99},
+        "ReadBackup": {"shard": 99},
+        "AlterAcls": {},
+        "TestAccess": {"principal": "x", "operation": 1, "resource": 1, "name": "g"},
+        "CreateToken": {},
+        "RevokeToken": {"token_id": "0"},
+        "FinalizeLevel": {},
+    }
+    rule, method = RULES[rpc], METHODS[rpc]
+    default = {rule.name: name} if rule.name else {}
+    return vars(_module(method))[method.input_type.name](**items.get(rpc, default))
+
+
+def _module(method):
+    return (
+        next(file for file in FILES if file.DESCRIPTOR.name == method.file.name)
+        if hasattr(method, "file")
+        else next(
+            file for file in FILES if method.containing_service.file.name == file.DESCRIPTOR.name
+        )
+    )
+
+
+def codes_of(answer):
+    """All codes of an answer: its own and those of its items."""
+    for field, value in answer.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.name == "Status":
+            yield value.code
+        elif field.is_repeated:
+            for one in value:
+                yield from codes_of(one)
+
+
+async def outcome(node, stubs, rpc, name, metadata):
+    """What becomes of the call: yes, -, or UNAUTHENTICATED; a list's: whether it has the name."""
+    service = METHODS[rpc].containing_service.name
+    try:
+        answer = await getattr(stubs[service], rpc)(
+            request_of(rpc, name), metadata=metadata, timeout=10
+        )
+    except grpc.aio.AioRpcError as error:
+        denied = {"PERMISSION_DENIED": "-", "UNAUTHENTICATED": "UNAUTHENTICATED"}
+        return denied.get(error.code().name, "yes")
+    if rpc == "ListGroups":
+        return "yes" if name in [one.group_id for one in answer.groups] else "-"
+    if rpc == "ListTopics":
+        return "yes" if name in [one.name for one in answer.topics] else "-"
+    return "-" if RIGHTS & {*codes_of(answer)} else "yes"
+
+
+async def _try_each_cell():
+    node = GuardedNode()
+    await node.start()
+    for shard in node.shards:
+        shard.state.level = 6
+    stubs = {
+        "GroupCoordinator": node.groups,
+        "Topics": node.topics,
+        "Admin": node.admin,
+        "Access": access_pb2_grpc.AccessStub(node.channel),
+    }
+    for name in (access.MINE, access.OTHERS):
+        await node.topics.CreateTopic(admin_pb2.CreateTopicRequest(name=name, partitions=1))
+    tokens = {who: await node.token_of(who) for who in access.PRINCIPALS}
+    await node.put(AlterAcls(tuple(rule for rules in access.GRANTED.values() for rule in rules)))
+    wrong, tried = [], 0
+    for rpc in RULES:
+        for name in access.names_of(rpc):
+            if name:  # it is there, whatever the calls before did to it
+                await outcome(node, stubs, "OffsetCommit", name, tokens[access.ROOT])
+            nobody = await outcome(node, stubs, rpc, name, ())
+            if nobody != "UNAUTHENTICATED":
+                wrong.append(("nobody", rpc, name, nobody))
+            for who in access.PRINCIPALS:
+                wanted = "yes" if access.is_allowed(who, rpc, name) else "-"
+                told = await outcome(node, stubs, rpc, name, tokens[who])
+                tried += 1
+                if told != wanted:
+                    wrong.append((who, rpc, name, told))
+                if name and RULES[rpc].resource is Resource.GROUP:
+                    await outcome(node, stubs, "OffsetCommit", name, tokens[access.ROOT])
+    await node.stop()
+    return wrong, tried
+
+
+@pytest.mark.long
+def test_each_cell_of_the_table_is_what_a_real_call_gets():
+    """Principal x RPC x resource: allowed, refused, or nobody."""
+    wrong, tried = asyncio.run(_try_each_cell())
+    assert wrong == []
+    assert tried > len(RULES) * len(access.PRINCIPALS)

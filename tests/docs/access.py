@@ -1,0 +1,110 @@
+"""Writes the table of docs/access.md: `python -m tests.docs.access`.
+
+It is made of `RULES` and of some rules for some principals. Each cell is tried with a real call:
+tests/coordinator/api/test_access_table.py.
+"""
+
+from pathlib import Path
+
+from musterd.coordinator.api.frame.rpc_rules import RULES
+from musterd.coordinator.machine.access import (
+    AclRule,
+    Operation,
+    Pattern,
+    Resource,
+    RuleIndex,
+    authorize,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "access.md"
+BEGIN, END = "<!-- the table: python -m tests.docs.access -->\n", "<!-- the end of the table -->\n"
+GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
+
+MINE, OTHERS = "mine-1", "other"
+"""A name that the rules below speak of, and one that they do not."""
+
+
+def _rule(who: str, operation: Operation, resource: Resource, name: str = "") -> AclRule:
+    pattern = Pattern.PREFIX if name.endswith("*") else Pattern.LITERAL
+    return AclRule(who, operation, resource, pattern, name.removesuffix("*"))
+
+
+GRANTED: dict[str, tuple[AclRule, ...]] = {
+    "guest": (),
+    "worker": (
+        _rule("worker", Operation.JOIN, GROUP, "mine-*"),
+        _rule("worker", Operation.COMMIT, GROUP, "mine-*"),
+        _rule("worker", Operation.DESCRIBE, TOPIC, "mine-*"),
+    ),
+    "owner": (
+        _rule("owner", Operation.ADMIN, GROUP, "mine-*"),
+        _rule("owner", Operation.ADMIN, TOPIC, "mine-*"),
+    ),
+    "watcher": (
+        _rule("watcher", Operation.DESCRIBE, GROUP, "*"),
+        _rule("watcher", Operation.DESCRIBE, TOPIC, "*"),
+        _rule("watcher", Operation.DESCRIBE, CLUSTER),
+    ),
+    "admin": (_rule("admin", Operation.ADMIN, CLUSTER),),
+}
+"""The rules of each principal; `guest` has a token and no rule."""
+
+ROOT = "root"
+"""The superuser."""
+
+PRINCIPALS = (*GRANTED, ROOT)
+
+OF_NODES = {"RecordAudit"}
+"""What is taken from nodes and the operator alone, who show the admin secret."""
+
+
+def names_of(rpc: str) -> tuple[str, ...]:
+    """The resources that an RPC is tried on, by name."""
+    return ("",) if RULES[rpc].resource is CLUSTER else (MINE, OTHERS)
+
+
+def is_allowed(principal: str, rpc: str, name: str) -> bool:
+    """Whether the rules above allow the call; of a group's topics it names one of the same name."""
+    index = RuleIndex()
+    for rules in GRANTED.values():
+        for rule in rules:
+            index.add(rule)
+    rule = RULES[rpc]
+    if rpc in OF_NODES:
+        return False
+    if principal == ROOT:
+        return True
+    allowed = authorize(index, principal, rule.operation, rule.resource, name)
+    if rule.topics:
+        allowed = allowed and authorize(index, principal, Operation.DESCRIBE, TOPIC, name)
+    return allowed
+
+
+def table() -> str:
+    """The table in Markdown."""
+    lines = [
+        f"| RPC | needs | on | {' | '.join(PRINCIPALS)} |",
+        f"|---|---|---|{'---|' * len(PRINCIPALS)}",
+    ]
+    for rpc, rule in RULES.items():
+        needs = f"{rule.operation.name.lower()} {rule.resource.name.lower()}"
+        if rpc in OF_NODES:
+            needs = "the admin secret"
+        if rule.topics:
+            needs += ", describe topic"
+        for name in names_of(rpc):
+            cells = ["yes" if is_allowed(who, rpc, name) else "-" for who in PRINCIPALS]
+            on = f"`{name}`" if name else "the cluster"
+            lines.append(f"| {rpc} | {needs} | {on} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str) -> str:
+    """The page with the table as it has to be."""
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text("utf-8")), "utf-8")
