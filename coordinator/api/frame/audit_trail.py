@@ -83,6 +83,7 @@ class AuditTrail:
         self._sent: tuple[int, int] | None = None
         """The batch that is under way: its number, and how many entries."""
         self._last_batch = 0
+        self._handing_over = asyncio.Lock()
         self._node_id = 0
         self._wall_ms: Callable[[], int] | None = None
         self._is_on: Callable[[], bool] = bool
@@ -151,7 +152,11 @@ class AuditTrail:
             await self.flush(send)
 
     async def flush(self, send: Send) -> None:
-        """Hand over what waits, until shard 0 cannot be reached."""
+        """Hand over what waits, until shard 0 cannot be reached. One at a time does so."""
+        async with self._handing_over:
+            await self._flush(send)
+
+    async def _flush(self, send: Send) -> None:
         self._gather()
         while self._waiting:
             if self._sent is None:

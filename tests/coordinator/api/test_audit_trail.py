@@ -70,6 +70,29 @@ def test_batches_are_bounded_and_those_that_are_refused_for_good_are_lost(trail)
     assert (trail.waiting, trail.lost_total) == (0, BATCH)
 
 
+def test_entries_that_come_while_a_batch_is_under_way_are_not_lost(trail):
+    """A node that stops hands over what waits, beside the hand-over of each second."""
+    answered = asyncio.Event()
+    shard_0 = ShardZero()
+
+    async def slowly(batch, entries):
+        await answered.wait()
+        return await shard_0(batch, entries)
+
+    async def scenario():
+        note(trail, "a")
+        note(trail, "b")
+        both = [asyncio.create_task(trail.flush(slowly)) for _ in range(2)]
+        await asyncio.sleep(0)
+        note(trail, "c")
+        answered.set()
+        await asyncio.gather(*both)
+
+    asyncio.run(scenario())
+    assert [one for _, each in shard_0.batches for one in each] == ["a", "b", "c"]
+    assert (trail.waiting, trail.lost_total) == (0, 0)
+
+
 def test_entries_that_find_no_room_are_counted(trail):
     """A cluster without a leader of shard 0 takes no node's memory."""
     for _ in range(WAITING_MAX + 3):
