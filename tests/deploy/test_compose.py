@@ -1,0 +1,92 @@
+"""Compose: against the schema that Compose itself uses, and against what it puts together.
+
+No engine runs it here, and Grafana cannot be had: what they would read is looked at instead.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from musterd.coordinator.node.config import load_settings
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "compose"
+FILE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+SCHEMA = json.loads((Path(__file__).parent / "schemas" / "compose-spec.json").read_text())
+SERVICES = FILE["services"]
+NODES = {int(name[-1]): one for name, one in SERVICES.items() if name.startswith("node-")}
+
+
+def test_the_file_is_what_compose_takes():
+    """A key that it does not know is refused."""
+    check = jsonschema.Draft202012Validator(SCHEMA)
+    assert [error.message for error in check.iter_errors(FILE)] == []
+    wrong = FILE | {"services": {"x": {"image": "y", "read_onli": True}}}
+    assert list(check.iter_errors(wrong)) != []
+
+
+@pytest.mark.parametrize("number", NODES)
+def test_a_node_s_environment_are_settings_that_a_node_takes(monkeypatch, number):
+    """Read as the node reads them; its peers are the other two, at their own ports."""
+    for name, value in NODES[number]["environment"].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MUSTERD_DATA_DIR", "/var/lib/muster/node")
+    settings = load_settings(None, {})
+    assert settings.endpoint == f"node-{number}:7070"
+    assert settings.peers == {n: f"node-{n}:7170" for n in NODES if n != number}
+    assert settings.metrics_listen == "0.0.0.0:7270"
+
+
+def test_each_node_has_a_directory_of_its_own_that_was_initialised_as_its_id():
+    """By a service that ends before the node begins."""
+    for number, node in NODES.items():
+        volume = f"data-{number}:/var/lib/muster"
+        init = SERVICES[f"init-{number}"]
+        assert node["volumes"] == init["volumes"] == [volume]
+        assert init["environment"]["NODE"] == str(number)
+        assert node["depends_on"] == {
+            f"init-{number}": {"condition": "service_completed_successfully"}
+        }
+    (command,) = SERVICES["init-0"]["command"]
+    assert f"--nodes {len(NODES)}" in command
+    assert {f"data-{number}" for number in NODES} <= FILE["volumes"].keys()
+
+
+def test_no_container_may_more_than_it_needs():
+    """No rights, and of ours a root that is read-only and nothing published."""
+    for name, one in SERVICES.items():
+        assert one["cap_drop"] == ["ALL"], name
+        if one["image"] == "muster:local":
+            assert one["read_only"], name
+            assert one["user"] == "65532:65532", name
+            assert "ports" not in one, name
+    published = [port for one in SERVICES.values() for port in one.get("ports", ())]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert FILE["networks"]["muster"] == {"internal": True}
+
+
+def test_what_is_mounted_is_there_and_is_what_prometheus_and_grafana_read():
+    """Rules and dashboard of deploy/; scraped are the nodes; the data source is that Prometheus."""
+    mounted = {}
+    for one in SERVICES.values():
+        for volume in one.get("volumes", ()):
+            source, target = volume.split(":")[:2]
+            if source.startswith("."):
+                assert (FOLDER / source).is_file(), source
+                mounted[target] = FOLDER / source
+    scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    (job,) = scraped["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == [f"node-{n}:7270" for n in NODES]
+    for rules in scraped["rule_files"]:
+        assert f"/etc/prometheus/{rules}" in mounted
+    (source,) = yaml.safe_load((FOLDER / "grafana/datasource.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((FOLDER / "grafana/dashboards.yml").read_text())["providers"]
+    assert mounted[f"{provider['options']['path']}/cluster.json"].name == "cluster.json"
+    ours = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    theirs = re.sub(r"node-\d", "x", json.dumps(scraped))
+    assert re.sub(r"127\.0\.0\.1:727\d", "x:7270", json.dumps(ours)) == theirs
