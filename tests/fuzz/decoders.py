@@ -33,6 +33,7 @@ from musterd.backup.errors import BackupError
 from musterd.backup.records_file import END, decode_records, encode_block
 from musterd.backup.records_file import MAGIC as MAGIC_OF_RECORDS
 from musterd.coordinator import codec as log_codec
+from musterd.coordinator.api.frame.identity import split_token
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.shard_records import RecordExamination, load_state
 from musterd.coordinator.metrics.http_page import MetricsPage
@@ -594,6 +595,13 @@ DECODERS = (
     ),
     Decoder("task_definition", task, (MusterError,), documents, 2),
     Decoder("metrics_page", metrics_page, (), plain, 1),
+    Decoder(
+        "bearer_token",
+        lambda data: split_token(data.decode("utf-8", "surrogateescape")),
+        (),
+        plain,
+        1,
+    ),
 )
 """All of them. `share` sums up to 101 with the door's, of which nothing depends."""
 

@@ -200,7 +200,7 @@ class CallRecord:
     """One call of an operator while it runs, for its entry."""
 
     def __init__(self, method: str, request: object, metadata: Mapping[str, Any]) -> None:
-        self._method = method
+        self.method = method
         self._request = _said(request) if isinstance(request, Message) else {}
         given = metadata.get(REQUEST_ID, "")
         self._id = given if isinstance(given, str) and given else uuid4().hex
@@ -216,7 +216,7 @@ class CallRecord:
             text = json.dumps({name: shortened(part, most) for name, part in given.items()})
             if len(text) <= DETAIL_MAX:
                 break
-        trail.note(principal, peer, self._method, self._id, result, text)
+        trail.note(principal, peer, self.method, self._id, result, text)
 
 
 def shortened(value: object, most: int) -> object:

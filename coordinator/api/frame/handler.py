@@ -69,6 +69,9 @@ _NO_ENTRY: Final = frozenset(
 )
 """Calls that were answered so did nothing."""
 
+_NO_RIGHT: Final = "AUTHORIZATION_FAILED"
+"""How the names of errors end that say that the caller has no right."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -295,14 +298,20 @@ class ActiveCall:
     def end_record(self, result: str) -> None:
         """Put the call's entry into the audit trail.
 
-        A caller who has shown nothing, and whose call was refused for that, leaves none.
+        A caller who has shown nothing, and whose call was refused for that, leaves none. One that
+        was refused for want of a right, in all its parts, is counted with others.
         """
-        if self.record is not None and result not in _NO_ENTRY:
-            self.record.ended(self.core.audit, self.principal, self.peer, result)
+        if self.record is None or result in _NO_ENTRY:
+            return
+        audit = self.core.audit
+        if result.endswith(_NO_RIGHT):
+            audit.refused(self.principal, self.peer, self.record.method, result)
+        else:
+            self.record.ended(audit, self.principal, self.peer, result)
 
     def refused_for_rights(self, method: str, answer: Answer) -> None:
         """Count it in the audit trail where the answer says that the caller has no right."""
-        if isinstance(answer, Refused) and answer.error.name.endswith("AUTHORIZATION_FAILED"):
+        if isinstance(answer, Refused) and answer.error.name.endswith(_NO_RIGHT):
             self.core.audit.refused(self.principal, self.peer, method, answer.error.name)
             self.record = None
 

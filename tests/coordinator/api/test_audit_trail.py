@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from muster.v1 import admin_pb2, errors_pb2
+from muster.v1 import access_pb2, admin_pb2, errors_pb2
 from musterd.coordinator.api.frame import audit_trail
 from musterd.coordinator.api.frame.audit_trail import (
     BATCH,
@@ -18,6 +19,7 @@ from musterd.coordinator.api.frame.audit_trail import (
     HandOver,
     result_of,
 )
+from musterd.coordinator.api.frame.handler import ActiveCall
 from musterd.coordinator.machine.audit import ENTRY_BYTES_MAX, put_entry
 
 
@@ -182,7 +184,27 @@ def test_the_result_of_a_call_is_that_of_its_parts():
 
 def test_what_changes_nothing_is_no_operators_call():
     """Every other RPC of operators has an entry: those that are added have one by themselves."""
-    services = admin_pb2.DESCRIPTOR.services_by_name.values()
+    services = [
+        service
+        for file in (admin_pb2, access_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+    ]
     names = {method.name for service in services for method in service.methods}
     assert names >= READS
     assert {"CreateTopic", "DeleteTopic", "ReplaceNode", "AcceptLoss"} <= names - READS
+
+
+def test_a_call_that_is_refused_in_all_its_parts_is_counted_with_others(trail):
+    """A principal without rights cannot push entries out by asking for many groups again."""
+    context = SimpleNamespace(peer=lambda: "ipv4:1.2.3.4:5", invocation_metadata=lambda: ())
+    for _ in range(3):
+        call = ActiveCall(SimpleNamespace(audit=trail), context, None)
+        call.principal = "powerless"
+        call.begin_record("DeleteGroups", admin_pb2.DeleteGroupsRequest(group_ids=["g"]))
+        call.end_record("GROUP_AUTHORIZATION_FAILED")
+    shard_0 = ShardZero()
+    asyncio.run(trail.flush(shard_0))
+    (entry,) = shard_0.last
+    assert json.loads(entry.detail)["refused"] == [
+        ["powerless", "ipv4:1.2.3.4", "DeleteGroups", "GROUP_AUTHORIZATION_FAILED", 3]
+    ]
