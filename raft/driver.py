@@ -364,6 +364,7 @@ class Driver:
         if self._connected_at.pop(node, None) is not None:
             self.tell(PeerLost(NodeId(node)))
         self.rooms.forget(node)
+        self.levels.lost(node)
         self._reaches.pop(node, None)
         self.stats.leaders_lost += 1
         self.urgent = True

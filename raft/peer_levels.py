@@ -91,6 +91,10 @@ class PeerLevels:
         self._nodes[hello.node_id] = levels_of(hello).known
         self._beyond.pop(hello.node_id, None)
 
+    def lost(self, node: int) -> None:
+        """Forget what a peer said: it may come back with another build."""
+        self._nodes[node] = 0
+
     def refused(self, hello: pb.Hello) -> None:
         """Raise LevelError where a majority of the nodes is at a level that this build lacks.
 

@@ -4,6 +4,7 @@ from musterd.chaos.mutants import (
     consensus,
     coordinator,
     disk,
+    levels,
     protocol,
     quarantine,
     sdk,
@@ -17,6 +18,7 @@ BUILDS: dict[str, Build] = {
     **protocol.BUILDS,
     **coordinator.BUILDS,
     **quarantine.BUILDS,
+    **levels.BUILDS,
     **sdk.BUILDS,
     **service.BUILDS,
 }

@@ -175,6 +175,9 @@ class Scenario:
     workers commit forward only, too."""
     deletes_topics: bool = False
     """Topics are deleted and made again while commits to them are under way (clients.py)."""
+    levels: bool = False
+    """Nodes begin with the former build and get the later one, and back (faults/levels.py). False:
+    nobody sees to levels, so that entries name their own, as when the seeds were recorded."""
     may_end: tuple[str, ...] = ()
     """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
     promise."""

@@ -341,6 +341,30 @@ STANDSTILL = Scenario(
 )
 """All nodes are suspended at once for up to 30 s, and leadership goes from node to node."""
 
+LEVELS = Scenario(
+    "levels",
+    shards=2,
+    levels=True,
+    weights={
+        "upgrade": 30,
+        "put_back": 10,
+        "finalise": 14,
+        "former_installed": 8,
+        "crash": 8,
+        "isolation": 4,
+        "reconnect": 4,
+        "transfer": 6,
+        "pause": 3,
+    },
+    chaos_s=16.0,
+    every=5,
+    minima=Minima(
+        {"elections": 2, "crashes": 3, "acked": 100},
+        ("upgrade", "put_back", "finalised", "former_installed", "turned_away", "ended_at_level"),
+    ),
+)
+"""Nodes get a build of a later level, the former one back, and the level is finalised meanwhile."""
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -369,6 +393,7 @@ SCENARIOS = {
         BLINKS,
         STALLS,
         STANDSTILL,
+        LEVELS,
         *SDK,
         *SCRIPTED,
     )

@@ -32,6 +32,7 @@ from musterd.chaos.sim.engine.server import SimServer
 from musterd.chaos.sim.engine.world import ClientProcess
 from musterd.chaos.sim.faults import differing_states
 from musterd.chaos.sim.faults.faults import Faults
+from musterd.chaos.sim.faults.levels import Levels
 from musterd.chaos.sim.faults.schedule import Schedule, Struck, plan
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.verdict import Violation
@@ -93,6 +94,7 @@ class Simulation:
             for s in range(scenario.shards)
         ]
         self.operator = Operator(self)
+        self.levels = Levels(self) if scenario.levels else None
         self.nodes: list[SimNode] = [
             SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
             for n in range(scenario.nodes)
@@ -117,6 +119,9 @@ class Simulation:
         self.trace: Callable[[str], None] | None = None
         self.processes: list[ClientProcess] = []
         self.members = Members(self)
+        if self.levels is not None:
+            for groups in self.members.checkers:
+                groups.watches.append(partial(self.levels.watch, groups.shard))
         self.commands = Commands(self, self.members)
         self._late: SimNode | None = None
 
@@ -305,6 +310,8 @@ class Simulation:
             node.spare_disk()
             node.set_room(Room.ENOUGH)
             self._restart(node.number)
+        if self.levels is not None:
+            self.levels.end()
         self._connect_all()
 
     def _connect_all(self) -> None:
@@ -328,7 +335,7 @@ class Simulation:
                 return False  # a state that is being loaded is none yet, and nobody is served
             if self.checkers[shard].differing:
                 return False
-        return True
+        return self.levels is None or self.levels.settled
 
     def _is_owned(self) -> bool:
         """Whether the members have shared all out again, or have had the time of inv-I8 for it."""
@@ -357,6 +364,8 @@ class Simulation:
             checker.finished(applied, [r.last_index for r in replicas], leaders)
             if any(r.role is Role.LEARNER for r in replicas):
                 checker.violated("L-never-admitted", roles=[r.role.value for r in replicas])
+        if self.levels is not None and not self.levels.settled:
+            self.checkers[0].violated("L-level-not-everywhere")
         self.members.read_all()
         self.commands.finished()
 

@@ -37,6 +37,7 @@ from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.coordinator.runtime.turn import Joins
 from musterd.coordinator.runtime.turns import Turns
+from musterd.levels import LEVEL
 from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.driver import Driver, Link
 from musterd.raft.identity import load_identity
@@ -172,13 +173,14 @@ def open_node(
     levels: bool = True,
     auto_finalize: bool = False,
     callers: Callers = NO_CALLERS,
+    level: int = LEVEL,
 ) -> tuple[Driver, Assembly]:
     """A node on `store`: its driver, which does not run yet, and what is attached to it.
 
     `wrap` may look on at the state machines. `clock` is the driver's, None: `CLOCK`; `wall_ms`,
-    `joins` and `make_shard` are as in `Assembly`, None: those of this process; `make_journal` is as
-    in `Driver`; `levels` as in `Assembly.attach`. Raises what `Driver` raises: CorruptStoreError,
-    IdentityError.
+    `joins` and `make_shard` are as in `Assembly`, None: those of this process; `make_journal` and
+    `level` are as in `Driver`; `levels` as in `Assembly.attach`. Raises what `Driver` raises:
+    CorruptStoreError, IdentityError.
     """
     identity = load_identity(store)
     assembly = Assembly(
@@ -204,6 +206,7 @@ def open_node(
         settings,
         endpoint,
         make_journal,
+        level,
     )
     assembly.attach(driver, levels=levels)
     for shard in assembly.shards:

@@ -5,7 +5,7 @@ A cluster that nothing was ever done in goes to the highest level that all its n
 begins. Any other waits for an operator, or for `auto_finalize`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from musterd.coordinator.machine.commands import (
     Command,
@@ -21,6 +21,14 @@ from musterd.levels import LAST_UNNAMED
 from musterd.raft.contract import ShardId
 
 _NEVER = -LEVEL_PAUSE_MS
+
+
+def lacking(known: Mapping[int, int], level: int) -> list[int]:
+    """Return the nodes that do not know `level`, or were not heard: they could not read the entry.
+
+    So nobody proposes it while there are any.
+    """
+    return [node for node, highest in sorted(known.items()) if highest < level]
 
 
 def finalisation(state: ShardState, known: dict[int, int], level: int) -> FinalizeLevel:
@@ -67,6 +75,7 @@ class LevelKeeper:
             return NoteLevels(tuple(news))
         level = min(known.values(), default=0)
         is_new = not state.level and not state.digest
-        if level <= (state.level or LAST_UNNAMED) or not (is_new or self._node.auto_finalize()):
+        wanted = is_new or self._node.auto_finalize()
+        if not wanted or level <= (state.level or LAST_UNNAMED) or lacking(known, level):
             return None
         return finalisation(state, known, level)

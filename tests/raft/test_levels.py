@@ -82,3 +82,11 @@ def test_peers_below_a_level_that_is_raised_are_named():
     assert levels.raise_active(6) == [2]
     assert levels.raise_active(6) == []
     assert levels.own == (7, 6)
+
+
+def test_what_a_peer_said_is_forgotten_with_its_connection():
+    """It may come back with the former build: nothing is finalised on its old word."""
+    levels = PeerLevels(IDENTITY, 6)
+    levels.meet(hello(2, 6, 0))
+    levels.lost(2)
+    assert levels.nodes() == {1: 6, 2: 0, 3: 0}

@@ -168,7 +168,8 @@ class GroupsApp:
             joins=lambda: joins_at(world.now, node.number) if world.scenario.herds else Joins.FEW,
             make_shard=watched,
             make_journal=node.make_journal,
-            levels=False,  # recorded seeds hold at the level of entries that name their own
+            levels=world.scenario.levels,
+            level=node.level,
         )
 
     def timer(self, late_s: float) -> None:

@@ -1,6 +1,7 @@
 """One simulated node: the shipped driver and all below it, over a store that can lose power."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from muster.v1 import admin_pb2 as pb_admin
@@ -20,9 +21,11 @@ from musterd.chaos.sim.faults.hung_disks import (
     may_not_vote,
     takes_part,
 )
+from musterd.chaos.sim.faults.levels import Levels
 from musterd.coordinator.node import assembly
 from musterd.coordinator.node.assembly import Integrity
 from musterd.coordinator.runtime.shard import Shard
+from musterd.levels import LAST_UNNAMED, LEVEL
 from musterd.raft import codec
 from musterd.raft.contract import NodeId, Role, Room, ShardId
 from musterd.raft.driver import Driver
@@ -30,6 +33,7 @@ from musterd.raft.identity import Identity, load_identity, write_identity
 from musterd.raft.journal import Journal
 from musterd.raft.lives import PeerLife
 from musterd.raft.log_format import Entry
+from musterd.raft.peer_levels import LevelError
 from musterd.raft.peers import decode_admission
 from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings
@@ -60,6 +64,8 @@ class Host(World, Protocol):
 
     admissions: list[Admissions]
     members: Members
+    levels: Levels | None
+    """None where nobody sees to levels."""
 
     @property
     def nodes(self) -> Sequence["SimNode"]: ...
@@ -83,11 +89,16 @@ class WatchedJournal(Journal):
         node: int,
         checker: ShardChecker,
         admissions: Admissions,
+        look: Callable[[bytes], None] | None = None,
     ) -> None:
+        """`look` is shown each entry before it is in the log."""
         super().__init__(store, shard, settings)
+        self._look = look
         self._node, self._checker, self._admissions = node, checker, admissions
 
     def add(self, command: bytes, idx: int, term: int) -> None:
+        if self._look is not None:
+            self._look(command)
         before = (self.last_index, self.last_term)
         self._checker.appended(self._node, (idx, term), command, before)
         self._admissions.appended(self._node, idx, term, command)
@@ -116,6 +127,7 @@ class SimNode:
     ) -> None:
         self.world, self.number = world, number
         self._members, self._shards = tuple(range(nodes)), shards
+        self.level = LAST_UNNAMED if world.scenario.levels else LEVEL
         self.incarnation = 0
         self.driver: Driver | None = None
         self.server: SimServer | None = None
@@ -209,6 +221,8 @@ class SimNode:
                 self.world.checkers[shard].restarted_alone(journal.last_index, replica.term)
         self.driver.start()
         self._starting = False
+        if self.world.levels is not None and not self.world.levels.started(self):
+            self.world.schedule(0.0, self._end, self.incarnation, False)
         if self.world.scenario.compare_s:
             self._integrity = Integrity(self.driver, self.assembly)
             self._compare_later(life)
@@ -247,7 +261,9 @@ class SimNode:
     def make_journal(self, store: Store, shard: ShardId, settings: RaftSettings) -> Journal:
         """The log of one of its shards, with the checkers looking on."""
         checkers = self.world.checkers[shard], self.world.admissions[shard]
-        return WatchedJournal(store, shard, settings, self.number, *checkers)
+        levels = self.world.levels
+        look = None if levels is None else partial(levels.look, checkers[0], self)
+        return WatchedJournal(store, shard, settings, self.number, *checkers, look)
 
     # -- what others ask
 
@@ -575,8 +591,17 @@ class SimNode:
 
     def greets(self, peer: "SimNode") -> bool:
         """Whether this node accepts the hello of `peer`, as it travels."""
-        hello = peer.running.hello(pb.LANE_CONTROL)
-        return self.running.accept_hello(codec.decode_hello(codec.encode_hello(hello))) is None
+        hello = codec.decode_hello(codec.encode_hello(peer.running.hello(pb.LANE_CONTROL)))
+        levels = self.world.levels
+        if levels is None:
+            return self.running.accept_hello(hello) is None
+        try:
+            welcome = self.running.accept_hello(hello) is None
+        except LevelError:  # it ends by itself
+            welcome = False
+        if not welcome and peer.level < self.running.levels.own.active:
+            levels.turned_away(peer)
+        return welcome
 
     def receive(self, src: int, frame: bytes) -> None:
         fault = self.world.net.damaged_by(frame)

@@ -67,6 +67,8 @@ class Node(Link, Protocol):
     store: MemoryStore
     """Its disk."""
     store_uuid: bytes
+    level: int
+    """The highest level that its build knows."""
 
     @property
     def alive(self) -> bool: ...
@@ -145,6 +147,10 @@ class World(Protocol):
     @property
     def scenario(self) -> Scenario: ...
     @property
+    def levels(self) -> "Upgrade | None":
+        """The operator of an upgrade; None where nobody sees to levels."""
+
+    @property
     def clients(self) -> Clients | None: ...
 
     @property
@@ -167,6 +173,15 @@ class World(Protocol):
     def defect(self, error: BaseException) -> None: ...
 
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
+
+
+class Upgrade(Protocol):
+    """Builds of two levels, as faults (faults/levels.py)."""
+
+    def upgrade(self, faults: "Injector") -> bool: ...
+    def put_back(self, faults: "Injector") -> bool: ...
+    def finalise(self, faults: "Injector") -> bool: ...
+    def former_installed(self, faults: "Injector") -> bool: ...
 
 
 class Injector(Protocol):

@@ -74,6 +74,14 @@ class Faults:
             "disks_full": lambda: full_disks.fill(self),
             "states_differ": lambda: differing_states.arm(self),
         }
+        levels = world.levels
+        if levels is not None:
+            kinds |= {
+                "upgrade": lambda: levels.upgrade(self),
+                "put_back": lambda: levels.put_back(self),
+                "finalise": lambda: levels.finalise(self),
+                "former_installed": lambda: levels.former_installed(self),
+            }
         self._kinds = {**kinds, **harmless_faults.kinds(self)}
 
     def start(self) -> None:

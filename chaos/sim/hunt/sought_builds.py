@@ -32,6 +32,9 @@ _NO_QUORUM = ("I15",)
 _STOPPED = ("L-not-converged", "L-never-admitted")
 """Nothing need be lost: the cluster does not come to rest."""
 
+_ABOVE_LEVEL = ("S-entry-above-level",)
+"""A log has an entry that its node's build cannot read: it would end there."""
+
 SOUGHT = {
     "truncation_guard": Sought("udp3", ("S-committed-entry-dropped",)),
     "snapshot_commit_cap": Sought("fifo3", ("H-commit-divergence", "S-commit-index-went-back"), 11),
@@ -99,6 +102,12 @@ SOUGHT = {
     "early_name": Sought("sdk-deletions", ("H-offset-of-former-topic",)),
     "kept_offsets": Sought("sdk-deletions", ("H-offset-outlived-topic",)),
     "doubtless": Sought("sdk-suspend-members", ("H-worked-after-sleep",)),
+    "level_not_asked": Sought("levels", _ABOVE_LEVEL),
+    "level_of_the_leader": Sought("levels", _ABOVE_LEVEL),
+    "level_by_majority": Sought("levels", _ABOVE_LEVEL),
+    "level_word_kept": Sought("levels", (*_ABOVE_LEVEL, "A-finalised-early")),
+    "level_not_followed": Sought("levels", ("L-level-not-everywhere",)),
+    "level_not_recorded": Sought("levels", ("H-level-fell", *_STATE_DIFFERS)),
     "mass_break": Sought("sdk-break-heartbeats", _EXPIRED),
 }
 """By build."""

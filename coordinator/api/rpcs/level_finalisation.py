@@ -13,7 +13,7 @@ from musterd.coordinator.api.frame.handler import (
 )
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.replies import Done
-from musterd.coordinator.runtime.level_keeper import finalisation
+from musterd.coordinator.runtime.level_keeper import finalisation, lacking
 from musterd.levels import LAST_UNNAMED
 
 COMMAND_BYTES: Final = 512
@@ -29,7 +29,7 @@ class LevelFinalisation(ClusterService):
     ) -> pb.FinalizeLevelResponse:
         """Commit the level in shard 0; the other shards follow by themselves.
 
-        INVALID_REQUEST where a node does not know it, or was not heard by this node.
+        INVALID_REQUEST where a node does not know it, or is not connected to this one.
         """
         await call.authorize(self.access)
         shard = self.core.shards[CLUSTER_SHARD]
@@ -45,13 +45,13 @@ class LevelFinalisation(ClusterService):
 
 
 def _refuse_behind(known: dict[int, int], level: int, call: ActiveCall) -> None:
-    behind = [node for node, highest in sorted(known.items()) if highest < level]
+    behind = lacking(known, level)
     if not behind:
         return
     unheard = [node for node in behind if not known[node]]
     if unheard:
         call.invalid(
-            f"Node {unheard[0]} was not heard since this node started: start it, then repeat."
+            f"Node {unheard[0]} is not connected, so its level is not known: start it, then repeat."
         )
     call.invalid(
         f"Node {behind[0]} knows levels up to {known[behind[0]]}, not {level}: install the release "

@@ -35,7 +35,7 @@ def test_finalising_needs_every_node_and_is_seen_by_all_who_ask():
             levels(node, LEVEL, 0, LEVEL)
             refused = await finalize(ask(level=LEVEL))
             assert refused.status.code == Error.INVALID_REQUEST
-            assert refused.status.message.startswith("Node 1 was not heard")
+            assert refused.status.message.startswith("Node 1 is not connected")
             levels(node, LEVEL, LEVEL, LAST_UNNAMED)
             refused = await finalize(ask(level=LEVEL))
             assert refused.status.message == (
