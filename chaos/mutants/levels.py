@@ -5,6 +5,7 @@ from typing import Any
 
 from musterd.chaos.mutants.build import Builds, gives
 from musterd.coordinator.machine import shard_state
+from musterd.coordinator.machine.records.group_records import LEVEL_KEY
 from musterd.coordinator.runtime import level_keeper, proposer
 from musterd.coordinator.runtime.level_keeper import LevelKeeper
 from musterd.levels import LEVEL
@@ -56,4 +57,4 @@ _touched: Any = shard_state._touched
 @BUILDS.replaces("level_not_recorded", shard_state, "_touched")
 def _touched_but_levels(event: Any) -> tuple[bytes, ...]:
     """Keeps a shard's level in memory alone."""
-    return tuple(key for key in _touched(event) if key != shard_state.LEVEL_KEY)
+    return tuple(key for key in _touched(event) if key != LEVEL_KEY)
