@@ -67,10 +67,9 @@ class Levels:
                 self._install(away, LAST_UNNAMED)
                 self.ask(leader)
                 return True
-        if faults.rng.random() < 0.5:
-            late = faults.rng.choice(others)
-            self._world.net.block(leader.number, late.number, AWAY_S)
-            self._world.schedule(AWAY_S / 2, self._come_back, late)
+        late = faults.rng.choice(others)
+        self._world.net.block(leader.number, late.number, AWAY_S)
+        self._world.schedule(AWAY_S / 2, self._come_back, late)
         self.ask(leader)
         return True
 
