@@ -60,7 +60,7 @@ def test_a_handler_refuses_what_the_cluster_is_not_at_yet():
     @run
     async def test():
         async with local_node() as node:
-            call = ActiveCall(node.core, None)
+            call = ActiveCall(node.core, None, None)
             with pytest.raises(Failure) as raised:
                 call.needs_level(LEVEL)
             assert raised.value.answer.error is Error.UNSUPPORTED_VERSION
