@@ -1,4 +1,4 @@
-"""Sockets: plain TCP between nodes.
+"""Sockets: TCP between nodes, plain or with TLS (raft/tls.py).
 
 This file and raft/runner.py alone know asyncio. Between two nodes there are two connections, both
 dialled by the node with the lower id. *Control* carries votes, heartbeats, answers and short
@@ -21,6 +21,16 @@ from muster.v1 import peer_pb2 as pb
 from musterd.raft import codec
 from musterd.raft.codec import CodecError
 from musterd.raft.driver import Driver
+from musterd.raft.tls import (
+    HANDSHAKE_BYTE,
+    PART_BYTES,
+    STRANGER_BYTES_MAX,
+    PeerTls,
+    PeerTlsError,
+    PeerTlsMode,
+    TlsSession,
+    short,
+)
 
 VERSION = 2
 """The version of what travels on the peer port."""
@@ -38,7 +48,8 @@ class TransportSettings:
     hello_timeout_ms: int = 5000
     """A connection that has not said who it is by then is closed."""
     strangers_max: int = 64
-    """Connections that have not said yet who they are."""
+    """Connections to this node that have not said yet who they are. Of one more, the oldest of the
+    host that has most of them is closed."""
     dial_min_ms: int = 50
     dial_max_ms: int = 1000
     """Back-off between attempts, doubling, with jitter."""
@@ -73,9 +84,20 @@ def size_of(said: bytes | bytearray) -> int:
 class _Connection(asyncio.Protocol):
     """One TCP connection to a peer, first a stranger."""
 
-    def __init__(self, hub: "PeerHub", dialled: tuple[int, "pb.Lane.ValueType"] | None) -> None:
+    def __init__(
+        self,
+        hub: "PeerHub",
+        dialled: tuple[int, "pb.Lane.ValueType"] | None,
+        *,
+        plain: bool = True,
+    ) -> None:
+        """`plain`: what is dialled has no TLS; otherwise the caller's first byte says whether."""
         self._hub = hub
         self.dialled = dialled
+        self._plain = plain
+        self._tls: TlsSession | None = None
+        self._begun = False
+        self._heard_bytes = 0
         self.node: int | None = None
         self.lane = pb.LANE_UNSPECIFIED
         self.run_id = b""
@@ -98,14 +120,26 @@ class _Connection(asyncio.Protocol):
         seconds = self._hub.settings.hello_timeout_ms / 1000
         self._timeout = asyncio.get_running_loop().call_later(seconds, self._hello_late)
         self._hub.met(self)
-        if self.dialled is not None:
+        if self.dialled is None:
+            return
+        self._begun = True
+        if self._plain:
             self.say_hello(self.dialled[1])
+            return
+        self._tls = self._hub.tls.session(dials=True)
+        self._decrypted(self._tls, b"")
 
     def data_received(self, data: bytes) -> None:
         """Cut the stream into frames; whatever is not ours closes it."""
         try:
-            self._consume(data)
-        except CodecError as error:
+            if self.node is not None:
+                self._take(data)
+                return
+            for at in range(0, len(data), PART_BYTES):
+                self._take(self._of_stranger(data[at : at + PART_BYTES]))
+                if self.closing:
+                    return
+        except (CodecError, PeerTlsError) as error:
             self.refuse(error.reason, str(error))
         except Exception as error:  # noqa: BLE001 - a broken invariant must not die in asyncio's log
             self._hub.fatal(error)
@@ -118,6 +152,56 @@ class _Connection(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
         self._hub.lost(self)
+
+    # TLS.
+
+    def _of_stranger(self, part: bytes) -> bytes:
+        """Count what arrives before the hello is taken. Raises CodecError of too much."""
+        if self.node is None:
+            self._heard_bytes += len(part)
+            if self._heard_bytes > STRANGER_BYTES_MAX:
+                raise CodecError("too_long", f"more than {STRANGER_BYTES_MAX} bytes and no hello")
+        return part
+
+    def _take(self, data: bytes) -> None:
+        if not self._begun:
+            self._begin(data[0])
+        if self._tls is not None:
+            data = self._decrypted(self._tls, data)
+        self._consume(data)
+
+    def _begin(self, first: int) -> None:
+        """Who calls has sent its first byte: TLS or not. Raises PeerTlsError."""
+        self._begun = True
+        tls = self._hub.tls
+        if first == HANDSHAKE_BYTE:
+            if not tls.speaks:
+                raise PeerTlsError("tls", "it speaks TLS, and peer_tls is off here")
+            self._tls = tls.session(dials=False)
+        elif tls.requires:
+            raise PeerTlsError("plain", "it does not speak TLS, which peer_tls requires here")
+
+    def _decrypted(self, tls: TlsSession, data: bytes) -> bytes:
+        """Give the session what arrived, send what it answers. Raises PeerTlsError."""
+        unknown = tls.node is None
+        try:
+            said = tls.receive(data)
+        finally:
+            if self._transport is not None and (answer := tls.outgoing()):
+                self._transport.write(answer)
+        if unknown and tls.node is not None and self.dialled is not None:
+            dialled, lane = self.dialled
+            if tls.node != dialled:
+                raise PeerTlsError(
+                    "certificate", f"the certificate there is of node {tls.node}: check the peers"
+                )
+            self.say_hello(lane)
+        return said
+
+    @property
+    def certified(self) -> int | None:
+        """The node of its certificate; None without TLS."""
+        return None if self._tls is None else self._tls.node
 
     # Frames.
 
@@ -219,9 +303,9 @@ class _Connection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        """Send as it is."""
+        """Send it, by TLS where this connection has it."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+            self._transport.write(data if self._tls is None else self._tls.send(data))
 
     def write_frame(self, frame: bytes) -> None:
         self.write(framed(frame))
@@ -258,7 +342,9 @@ class PeerHub:
         """Connections closed, by reason."""
         self._driver: Driver | None = None
         self._established: dict[tuple[int, int], _Connection] = {}
-        self._strangers: set[_Connection] = set()
+        self.tls = PeerTls(PeerTlsMode.OFF, "")
+        self._strangers: dict[_Connection, None] = {}
+        """In the order in which they came; those that are dialled, too."""
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
@@ -269,9 +355,11 @@ class PeerHub:
             raise RuntimeError("attach a driver first")
         return self._driver
 
-    def attach(self, driver: Driver) -> None:
-        """The driver that frames go to; before `start`."""
+    def attach(self, driver: Driver, tls: PeerTls | None = None) -> None:
+        """The driver that frames go to; without `tls` the nodes talk plainly. Before `start`."""
         self._driver = driver
+        if tls is not None:
+            self.tls = tls
 
     async def start(
         self, listen: Address | None = None, sockets: Sequence[socket.socket] = ()
@@ -343,22 +431,28 @@ class PeerHub:
     async def _dial(self, node: int, lane: "pb.Lane.ValueType") -> None:
         settings = self.settings
         delay_ms = settings.dial_min_ms
+        plain = not self.tls.speaks
         while True:
-            connection = await self._connect(node, lane)
+            connection = await self._connect(node, lane, plain=plain)
             if connection is not None:
                 await asyncio.shield(connection.closed)
                 if connection.node is not None:
                     delay_ms = settings.dial_min_ms
+                if self.tls.mode is PeerTlsMode.PREFER:
+                    # The other way where this one failed; by TLS again after what stood.
+                    plain = connection.node is None and not plain
             await asyncio.sleep(delay_ms / 1000 * (0.5 + self._rng.random()))
             delay_ms = min(2 * delay_ms, settings.dial_max_ms)
 
-    async def _connect(self, node: int, lane: "pb.Lane.ValueType") -> _Connection | None:
+    async def _connect(
+        self, node: int, lane: "pb.Lane.ValueType", *, plain: bool
+    ) -> _Connection | None:
         host, port = self._addresses[node]
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.settings.connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self, (node, lane)), host, port
+                    lambda: _Connection(self, (node, lane), plain=plain), host, port
                 )
         except OSError:  # TimeoutError is one
             self.counters["connect_failed"] += 1
@@ -367,9 +461,16 @@ class PeerHub:
 
     def met(self, connection: _Connection) -> None:
         """A connection stands and has not said who it is."""
-        self._strangers.add(connection)
-        if len(self._strangers) > self.settings.strangers_max:
-            connection.refuse("too_many_strangers", "too many connections without a hello")
+        self._strangers[connection] = None
+        if connection.dialled is not None:
+            return
+        came = [one for one in self._strangers if one.dialled is None]
+        if len(came) > self.settings.strangers_max:
+            of_host = Counter(one.host for one in came)
+            most = max(of_host.values())
+            oldest = next(one for one in came if of_host[one.host] == most)
+            oldest.refuse("too_many_strangers", "too many connections without a hello")
+            self._strangers.pop(oldest, None)
 
     def hello_arrived(self, connection: _Connection, hello: pb.Hello) -> None:
         """Judge it and say so.
@@ -380,6 +481,10 @@ class PeerHub:
         if connection.dialled is not None and hello.refused:
             self.driver.levels.refused(hello)
             connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
+            return
+        if connection.certified not in (None, hello.node_id):
+            other = f"node {hello.node_id} shows the certificate of node {connection.certified}"
+            connection.refuse("certificate", other)
             return
         connection.run_id = hello.run_id
         reason = self._twin(hello) or self.driver.accept_hello(hello)
@@ -435,7 +540,7 @@ class PeerHub:
             self._establish(connection, offered)
 
     def _establish(self, connection: _Connection, hello: pb.Hello) -> None:
-        self._strangers.discard(connection)
+        self._strangers.pop(connection, None)
         key = (hello.node_id, hello.lane)
         previous = self._established.pop(key, None)
         if previous is not None:
@@ -453,11 +558,12 @@ class PeerHub:
     def refused(self, connection: _Connection, reason: str, detail: str) -> None:
         """Remember why a connection was closed."""
         self.counters[reason] += 1
+        detail = short(detail)
         if reason != "refused" or connection.dialled is not None:  # else the driver kept it
             self.driver.book.refuse(connection.name, detail)
 
     def lost(self, connection: _Connection) -> None:
-        self._strangers.discard(connection)
+        self._strangers.pop(connection, None)
         if connection.node is None:
             return
         key = (connection.node, connection.lane)

@@ -50,6 +50,9 @@ class PeerCheckpoints:
         self._credentials = credentials
         self._store_uuid = store_uuid
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._left: list[grpc.aio.Channel] = []
+        """With former certificates; the next round closes them, none of whose calls lasts so long.
+        """
         self._answers: dict[NodeId, _PeerAnswer] = {}
 
     def checkpoints(self, node: NodeId, shard: int) -> Mapping[int, bytes]:
@@ -69,11 +72,21 @@ class PeerCheckpoints:
 
     async def refresh(self) -> None:
         """Ask every other node now; one that does not answer has said nothing."""
+        left, self._left = self._left, []
         await asyncio.gather(*(self._ask(node) for node in self.nodes))
+        for channel in left:
+            await channel.close()
+
+    def use(self, credentials: grpc.ChannelCredentials | None) -> None:
+        """Connect with these from now on; calls that are under way end by themselves."""
+        self._credentials = credentials
+        self._left.extend(self._channels.values())
+        self._channels = {}
 
     async def close(self) -> None:
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        channels, self._channels = [*self._channels.values(), *self._left], {}
+        self._left = []
+        for channel in channels:
             await channel.close()
 
     def _valid(self, node: NodeId) -> _PeerAnswer | None:

@@ -169,6 +169,21 @@ def serve(  # noqa: PLR0917  # typer makes options of them
     tls_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Demand client certificates of this CA.")
     ] = None,
+    peer_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the peer port.")
+    ] = None,
+    peer_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    peer_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The authority of the other nodes.")
+    ] = None,
+    peer_tls: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="How nodes talk: auto, off, prefer or require (TLS)."),
+    ] = None,
+    tls_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="What `muster cert node` wrote, for both ports."),
+    ] = None,
     admin_secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -263,6 +278,11 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "tls_ca": tls_ca,
+        "peer_cert": peer_cert,
+        "peer_key": peer_key,
+        "peer_ca": peer_ca,
+        "peer_tls": peer_tls,
+        "tls_dir": tls_dir,
         "admin_secret_file": admin_secret_file,
         "insecure": insecure,
         "insecure_peers": insecure_peers,

@@ -24,6 +24,7 @@ from musterd.coordinator.node.timeout_rules import broken_rules
 from musterd.coordinator.runtime.growth import StateLimits
 from musterd.coordinator.runtime.timeouts import REACH_PROBE_MS
 from musterd.raft.settings import RaftSettings
+from musterd.raft.tls import PeerTlsMode, TlsFiles
 
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_PEER_LISTEN = "127.0.0.1:7170"
@@ -98,12 +99,27 @@ class Settings(BaseSettings):
     peers: Annotated[dict[int, str], NoDecode] = Field(default_factory=dict)
     """Peer ports of the other nodes by id; as text "1=host:port,2=host:port"."""
     tls_cert: Path | None = None
-    """Certificate of the client port, PEM; it is read at the start."""
+    """Certificate of the client port, PEM. Files of certificates are read again when they change.
+    """
     tls_key: Path | None = None
     """Its key, PEM."""
     tls_ca: Path | None = None
     """Where given, clients must present a certificate of this CA. Nodes compare their states with
     their own certificates (docs/adr/0005), which needs them to be of it and for clients, too."""
+    peer_cert: Path | None = None
+    """Certificate of the peer port, PEM. It names this node: `muster://CLUSTER/node/ID`."""
+    peer_key: Path | None = None
+    """Its key, PEM."""
+    peer_ca: Path | None = None
+    """The authority of the other nodes' certificates, PEM; of several while one takes the place of
+    the other."""
+    peer_tls: Literal["auto", "off", "prefer", "require"] = "auto"
+    """How nodes talk to each other: plainly (`off`), by TLS where both speak it (`prefer`: on the
+    way to `require`, one node after the other), by TLS alone (`require`). `auto` is `require` where
+    `peer_cert` is given, else `off`."""
+    tls_dir: Path | None = None
+    """A folder with cert.pem, key.pem and ca.pem, as `muster cert node` writes it: for each of
+    `tls_cert`, `tls_key`, `tls_ca`, `peer_cert`, `peer_key` and `peer_ca` that is not given."""
     admin_secret_file: Path | None = None
     """A file with the secret for TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss,
     ReadBackup and NoteBackup, the same on every node. Without one they are taken only where
@@ -114,8 +130,8 @@ class Settings(BaseSettings):
     insecure: bool = False
     """`listen` may be another address than loopback without TLS: anybody there is a client."""
     insecure_peers: bool = False
-    """`peer_listen` may be another address than loopback, though nodes talk without TLS:
-    whoever reaches it can read every group and pass for a node."""
+    """`peer_listen` may be another address than loopback, though nodes talk without TLS, or may
+    (`prefer`): whoever reaches it can read every group and pass for a node."""
     insecure_metrics: bool = False
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
     auto_finalize: bool = False
@@ -156,6 +172,21 @@ class Settings(BaseSettings):
     """Form of the lines on stderr."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is logged."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _look_into_tls_dir(cls, given: Any) -> Any:
+        """Let the folder stand for the files that are not given."""
+        if isinstance(given, dict) and given.get("tls_dir"):
+            folder = Path(given["tls_dir"])
+            files = {"cert": "cert.pem", "key": "key.pem", "ca": "ca.pem"}
+            inside = {
+                f"{port}_{kind}": folder / name
+                for port in ("tls", "peer")
+                for kind, name in files.items()
+            }
+            return inside | given
+        return given
 
     @field_validator("peers", mode="before")
     @classmethod
@@ -198,6 +229,10 @@ class Settings(BaseSettings):
         """Check the settings against each other."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together")
+        if len({one is None for one in (self.peer_cert, self.peer_key, self.peer_ca)}) > 1:
+            raise ValueError("peer_cert, peer_key and peer_ca belong together")
+        if self.peer_tls_mode is not PeerTlsMode.OFF and self.peer_cert is None:
+            raise ValueError(f"peer_tls = {self.peer_tls} needs peer_cert, peer_key and peer_ca")
         if not self.listen or not self.peer_listen:
             raise ValueError("listen and peer_listen cannot be empty")
         if self.ready_needs_reach and not self.reach_probe_ms:
@@ -225,11 +260,12 @@ class Settings(BaseSettings):
                 f"listen {self.listen} is not loopback, and clients would talk without TLS",
                 "give `--tls-cert` and `--tls-key`, or `--insecure` on a network that you trust",
             )
-        if not (is_loopback(self.peer_listen) or self.insecure_peers):
+        secure = self.peer_tls_mode is PeerTlsMode.REQUIRE
+        if not (is_loopback(self.peer_listen) or secure or self.insecure_peers):
             raise ConfigError(
                 f"peer_listen {self.peer_listen} is not loopback, and nodes talk without TLS",
-                "see that only the nodes reach this port (firewall, VPN, encrypted network), then "
-                "give `--insecure-peers`",
+                "give `--peer-cert`, `--peer-key` and `--peer-ca`; or see that only the nodes "
+                "reach this port (firewall, VPN, encrypted network), then give `--insecure-peers`",
             )
         page = self.metrics_listen
         if page and not is_loopback(page) and not self.insecure_metrics:
@@ -237,6 +273,22 @@ class Settings(BaseSettings):
                 f"metrics_listen {page} is not loopback, and the page has no TLS",
                 "see that only Prometheus reaches this port, then give `--insecure-metrics`",
             )
+
+    @property
+    def peer_tls_mode(self) -> PeerTlsMode:
+        """How nodes talk to each other, with `auto` decided."""
+        if self.peer_tls == "auto":
+            return PeerTlsMode.OFF if self.peer_cert is None else PeerTlsMode.REQUIRE
+        return PeerTlsMode(self.peer_tls)
+
+    @property
+    def peer_files(self) -> TlsFiles | None:
+        """The files of the peer port; None where nodes talk plainly."""
+        if self.peer_tls_mode is PeerTlsMode.OFF:
+            return None
+        if self.peer_cert is None or self.peer_key is None or self.peer_ca is None:
+            return None  # refused when the settings were read
+        return TlsFiles(self.peer_cert, self.peer_key, self.peer_ca)
 
     @property
     def operator_access(self) -> OperatorAccess:

@@ -9,23 +9,22 @@ from importlib.metadata import version
 from random import Random
 from typing import Final
 
-import grpc
 import structlog
 from grpc_reflection.v1alpha import reflection
 
-from muster.net.tls import Tls
 from muster.v1 import access_pb2, admin_pb2, group_pb2
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
 from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
 from musterd.coordinator.api.limits.queue_probe import QueueProbe
 from musterd.coordinator.api.limits.turn_rest import TurnPacing
 from musterd.coordinator.api.rpcs.services import Services
-from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
+from musterd.coordinator.api.server import Health, listen, make_server
 from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.metrics.node import NodeMetrics, Sources
 from musterd.coordinator.node.assembly import Integrity, open_node
 from musterd.coordinator.node.audit_sender import AuditSender
+from musterd.coordinator.node.certificates import Certificates, Loaded
 from musterd.coordinator.node.config import ConfigError, Settings, is_loopback, split_address
 from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.process_end import ends_within
@@ -103,7 +102,9 @@ class Node:
             auto_finalize=settings.auto_finalize,
         )
         _check_peers(self.driver.identity, settings.peers)
-        self._hub.attach(self.driver)
+        self.certificates = Certificates(settings, self.driver.identity)
+        self.certificates.changed.append(self._use_certificates)
+        self._hub.attach(self.driver, self.certificates.peers)
         self._room = RoomWatch(
             settings.data_dir,
             settings.disk_reserve_bytes,
@@ -124,7 +125,7 @@ class Node:
         freeze_heap()
         core = self.assembly.core
         self._integrity = Integrity(
-            self.driver, self.assembly, _channel_credentials(settings), settings.admin_secret
+            self.driver, self.assembly, self.certificates.channels, settings.admin_secret
         )
         self._audit = AuditSender(
             core,
@@ -149,12 +150,12 @@ class Node:
         self._reach = ReachProbe(
             settings.endpoint,
             own_service,
-            _channel_credentials(settings),
-            _own_tls(settings),
+            self.certificates.channels,
+            self.certificates.own,
             self.driver.set_reach,
         )
         self._page: MetricsPage | None = None
-        self._draining = False
+        self._draining = self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def _attach_metrics(self) -> None:
@@ -228,12 +229,13 @@ class Node:
             asyncio.create_task(self._follow_exporter()),
             asyncio.create_task(self._audit.run()),
             asyncio.create_task(_trim()),
+            asyncio.create_task(self.certificates.follow()),
         ]
         if self.settings.reach_probe_ms:
             probing = self._reach.run(self.settings.reach_probe_ms / MS)
             self._tasks.append(asyncio.create_task(probing))
         for task in self._tasks:
-            task.add_done_callback(self._task_ended)
+            task.add_done_callback(self._follower_ended)
         self._tell_access()
         log.info(
             "serving",
@@ -273,8 +275,7 @@ class Node:
                 for service in file.DESCRIPTOR.services_by_name.values()
             ]
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
-        credentials = server_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
-        listen(self._server, settings.listen, credentials)
+        listen(self._server, settings.listen, self.certificates.server_credentials())
         self._probe.listen(self._server)
         await self._server.start()
         self._acceptor.start()
@@ -310,6 +311,7 @@ class Node:
         await self._close()
 
     async def _close(self) -> None:
+        self._closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -371,6 +373,13 @@ class Node:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fail(error)
+
+    def _follower_ended(self, task: asyncio.Task[None]) -> None:
+        """A task that lasts as long as the node has ended: only `_close` may cancel it."""
+        if task.cancelled() and not self._closing:
+            self._fail(RuntimeError(f"a task of the node was cancelled: {task.get_coro()}"))
+            return
+        self._task_ended(task)
 
     # ---- while it runs
 
@@ -492,6 +501,12 @@ class Node:
             level=self.driver.levels.nodes()[node],
         )
 
+    def _use_certificates(self, loaded: Loaded) -> None:
+        """Call other nodes, and this one, with what was read anew."""
+        channels = None if loaded.clients is None else loaded.clients.channels
+        self._integrity.peers.use(channels)
+        self._reach.use(channels, self.certificates.own)
+
     def _has_lost(self, node: int) -> bool:
         """Whether a node's store forgot something and some shard has yet to admit it."""
         book = self.driver.book
@@ -570,19 +585,3 @@ def _socket(address: str, reuse_port: bool) -> socket.socket:
         raise OSError(f"the port {address} cannot be had: {error}") from error
     bound.setblocking(False)
     return bound
-
-
-def _own_tls(settings: Settings) -> Tls | None:
-    """How this node calls itself and no other."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return Tls(str(settings.tls_cert), str(settings.tls_cert), str(settings.tls_key))
-
-
-def _channel_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
-    """How this node calls client ports: it trusts its own certificate and `tls_ca`."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    chain, key = settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()
-    roots = chain + b"\n" + settings.tls_ca.read_bytes() if settings.tls_ca else chain
-    return grpc.ssl_channel_credentials(roots, key, chain)

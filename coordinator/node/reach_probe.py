@@ -51,6 +51,11 @@ class ReachProbe:
         self._verdict = ClientReach.UNKNOWN
         self._failures = 0
 
+    def use(self, credentials: grpc.ChannelCredentials | None, own: Tls | None) -> None:
+        """Look with these from now on. Raises OSError where the files of `own` are gone."""
+        self._credentials, self._own = credentials, own
+        self._context = client_context(own)
+
     async def run(self, interval_s: float) -> None:
         while True:
             why = await self.look()

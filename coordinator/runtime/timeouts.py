@@ -149,6 +149,9 @@ AUDIT_CALL_MS: Final = 2_000
 AUDIT_STOP_MS: Final = 500
 """SIGTERM: what waits to be audited gets this long to reach shard 0."""
 
+CERTIFICATES_LOOK_MS: Final = 5_000
+"""How often a node looks whether the files of its certificates have changed."""
+
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
 

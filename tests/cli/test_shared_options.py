@@ -45,6 +45,7 @@ NEITHER = {
     *("cluster backup verify", "cluster restore", "audit verify"),
     *("acl list", "acl test", "acl grant", "acl revoke"),
     *("token list", "token create", "token revoke"),
+    *("cert ca", "cert node", "cert client", "cert renew"),
 }
 """Neither reads a running cluster's state to show it once, nor changes it; or a right, of which
 `acl test` says what it allows.

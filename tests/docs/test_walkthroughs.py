@@ -66,6 +66,18 @@ def test_every_block_of_the_tutorial(tmp_path):
     assert asyncio.run(walk(DOCS / "tutorial.md", tmp_path, replaced, record_run)) == 20
 
 
+@pytest.mark.processes
+def test_every_block_of_the_page_on_tls(tmp_path):
+    """Certificates, three nodes, a client, a renewal; only its ports are others."""
+    first = first_port()
+    replaced = [
+        (f"127.0.0.1:7{tens}7{i}", f"127.0.0.1:{first + 100 * tens + i}")
+        for tens in range(2)
+        for i in range(3)
+    ]
+    assert asyncio.run(walk(DOCS / "secure.md", tmp_path, replaced, record_run)) == 7
+
+
 SHOWN = {
     "tail -n 4 worker.log": "orders ... offset ... token 1",
     "muster group describe billing": "billing ... Stable ...\nbilling ... orders(0,1,2,3) ...",

@@ -32,6 +32,7 @@ class LoopbackNode:
         self.machines = {}
         self.store = RocksStore(self.path, loop.call_soon_threadsafe, time.monotonic, cluster.fatal)
         peers = {n: address for n, address in cluster.addresses.items() if n != self.number}
+        tls = cluster.tls(self.number) if cluster.tls else None
         self.hub = PeerHub(peers, cluster.fatal, Random(self.number))
         self.driver = Driver(
             self.store,
@@ -42,7 +43,7 @@ class LoopbackNode:
             cluster.settings,
             f"client-{self.number}:1",
         )
-        self.hub.attach(self.driver)
+        self.hub.attach(self.driver, tls)
         self.driver.start()
         self.runner = LoopRunner(self.driver, cluster.fatal)
         self.runner.start()
@@ -64,8 +65,9 @@ class LoopbackNode:
 class LoopbackCluster:
     """Use as `async with`; `failures` must stay empty."""
 
-    def __init__(self, root, nodes=3, shards=4, settings=None, machine=Recorder, late=()):
-        """`late`: nodes that are not started with the others."""
+    def __init__(self, root, nodes=3, shards=4, settings=None, machine=Recorder, late=(), tls=None):
+        """`late`: nodes that are not started with the others; `tls`: makes a node's PeerTls."""
+        self.tls = tls
         self.late = late
         self.root = root
         self.settings = settings or RaftSettings()
