@@ -1,0 +1,84 @@
+"""Who shows a certificate at the client port, by the certificate alone.
+
+gRPC has checked by then that it is of the listener's authority, and valid when the connection was
+made. A connection outlives that, so the end is told, for whoever asks at each call.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+from urllib.parse import unquote
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+NamedBy = Literal["uri", "cn"]
+URI_SCHEME: Final = "muster://"
+"""Names of clients and nodes begin with it: `muster://CLUSTER/client/NAME`."""
+CERTIFICATE_BYTES_MAX: Final = 16 * 1024
+"""The longest PEM that is read; a longer one names nobody."""
+REMEMBERED_MAX: Final = 1_024
+"""Certificates whose names are kept: 16 MiB at most."""
+NODE_ID_DIGITS_MAX: Final = 9
+_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedPrincipal:
+    """The owner of a certificate: a client with a name, or a node of this cluster."""
+
+    name: str
+    """The client's; "" where it is a node."""
+    node: int | None
+    valid_until_s: float
+    """Seconds since 1970 from which the certificate is good no more."""
+
+
+@lru_cache(REMEMBERED_MAX)
+def principal_of(
+    certificate: bytes, cluster_id: str, named_by: NamedBy = "uri"
+) -> CertifiedPrincipal | None:
+    """Return the owner of a certificate (PEM); None where it is nobody.
+
+    A name of the form `muster://CLUSTER/...` decides: of this cluster it is the client or node that
+    it says, of another nobody, whatever else the certificate says, and so are two of them. Without
+    one the owner is nobody, or with `named_by` "cn" the only common name of the subject. Names have
+    1 to 64 letters, digits and . _ @ -.
+    """
+    if len(certificate) > CERTIFICATE_BYTES_MAX:
+        return None
+    try:
+        read = x509.load_pem_x509_certificate(certificate)
+        uris = [uri for uri in _uris(read) if uri.lower().startswith(URI_SCHEME)]
+        common = [
+            str(one.value) for one in read.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        ]
+    except ValueError:  # names that are no text, versions and forms that do not exist
+        return None
+    until_s = read.not_valid_after_utc.timestamp()
+    if uris:
+        return _of_uri(uris[0], cluster_id, until_s) if len(uris) == 1 else None
+    if named_by == "cn" and len(common) == 1 and _NAME.fullmatch(common[0]):
+        return CertifiedPrincipal(common[0], None, until_s)
+    return None
+
+
+def _uris(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return names.value.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def _of_uri(uri: str, cluster_id: str, until_s: float) -> CertifiedPrincipal | None:
+    cluster, _, rest = uri.removeprefix(URI_SCHEME).partition("/")
+    kind, _, name = rest.partition("/")
+    if unquote(cluster) != cluster_id:
+        return None
+    if kind == "client" and _NAME.fullmatch(name):
+        return CertifiedPrincipal(name, None, until_s)
+    if kind == "node" and name.isascii() and name.isdigit() and len(name) <= NODE_ID_DIGITS_MAX:
+        return CertifiedPrincipal("", int(name), until_s)
+    return None
