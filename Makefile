@@ -74,7 +74,7 @@ TURN ?= $(if $(filter false,$(shell git rev-parse --is-shallow-repository 2>/dev
 	`git fetch --unshallow`, or give TURN=<number>))
 
 .PHONY: test-deploy
-test-deploy: venv-dev ## what is installed and deployed: wheels on every CPython that is here, archives, units, charts
+test-deploy: venv-dev $(VENV)/helm ## what is installed and deployed: wheels on every CPython that is here, archives, units, charts
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy
 
 .PHONY: test-upgrade
@@ -194,6 +194,15 @@ RUNS ?= $$(dirname $$(ls -d muster-chaos-*/history 2>/dev/null) 2>/dev/null)
 
 $(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum $(VENV)/.installed
 	cd $(PORCUPINE) && $(GO_ENV) $(GO) build -o $(abspath $@) .
+
+HELM := tests/deploy/helm
+
+$(VENV)/helm: $(HELM)/go.mod $(HELM)/go.sum $(VENV)/.installed
+	cd $(HELM) && $(GO_ENV) $(GO) build -o $(abspath $@) helm.sh/helm/v3/cmd/helm
+
+.PHONY: kubernetes
+kubernetes: venv-dev $(VENV)/helm ## write deploy/kubernetes/base/muster.yaml from the chart
+	$(VENV)/helm template muster deploy/helm/muster --namespace muster > deploy/kubernetes/base/muster.yaml
 
 .PHONY: cross-check
 cross-check: venv-dev $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs RUNS="DIR ..." (those of make chaos, chaos-short, -five and -spared; one at least); the last line is JSON
