@@ -195,7 +195,7 @@ def open_node(
         joins=joins,
         make_shard=make_shard,
         auto_finalize=auto_finalize,
-        callers=callers,
+        callers=callers._replace(cluster_id=identity.cluster_id),
     )
     driver = Driver(
         store,

@@ -15,6 +15,7 @@ import structlog
 from cryptography import x509
 
 from muster.net.tls import Tls
+from musterd.coordinator.api.frame.client_certificate import principal_of
 from musterd.coordinator.node.config import ConfigError, Settings
 from musterd.coordinator.runtime.timeouts import CERTIFICATES_LOOK_MS
 from musterd.raft.identity import Identity
@@ -95,6 +96,15 @@ class Certificates:
     def channels(self) -> grpc.ChannelCredentials | None:
         """Credentials of calls to client ports."""
         return None if self.loaded.clients is None else self.loaded.clients.channels
+
+    @property
+    def shows_node(self) -> bool:
+        """Whether other nodes' client ports learn from this node's certificate that it is one."""
+        settings = self._settings
+        if settings.tls_cert is None or settings.tls_ca is None:
+            return False
+        found = principal_of(settings.tls_cert.read_bytes(), self._identity.cluster_id)
+        return found is not None and found.node is not None
 
     @property
     def own(self) -> Tls | None:

@@ -169,6 +169,10 @@ def serve(  # noqa: PLR0917  # typer makes options of them
     tls_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Demand client certificates of this CA.")
     ] = None,
+    tls_client_names: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Who a client's certificate names: by uri, or cn."),
+    ] = None,
     peer_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate of the peer port.")
     ] = None,
@@ -278,6 +282,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "tls_ca": tls_ca,
+        "tls_client_names": tls_client_names,
         "peer_cert": peer_cert,
         "peer_key": peer_key,
         "peer_ca": peer_ca,

@@ -106,6 +106,9 @@ class Settings(BaseSettings):
     tls_ca: Path | None = None
     """Where given, clients must present a certificate of this CA. Nodes compare their states with
     their own certificates (docs/adr/0005), which needs them to be of it and for clients, too."""
+    tls_client_names: Literal["uri", "cn"] = "uri"
+    """Who a client's certificate names: its URI `muster://CLUSTER/client/NAME` alone, or without
+    one its common name (`cn`)."""
     peer_cert: Path | None = None
     """Certificate of the peer port, PEM. It names this node: `muster://CLUSTER/node/ID`."""
     peer_key: Path | None = None
@@ -312,7 +315,14 @@ class Settings(BaseSettings):
     @property
     def callers(self) -> Callers:
         """How the node knows who calls. Raises ConfigError."""
-        return Callers(self.superusers, self.operator_access, self.tls_cert is not None)
+        has_tls = self.tls_cert is not None
+        return Callers(
+            self.superusers,
+            self.operator_access,
+            has_tls,
+            has_client_ca=has_tls and self.tls_ca is not None,
+            named_by=self.tls_client_names,
+        )
 
     @property
     def state_limits(self) -> StateLimits:

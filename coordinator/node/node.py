@@ -259,7 +259,8 @@ class Node:
         beyond = [port for port in ports if port and not is_loopback(port)]
         if self.assembly.core.access.is_open and beyond:
             log.warning("the cluster is open: it has no rules", ports=beyond)
-        if settings.superusers and settings.admin_secret_file is None and settings.peers:
+        knowable = settings.admin_secret_file is not None or self.certificates.shows_node
+        if settings.superusers and settings.peers and not knowable:
             log.warning("nodes cannot know each other where there are rules")
 
     async def _listen(self) -> None:

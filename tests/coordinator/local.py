@@ -47,7 +47,7 @@ class LocalNode:
     node_id = 0
     store_uuid = bytes(16)
 
-    def __init__(self, shards=4, active_calls=1_200, access=LOOPBACK, superusers=()):
+    def __init__(self, shards=4, active_calls=1_200, access=LOOPBACK, superusers=(), callers=None):
         self.endpoints = {}
         self.later_ms = 0
         """By so much the wall clock is ahead."""
@@ -60,7 +60,7 @@ class LocalNode:
             wake=lambda: None,
             peers=lambda: self.endpoints,
             admission=Admission(active_calls),
-            callers=Callers(superusers, access),
+            callers=callers or Callers(superusers, access),
         )
         self.core, self.turns, self.shards = assembly.core, assembly.turns, assembly.shards
         self.call_limits = assembly.call_limits

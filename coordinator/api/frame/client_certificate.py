@@ -64,6 +64,20 @@ def principal_of(
     return None
 
 
+@lru_cache(REMEMBERED_MAX)
+def valid_until_s(certificate: bytes) -> float:
+    """Return the end of a certificate (PEM) in seconds since 1970, whoever it names.
+
+    0 where it cannot be read or is too long: it is good no more.
+    """
+    if len(certificate) > CERTIFICATE_BYTES_MAX:
+        return 0.0
+    try:
+        return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
+    except ValueError:
+        return 0.0
+
+
 def _uris(certificate: x509.Certificate) -> list[str]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)

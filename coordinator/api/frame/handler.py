@@ -25,7 +25,7 @@ from musterd.coordinator.api.frame.authorizer import (
 from musterd.coordinator.api.frame.bounds import Bounds, refuse_node, refuse_shards
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination, Unserved
-from musterd.coordinator.api.frame.identity import Identity
+from musterd.coordinator.api.frame.identity import CERTIFICATE_ENDED, Identity
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.rpc_rules import RULES, RpcRule
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
@@ -184,6 +184,7 @@ class ActiveCall:
         """Find out who calls, where there are rules: nobody gets UNAUTHENTICATED."""
         access = self.core.access
         if not access.is_guarded:
+            await self._look_at_certificate()
             return
         found = access.identify(self._context)
         if isinstance(found, Identity):
@@ -197,6 +198,17 @@ class ActiveCall:
         else:
             self.identity = found
             self.principal = found.principal
+
+    async def _look_at_certificate(self) -> None:
+        """Where there are no rules it gives the caller's name, and must not have expired."""
+        identities = self.core.access.identities
+        if not identities.has_client_ca:
+            return
+        found = identities.by_certificate(self._context)
+        if isinstance(found, Identity):
+            self.principal = found.principal
+        elif found == CERTIFICATE_ENDED:
+            await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, found)
 
     def check_rule(self, service: CoordinatorService, request: object) -> None:
         """End the call where the caller may not do this to the one resource it is about."""
@@ -265,7 +277,9 @@ class ActiveCall:
     def must_be_operator(self) -> None:
         """End the call where there are rules and it is not a node's or the operator's."""
         who = self.identity
-        if who is not None and not self.core.access.passes_closed(who):
+        if who is None:
+            return
+        if who.by_certificate or not self.core.access.passes_closed(who):
             what = (self._rule.operation, self._rule.resource, "")
             self.refuse(refused_right(who, *what), self)
 

@@ -1,4 +1,4 @@
-"""Finds out who calls: by the operators' secret, a bearer token, or whatever else is asked.
+"""Finds out who calls: by the operators' secret, a bearer token, or a client certificate.
 
 A token's text is `muster_<id>_<secret>`. Shard 0 has the blake2b hash of the secret, so who reads
 the state or a backup cannot show the token.
@@ -13,6 +13,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
+from musterd.coordinator.api.frame.client_certificate import (
+    NamedBy,
+    principal_of,
+    valid_until_s,
+)
 from musterd.coordinator.api.frame.operator_access import LOOPBACK, METADATA_KEY, OperatorAccess
 from musterd.coordinator.machine.access import Operation, Resource, Token, TokenScope
 from musterd.coordinator.machine.records.shard_records import ShardState
@@ -28,6 +33,8 @@ BEARER_CHARS_MAX: Final = 8_192
 KNOWN_MAX: Final = 10_000
 """Callers that are kept; one more, and all are asked anew."""
 
+MS: Final = 1_000
+
 OPERATOR: Final = "operator"
 """What callers with the operators' secret are called in logs."""
 
@@ -35,6 +42,14 @@ NOBODY: Final = (
     "This cluster has rules of who may do what: show a bearer token or a client certificate."
 )
 NOT_VALID: Final = "The bearer token is not valid, has expired or was revoked."
+CERTIFICATE_ENDED: Final = (
+    "The client certificate of this connection has expired: connect with a new one."
+)
+UNNAMED: Final = (
+    "The client certificate names nobody of this cluster (docs/secure.md): show another or a token."
+)
+CERTIFICATE_KEY: Final = "x509_pem_cert"
+"""Under which gRPC tells the certificate that it has checked."""
 IN_CLEAR: Final = (
     "A bearer token, and the admin secret, are not taken over a connection without TLS, but on "
     "loopback: whoever listens has them now, so revoke them."
@@ -51,6 +66,8 @@ class Identity:
     scopes: tuple[TokenScope, ...] = ()
     expires_wall_ms: int = 0
     by_token: bool = False
+    by_certificate: bool = False
+    """Whether it is a client by its certificate; a node is not."""
 
     def covers(self, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether its scopes have this; without any they have everything."""
@@ -70,6 +87,10 @@ class CallerContext(Protocol):
         """Keys and values that came with the call, or None."""
         ...
 
+    def auth_context(self) -> Any:
+        """What gRPC knows of the connection by TLS: values by key."""
+        ...
+
 
 class Callers(NamedTuple):
     """How a node is set up to know who calls."""
@@ -80,6 +101,12 @@ class Callers(NamedTuple):
     """Whom it takes as operator."""
     has_tls: bool = False
     """Whether all connections to it are encrypted."""
+    has_client_ca: bool = False
+    """Whether all clients show certificates, which gRPC checks when they connect."""
+    cluster_id: str = ""
+    """The cluster whose names in certificates count."""
+    named_by: NamedBy = "uri"
+    """See `principal_of`."""
 
 
 NO_CALLERS: Final = Callers()
@@ -100,11 +127,17 @@ class Identities:
         self._wall_ms = wall_ms
         self._operator = callers.operator
         self._has_tls = callers.has_tls
+        self.has_client_ca = callers.has_client_ca
+        """Whether callers have certificates."""
+        self._cluster_id, self._named_by = callers.cluster_id, callers.named_by
         self._known: dict[str, tuple[int, Identity]] = {}
         """By credential, as of a version of the rules."""
 
     def of(self, context: CallerContext) -> Identity | str:
         """Who makes this call; or why nobody known does."""
+        shown = self.by_certificate(context) if self.has_client_ca else NOBODY
+        if shown == CERTIFICATE_ENDED:
+            return shown
         bearer, secret = "", False
         for key, value in context.invocation_metadata() or ():
             if key == AUTHORIZATION and isinstance(value, str):
@@ -112,12 +145,29 @@ class Identities:
             elif key == METADATA_KEY:
                 secret = True
         if not bearer and not secret:
-            return NOBODY
+            return shown
         if not self.is_private(context):
             return IN_CLEAR
         if secret:
             return self._by_secret(context)
         return self._by_bearer(bearer)
+
+    def by_certificate(self, context: CallerContext) -> Identity | str:
+        """Who shows the certificate of this call's connection, or why nobody known does.
+
+        The certificate is looked at with each call, since a connection outlives it.
+        """
+        for pem in context.auth_context().get(CERTIFICATE_KEY, ()):
+            if valid_until_s(pem) * MS <= self._wall_ms():
+                return CERTIFICATE_ENDED
+            found = principal_of(pem, self._cluster_id, self._named_by)
+            if found is None:
+                return UNNAMED
+            if found.node is not None:
+                return Identity(f"node:{found.node}", is_operator=True)
+            is_superuser = found.name in self.superusers
+            return Identity(found.name, is_superuser, by_certificate=True)
+        return NOBODY
 
     def is_private(self, context: CallerContext) -> bool:
         """Whether nobody can listen to the caller's connection."""
