@@ -1,6 +1,7 @@
 """All broken builds by name, wherever they are caught."""
 
 from musterd.chaos.mutants import (
+    access,
     consensus,
     coordinator,
     disk,
@@ -21,6 +22,7 @@ BUILDS: dict[str, Build] = {
     **levels.BUILDS,
     **sdk.BUILDS,
     **service.BUILDS,
+    **access.BUILDS,
 }
 PROCESS_BUILDS = BUILDS | disk.REAL
 """Those that a real server can be."""
