@@ -6,6 +6,8 @@ lines at a time, and the loop turns between them.
 """
 
 import asyncio
+import hmac
+import ipaddress
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -67,8 +69,18 @@ async def sliced(families: Families) -> AsyncIterator[bytes]:
 class MetricsPage:
     """An HTTP/1.1 server of the metrics page, and of checks that answer 200 or 503."""
 
-    def __init__(self, families: Families, checks: Mapping[str, Check] | None = None) -> None:
-        """`checks`: by path, such as "/live"."""
+    def __init__(
+        self,
+        families: Families,
+        checks: Mapping[str, Check] | None = None,
+        token: bytes | None = None,
+    ) -> None:
+        """`checks`: by path, such as "/live".
+
+        `token`: what callers beyond loopback have to show for the page, as a bearer token; None:
+        nothing.
+        """
+        self._token = token
         self._families = families
         self._checks = {path.encode(): check for path, check in (checks or {}).items()}
         self._server: asyncio.Server | None = None
@@ -116,6 +128,21 @@ class MetricsPage:
         del self.connections[oldest]
         oldest.transport.abort()
 
+    def _may_read(self, head: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Whether the caller is on this machine or shows the token."""
+        if self._token is None or self._is_local(writer):
+            return True
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            kind, _, given = value.strip().partition(b" ")
+            if name.lower() == b"authorization" and kind.lower() == b"bearer":
+                return hmac.compare_digest(given.strip(), self._token)
+        return False
+
+    def _is_local(self, writer: asyncio.StreamWriter) -> bool:
+        peer = writer.get_extra_info("peername")
+        return bool(peer) and ipaddress.ip_address(peer[0].partition("%")[0]).is_loopback
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -137,6 +164,9 @@ class MetricsPage:
             status = "503 Service Unavailable" if reason else "200 OK"
             said = f"no: {reason}\n" if reason else "yes\n"
             await _answer(writer, status, said.encode(), head_only=head_only)
+        elif not self._may_read(head, writer):
+            wants = "WWW-Authenticate: Bearer\r\n"
+            await _answer(writer, "401 Unauthorized", b"show the metrics token\n", wants)
         else:
             self.scrapes_total += 1
             body = b"".join([piece async for piece in sliced(self._families)])

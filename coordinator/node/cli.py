@@ -206,6 +206,10 @@ def serve(  # noqa: PLR0917  # typer makes options of them
             "--insecure-peers", help="The peer port beyond loopback; nodes talk without TLS."
         ),
     ] = None,
+    metrics_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What the metrics page takes beyond loopback."),
+    ] = None,
     insecure_metrics: Annotated[
         bool | None,
         typer.Option("--insecure-metrics", help="The metrics page beyond loopback; it has no TLS."),
@@ -291,6 +295,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "admin_secret_file": admin_secret_file,
         "insecure": insecure,
         "insecure_peers": insecure_peers,
+        "metrics_token_file": metrics_token_file,
         "insecure_metrics": insecure_metrics,
         "superusers": superusers,
         "auto_finalize": auto_finalize,

@@ -135,6 +135,9 @@ class Settings(BaseSettings):
     insecure_peers: bool = False
     """`peer_listen` may be another address than loopback, though nodes talk without TLS, or may
     (`prefer`): whoever reaches it can read every group and pass for a node."""
+    metrics_token_file: Path | None = None
+    """A file with a secret that callers of the metrics page beyond loopback show as a bearer token.
+    The page has no TLS."""
     insecure_metrics: bool = False
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
     auto_finalize: bool = False
@@ -271,10 +274,12 @@ class Settings(BaseSettings):
                 "reach this port (firewall, VPN, encrypted network), then give `--insecure-peers`",
             )
         page = self.metrics_listen
-        if page and not is_loopback(page) and not self.insecure_metrics:
+        shown = self.insecure_metrics or self.metrics_token_file is not None
+        if page and not is_loopback(page) and not shown:
             raise ConfigError(
                 f"metrics_listen {page} is not loopback, and the page has no TLS",
-                "see that only Prometheus reaches this port, then give `--insecure-metrics`",
+                "give `--metrics-token-file`, or see that only Prometheus reaches this port, then "
+                "give `--insecure-metrics`",
             )
 
     @property
@@ -306,6 +311,17 @@ class Settings(BaseSettings):
             ) from error
         loopback = is_loopback(self.listen) and is_loopback(self.peer_listen)
         return OperatorAccess(secret, on_loopback=loopback)
+
+    @property
+    def metrics_token(self) -> bytes | None:
+        """What callers of the metrics page have to show, or None. Raises ConfigError."""
+        try:
+            return None if self.metrics_token_file is None else read_secret(self.metrics_token_file)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"metrics_token_file: {error}",
+                "give a file with a random secret, such as `openssl rand -hex 32` prints",
+            ) from error
 
     @property
     def admin_secret(self) -> bytes | None:
@@ -378,6 +394,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     except (ValueError, RecursionError) as error:  # a TOML file that is none
         raise ConfigError(f"{file}: {error}") from error
     merged.check_exposure()
+    _ = merged.metrics_token
     _ = merged.operator_access  # a secret that cannot be read is told before anything starts
     return merged
 

@@ -286,6 +286,7 @@ class Node:
         self._page = MetricsPage(
             self.metrics.families,
             {"/live": _live, "/ready": self._not_ready, "/safe-to-restart": restart.reason},
+            settings.metrics_token,
         )
         if settings.metrics_listen:
             await self._page.start_on(_socket(settings.metrics_listen, settings.dev))

@@ -235,3 +235,37 @@ def test_histogram_buckets_hold_values_at_their_bound():
     assert histogram.cumulative() == [("0.5", 1), ("1.0", 3), ("+Inf", 4)]
     assert histogram.count == 4
     assert histogram.total == pytest.approx(9.000001)
+
+
+@pytest.mark.parametrize(
+    ("local", "header", "status"),
+    [
+        (True, b"", b"200"),
+        (False, b"", b"401"),
+        (False, b"Authorization: Bearer another\r\n", b"401"),
+        (False, b"Authorization: Basic 0123456789abcdef\r\n", b"401"),
+        (False, b"authorization: bearer 0123456789abcdef\r\n", b"200"),
+    ],
+)
+def test_beyond_loopback_the_page_needs_the_token_and_the_probes_do_not(
+    monkeypatch, local, header, status
+):
+    """Whoever asks /live is nobody in particular."""
+
+    async def scenario():
+        async def live():
+            return ""
+
+        page = MetricsPage(lambda: (), {"/live": live}, b"0123456789abcdef")
+        monkeypatch.setattr(page, "_is_local", lambda _writer: local)
+        port = await page.start(host="127.0.0.1", port=0)
+        told = []
+        for path in (b"/metrics", b"/live"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET " + path + b" HTTP/1.1\r\n" + header + b"\r\n")
+            told.append((await reader.read()).split(b" ")[1])
+            writer.close()
+        await page.stop()
+        return told
+
+    assert asyncio.run(scenario()) == [status, b"200"]
