@@ -13,8 +13,8 @@ from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get
 
 from google.protobuf.message import DecodeError, Message
 
-from muster.v1 import access_pb2, log_pb2
-from musterd.coordinator.machine import access, commands, events
+from muster.v1 import access_pb2, log_pb2, quota_pb2
+from musterd.coordinator.machine import access, commands, events, quotas
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.events import Event
@@ -67,6 +67,7 @@ _NESTED: Final[dict[type, type[Message]]] = {
     events.ConfigValue: log_pb2.ConfigValue,
     access.AclRule: access_pb2.AclRule,
     access.TokenScope: access_pb2.TokenScope,
+    quotas.QuotaChange: quota_pb2.QuotaChange,
 }
 
 

@@ -46,6 +46,7 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
     INVALID_UPDATE_VERSION = 95
 
 
@@ -305,6 +306,14 @@ class UnstableOffsetCommit(MusterError):
 
     error = ErrorCode.UNSTABLE_OFFSET_COMMIT
     default_hint = "try again in a moment"
+    default_retriable = True
+
+
+class ThrottlingQuotaExceeded(MusterError):
+    """Over a quota of the principal or the group, for longer than the call may take."""
+
+    error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    default_hint = "call less often, or have the quota raised: muster quota list"
     default_retriable = True
 
 

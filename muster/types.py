@@ -212,6 +212,8 @@ class Counters:
     not_coordinator: int = 0
     loading: int = 0
     overloaded: int = 0
+    throttled: int = 0
+    """Attempts that were over a quota, and waited as long as they were told."""
     find_coordinator: int = 0
     pings: int = 0
     """Questions to a node where a call may be parked, whether it is alive."""

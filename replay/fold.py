@@ -16,6 +16,7 @@ from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterAcls,
+    AlterQuotas,
     BeginDrop,
     Checkpoint,
     Command,
@@ -48,6 +49,7 @@ from musterd.coordinator.machine.events import (
     LevelsNoted,
     NodeReplaced,
     PartitionsAdded,
+    QuotasAltered,
     TokenCreated,
     TokensRemoved,
     TopicCreated,
@@ -186,6 +188,7 @@ class GroupFold:
                 | TokenCreated()
                 | TokensRemoved()
                 | BackupNoted()
+                | QuotasAltered()
             ):
                 if self._group_id != SHARD_WIDE:
                     raise ValueError(f"{type(event).__name__} in a group's row")
@@ -240,6 +243,7 @@ class GroupFold:
                 | RevokeToken()
                 | RecordAudit()
                 | NoteBackup()
+                | AlterQuotas()
             ):
                 events, reply = decide_shard(
                     self._state, command, limits, row.rules_version, row.wall_ms

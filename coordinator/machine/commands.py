@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from musterd.coordinator.machine.access import AclRule, TokenScope
+from musterd.coordinator.machine.quotas import QuotaChange
 
 
 class RoundTimer(IntEnum):
@@ -417,6 +418,13 @@ class RecordAudit:
     entries: tuple[AuditEntry, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AlterQuotas:
+    """Shard 0: quotas that count from now on, or no more; all or nothing."""
+
+    changes: tuple[QuotaChange, ...]
+
+
 GroupCommand = (
     JoinGroup
     | SyncGroup
@@ -448,5 +456,6 @@ ShardCommand = (
     | CreateToken
     | RevokeToken
     | NoteBackup
+    | AlterQuotas
 )
 Command = GroupCommand | ShardCommand

@@ -18,6 +18,7 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     RoundTimer,
 )
+from musterd.coordinator.machine.quotas import QuotaChange
 
 
 class RemovalCause(IntEnum):
@@ -458,6 +459,13 @@ class TokensRemoved:
     access_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class QuotasAltered:
+    """Quotas count from now on, or no more: each is another than before."""
+
+    changes: tuple[QuotaChange, ...]
+
+
 GroupEvent = (
     MemberJoined
     | MemberRejoined
@@ -494,5 +502,6 @@ ShardEvent = (
     | TokenCreated
     | TokensRemoved
     | BackupNoted
+    | QuotasAltered
 )
 Event = GroupEvent | ShardEvent

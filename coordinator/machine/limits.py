@@ -59,6 +59,10 @@ class Limits:
     max_tokens: int = 10_000
     """Bearer tokens, with those that have expired and were not removed yet."""
     token_max_scopes: int = 16
+    max_quotas: int = 5_000
+    """Values: of one entity and one key each."""
+    alter_quotas_max: int = 100
+    """Values that one call changes."""
     max_parked_calls: int = 10_000
     max_held_heartbeats: int = 32_768
     held_heartbeats_per_connection: int = 512

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple, assert_never
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterAcls,
+    AlterQuotas,
     BeginDrop,
     Checkpoint,
     Command,
@@ -53,6 +54,7 @@ from musterd.coordinator.machine.events import (
     LevelsNoted,
     NodeReplaced,
     PartitionsAdded,
+    QuotasAltered,
     ShardEvent,
     TokenCreated,
     TokensRemoved,
@@ -89,6 +91,7 @@ from musterd.coordinator.machine.records.shard_records import (
     load_state,
     node_key,
     node_level_key,
+    quota_key,
     recount,
     reweigh,
     rule_key,
@@ -222,6 +225,7 @@ def _apply_command(
             | CreateToken()
             | RevokeToken()
             | NoteBackup()
+            | AlterQuotas()
         ):
             decision = decide_shard(state, command, limits, level, entry.wall_ms)
             writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
@@ -486,6 +490,8 @@ def _touched(  # noqa: PLR0912 - one per event
             return (BACKUP_KEY,)
         case TokensRemoved():
             return (*map(token_key, event.token_ids), ACCESS_KEY)
+        case QuotasAltered():
+            return tuple(quota_key(change.of) for change in event.changes)
         case _:
             assert_never(event)
 

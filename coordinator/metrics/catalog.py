@@ -169,6 +169,11 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "second).",
             "limit",
         ),
+        "muster_quota_throttled_total": _counter(
+            "Calls that were told to wait because their principal or group was over a quota, by "
+            "what they had used up: joins_per_s, commits_per_s, commit_bytes_per_s, groups_per_s.",
+            "key",
+        ),
         "muster_fenced_requests_total": _counter(
             "Requests refused because the caller is no member any more, or of another generation.",
             "api",

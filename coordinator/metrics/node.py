@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
 from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.limits.quota_buckets import KEY_NAMES, QuotaBuckets
 from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.integrity.quarantine import Quarantine
@@ -96,6 +97,7 @@ class Sources:
     heartbeats: Heartbeats
     admission: Admission
     call_limits: NodeCallLimits
+    quotas: QuotaBuckets
     untaken: UntakenAnswers
     audit: AuditTrail
     requests: Callable[[], Iterable[Requests]]
@@ -340,10 +342,13 @@ class NodeMetrics:
         throttled.add_metric(["shard_queue"], shed)
         lost = counter("muster_audit_entries_lost_total")
         lost.add_metric([], sources.audit.lost_total)
+        over = counter("muster_quota_throttled_total")
+        for key, count in sources.quotas.throttled_total.items():
+            over.add_metric([KEY_NAMES[key]], count)
         fenced = counter("muster_fenced_requests_total")
         for (api, reason), count in self.api.fenced.items():
             fenced.add_metric([api, reason], count)
-        yield from (queue, beats, throttled, lost, fenced)
+        yield from (queue, beats, throttled, lost, over, fenced)
         yield _timed("muster_coordinator_queue_duration_seconds", self.timings.queue)
         yield _timed("muster_offset_commit_duration_seconds", self.api.commit_seconds)
         durations = histogram("muster_group_rebalance_duration_seconds")

@@ -13,6 +13,7 @@ from musterd.coordinator.api.frame.reply_queue import ReplyQueue
 from musterd.coordinator.api.frame.statuses import Statuses
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
+from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
 from musterd.coordinator.host import freeze_loaded
 from musterd.coordinator.integrity.frozen import Frozen
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
@@ -126,6 +127,7 @@ class Assembly:
             admission,
             watch,
             ReplyQueue(),
+            QuotaBuckets(lambda: registry.state.quotas, CLOCK),
             LongReads(lambda: admission.admitted_total),
             access,
         )

@@ -125,8 +125,8 @@ class Settings(BaseSettings):
     `tls_cert`, `tls_key`, `tls_ca`, `peer_cert`, `peer_key` and `peer_ca` that is not given."""
     admin_secret_file: Path | None = None
     """A file with the secret for TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss,
-    ReadBackup and NoteBackup, the same on every node. Without one they are taken only where
-    `listen` and `peer_listen` are on loopback."""
+    ReadBackup, NoteBackup, DescribeClientQuotas and AlterClientQuotas, the same on every node.
+    Without one they are taken only where `listen` and `peer_listen` are on loopback."""
     superusers: Annotated[tuple[str, ...], NoDecode] = ()
     """Principals that may do everything, whatever the rules say, the same on every node; as text
     "ann,bob". The first rule is refused where there are none (docs/access.md)."""

@@ -197,6 +197,7 @@ class Node:
                 heartbeats=core.heartbeats,
                 admission=core.admission,
                 call_limits=self.assembly.call_limits,
+                quotas=core.quotas,
                 untaken=self._untaken,
                 audit=core.audit,
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),

@@ -43,6 +43,13 @@ class Superseded:
     """A newer call of the same member took the parked one's place (gp-D1)."""
 
 
-Answer = Reply | NotHere | Loading | Shed | ParkOver | Superseded
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The caller is over a quota; nothing was done. It may repeat the call after `delay_ms`."""
+
+    delay_ms: int
+
+
+Answer = Reply | NotHere | Loading | Shed | ParkOver | Superseded | Throttled
 Respond = Callable[[Answer], None]
 """Called exactly once, from the loop."""

@@ -20,6 +20,7 @@ from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterAcls,
     AlterGroupConfig,
+    AlterQuotas,
     BeginDrop,
     Checkpoint,
     CloseRound,
@@ -76,6 +77,7 @@ TOPIC_BYTES: Final = 3 * (RECORD_BYTES + 16)
 RULE_BYTES: Final = RECORD_BYTES + 64
 TOKEN_BYTES: Final = RECORD_BYTES + 128
 SCOPE_BYTES: Final = 32
+QUOTA_BYTES: Final = RECORD_BYTES + 32
 
 WARN_SHARE: Final = 0.8
 """The share of a limit from which on the node warns."""
@@ -135,6 +137,9 @@ def growth_of(  # noqa: PLR0911 - one per command that grows the state
         case AlterAcls():
             fresh = [rule for rule in command.added if rule not in state.rules]
             return Growth(sum(RULE_BYTES + len((r.principal + r.name).encode()) for r in fresh))
+        case AlterQuotas():
+            made = [one for one in command.changes if one.per_s and one.of not in state.quotas]
+            return Growth(sum(QUOTA_BYTES + len(one.name.encode()) for one in made))
         case CreateToken():
             names = sum(SCOPE_BYTES + len(scope.name.encode()) for scope in command.scopes)
             return Growth(TOKEN_BYTES + len(command.principal.encode()) + names)

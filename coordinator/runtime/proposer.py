@@ -17,6 +17,7 @@ from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterAcls,
     AlterGroupConfig,
+    AlterQuotas,
     BeginDrop,
     Checkpoint,
     CloseRound,
@@ -429,6 +430,8 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             return max(1, len(command.topics))
         case AlterAcls():
             return max(1, len(command.added) + len(command.removed))
+        case AlterQuotas():
+            return max(1, len(command.changes))
         case (
             SyncGroup()
             | ExpireMember()

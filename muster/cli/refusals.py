@@ -54,6 +54,10 @@ BY_CODE: dict[int, tuple[ExitCode, str]] = {
     ErrorCode.FENCED_INSTANCE_ID: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.UNSTABLE_OFFSET_COMMIT: (ExitCode.CONFLICT, _CONFLICT),
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: (
+        ExitCode.CONFLICT,
+        "repeat later, or raise the quota: `muster quota list`",
+    ),
 }
 """Every error a server can answer (Kafka's numbers): how the command ends and what to do next."""
 

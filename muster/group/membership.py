@@ -105,6 +105,7 @@ _BACK_OFF_IN_JOIN = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
 _FATAL_IN_HEARTBEAT = frozenset(

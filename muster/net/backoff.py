@@ -48,3 +48,8 @@ def shed_delay_ms(group_id: str, failures: int) -> int:
 def drawn_for(group_id: str, number: int) -> float:
     """From [0, 1), the same in every process."""
     return zlib.crc32(f"{number} {group_id}".encode()) / 2**32
+
+
+def throttled_delay_ms(told_ms: int, jitter: Jitter) -> int:
+    """The wait of a call that was told how long: up to a quarter more, so that callers spread."""
+    return round(told_ms * (1 + jitter() / 4))

@@ -437,9 +437,21 @@ class _GroupCall(Generic[R]):
                 self._counters.loading += 1
                 self._last = f"{coordinator.endpoint} is loading"
                 self._again(coordinator, search=False, after_ms=status.retry_after_ms)
+            case ErrorCode.THROTTLING_QUOTA_EXCEEDED if self._may_wait(status, coordinator):
+                pass
             case _:
                 return outcome
         return None
+
+    def _may_wait(self, status: errors_pb2.Status, coordinator: Coordinator) -> bool:
+        """Arrange to try again when the node says so; False where that is after the deadline."""
+        delay_ms = backoff.throttled_delay_ms(status.retry_after_ms, random.random)
+        if self._loop.time() + delay_ms / 1000 >= self._deadline:
+            return False
+        self._counters.throttled += 1
+        self._last = f"{coordinator.endpoint} answers {status.message or status.code}"
+        self._again(coordinator, search=False, after_ms=delay_ms)
+        return True
 
     def _again(self, coordinator: Coordinator, *, search: bool, after_ms: int = 0) -> None:
         self._failures += 1

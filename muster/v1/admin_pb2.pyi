@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
 import muster.v1.errors_pb2
+import muster.v1.quota_pb2
 import typing
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
@@ -2074,3 +2075,73 @@ class NoteBackupResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
 global___NoteBackupResponse = NoteBackupResponse
+
+@typing.final
+class DescribeClientQuotasRequest(google.protobuf.message.Message):
+    """---- quotas"""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___DescribeClientQuotasRequest = DescribeClientQuotasRequest
+
+@typing.final
+class DescribeClientQuotasResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    QUOTAS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def quotas(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.quota_pb2.QuotaChange]: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        quotas: collections.abc.Iterable[muster.v1.quota_pb2.QuotaChange] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["quotas", b"quotas", "status", b"status"]) -> None: ...
+
+global___DescribeClientQuotasResponse = DescribeClientQuotasResponse
+
+@typing.final
+class AlterClientQuotasRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: builtins.int
+    @property
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[muster.v1.quota_pb2.QuotaChange]: ...
+    def __init__(
+        self,
+        *,
+        changes: collections.abc.Iterable[muster.v1.quota_pb2.QuotaChange] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes"]) -> None: ...
+
+global___AlterClientQuotasRequest = AlterClientQuotasRequest
+
+@typing.final
+class AlterClientQuotasResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    CHANGED_FIELD_NUMBER: builtins.int
+    changed: builtins.bool
+    """false: all was so already"""
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        changed: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["changed", b"changed", "status", b"status"]) -> None: ...
+
+global___AlterClientQuotasResponse = AlterClientQuotasResponse

@@ -342,6 +342,16 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.AcceptLossRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.AcceptLossResponse.FromString,
                 _registered_method=True)
+        self.DescribeClientQuotas = channel.unary_unary(
+                '/muster.v1.Admin/DescribeClientQuotas',
+                request_serializer=muster_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
+                _registered_method=True)
+        self.AlterClientQuotas = channel.unary_unary(
+                '/muster.v1.Admin/AlterClientQuotas',
+                request_serializer=muster_dot_v1_dot_admin__pb2.AlterClientQuotasRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.AlterClientQuotasResponse.FromString,
+                _registered_method=True)
         self.FinalizeLevel = channel.unary_unary(
                 '/muster.v1.Admin/FinalizeLevel',
                 request_serializer=muster_dot_v1_dot_admin__pb2.FinalizeLevelRequest.SerializeToString,
@@ -468,6 +478,20 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeClientQuotas(self, request, context):
+        """All quotas, by kind, name and key (KIP-546). Led by shard 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterClientQuotas(self, request, context):
+        """Quotas count from now on, or no more; all or nothing. Led by shard 0; answered after it is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FinalizeLevel(self, request, context):
         """The cluster goes to a level that every node knows, for good (docs/levels.md). Led by shard 0.
         """
@@ -581,6 +605,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AcceptLoss,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.AcceptLossRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.AcceptLossResponse.SerializeToString,
+            ),
+            'DescribeClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeClientQuotas,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.SerializeToString,
+            ),
+            'AlterClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterClientQuotas,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.AlterClientQuotasRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.AlterClientQuotasResponse.SerializeToString,
             ),
             'FinalizeLevel': grpc.unary_unary_rpc_method_handler(
                     servicer.FinalizeLevel,
@@ -942,6 +976,60 @@ class Admin(object):
             '/muster.v1.Admin/AcceptLoss',
             muster_dot_v1_dot_admin__pb2.AcceptLossRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.AcceptLossResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/DescribeClientQuotas',
+            muster_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/AlterClientQuotas',
+            muster_dot_v1_dot_admin__pb2.AlterClientQuotasRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.AlterClientQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

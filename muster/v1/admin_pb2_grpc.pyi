@@ -200,6 +200,18 @@ class AdminStub:
     durable.
     """
 
+    DescribeClientQuotas: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeClientQuotasRequest,
+        muster.v1.admin_pb2.DescribeClientQuotasResponse,
+    ]
+    """All quotas, by kind, name and key (KIP-546). Led by shard 0."""
+
+    AlterClientQuotas: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.AlterClientQuotasRequest,
+        muster.v1.admin_pb2.AlterClientQuotasResponse,
+    ]
+    """Quotas count from now on, or no more; all or nothing. Led by shard 0; answered after it is durable."""
+
     FinalizeLevel: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.FinalizeLevelRequest,
         muster.v1.admin_pb2.FinalizeLevelResponse,
@@ -321,6 +333,18 @@ class AdminAsyncStub:
     majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
     durable.
     """
+
+    DescribeClientQuotas: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeClientQuotasRequest,
+        muster.v1.admin_pb2.DescribeClientQuotasResponse,
+    ]
+    """All quotas, by kind, name and key (KIP-546). Led by shard 0."""
+
+    AlterClientQuotas: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.AlterClientQuotasRequest,
+        muster.v1.admin_pb2.AlterClientQuotasResponse,
+    ]
+    """Quotas count from now on, or no more; all or nothing. Led by shard 0; answered after it is durable."""
 
     FinalizeLevel: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.FinalizeLevelRequest,
@@ -467,6 +491,22 @@ class AdminServicer(metaclass=abc.ABCMeta):
         majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
         durable.
         """
+
+    @abc.abstractmethod
+    def DescribeClientQuotas(
+        self,
+        request: muster.v1.admin_pb2.DescribeClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.DescribeClientQuotasResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DescribeClientQuotasResponse]]:
+        """All quotas, by kind, name and key (KIP-546). Led by shard 0."""
+
+    @abc.abstractmethod
+    def AlterClientQuotas(
+        self,
+        request: muster.v1.admin_pb2.AlterClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.AlterClientQuotasResponse, collections.abc.Awaitable[muster.v1.admin_pb2.AlterClientQuotasResponse]]:
+        """Quotas count from now on, or no more; all or nothing. Led by shard 0; answered after it is durable."""
 
     @abc.abstractmethod
     def FinalizeLevel(

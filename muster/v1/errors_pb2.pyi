@@ -58,6 +58,7 @@ class _ErrorCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     FENCED_INSTANCE_ID: _ErrorCode.ValueType  # 82
     GROUP_SUBSCRIBED_TO_TOPIC: _ErrorCode.ValueType  # 86
     UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 88
+    THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     INVALID_UPDATE_VERSION: _ErrorCode.ValueType  # 95
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
@@ -97,6 +98,7 @@ GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 81
 FENCED_INSTANCE_ID: ErrorCode.ValueType  # 82
 GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
 UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 88
+THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 INVALID_UPDATE_VERSION: ErrorCode.ValueType  # 95
 global___ErrorCode = ErrorCode
 

@@ -7,6 +7,7 @@ import grpc
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import admin_pb2_grpc
 from muster.v1 import group_pb2 as pb
+from muster.v1.quota_pb2 import QuotaChange
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.node.launcher import Cluster
 from tests.bad_input.registry import case
@@ -20,6 +21,7 @@ from tests.bad_input.world import (
     World,
     patiently,
     status_seen,
+    wait_for,
 )
 
 Partition = pb.OffsetCommitRequest.Partition
@@ -742,6 +744,53 @@ def accept_loss_of_another(world: World):
 def accept_loss_without_one(world: World):
     request = admin.AcceptLossRequest(node_id=1)
     return refused(world.admin(1).AcceptLoss(request, timeout=ATTEMPT_S))
+
+
+def alter_quotas(world: World, *changes):
+    """AlterClientQuotas of changes to a group's Joins, given by what they differ in."""
+    given = ({"entity": 2, "name": "bad", "key": 1, "per_s": 1} | change for change in changes)
+    request = admin.AlterClientQuotasRequest(changes=[QuotaChange(**one) for one in given])
+    return admin_call(world, "admin", "AlterClientQuotas", request)
+
+
+@case("too_many_quotas")
+def too_many_quotas(world: World):
+    return refused(alter_quotas(world))
+
+
+@case("quota_of_nothing")
+def quota_of_nothing(world: World):
+    return refused(alter_quotas(world, {"entity": 9}))
+
+
+@case("quota_twice")
+def quota_twice(world: World):
+    return refused(alter_quotas(world, {}, {"per_s": 2}))
+
+
+@case("quota_long_name")
+def quota_long_name(world: World):
+    return refused(alter_quotas(world, {"name": "x" * 250}))
+
+
+@case("quota_below_nothing")
+def quota_below_nothing(world: World):
+    return refused(alter_quotas(world, {"per_s": -1}))
+
+
+@case("over_the_quota")
+def over_the_quota(world: World):
+    group = fresh()
+    assert not alter_quotas(world, {"name": group, "key": 3}).status.code  # a byte a second
+    offset = itertools.count()
+
+    def over():
+        answer = commit(world, group, Partition(topic=TOPIC, partition=0, offset=next(offset)))
+        return answer if answer.status.code == 89 else None
+
+    seen = wait_for(over, "each node counts by the quota")
+    assert not alter_quotas(world, {"name": group, "key": 3, "per_s": 0}).status.code
+    return refused(seen)
 
 
 @case("finalize_unknown_level")

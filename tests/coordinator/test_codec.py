@@ -8,7 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.v1 import access_pb2, log_pb2
+from muster.v1 import access_pb2, log_pb2, quota_pb2
 from musterd.coordinator.codec import (
     UnknownFormatError,
     decode_command,
@@ -18,7 +18,7 @@ from musterd.coordinator.codec import (
     encode_entry,
     encode_events,
 )
-from musterd.coordinator.machine import access, commands, events
+from musterd.coordinator.machine import access, commands, events, quotas
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.events import Event
 from musterd.coordinator.machine.shard_state import Entry
@@ -40,6 +40,7 @@ NESTED = {
     "ConfigValue": log_pb2.ConfigValue,
     "AclRule": access_pb2.AclRule,
     "TokenScope": access_pb2.TokenScope,
+    "QuotaChange": quota_pb2.QuotaChange,
 }
 ENUMS = {
     "timer": commands.RoundTimer,
@@ -49,6 +50,8 @@ ENUMS = {
     "operation": access.Operation,
     "resource": access.Resource,
     "pattern": access.Pattern,
+    "entity": quotas.QuotaEntity,
+    "key": quotas.QuotaKey,
 }
 
 
@@ -83,7 +86,7 @@ def _values(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
                 for name, message in NESTED.items()
                 if message.DESCRIPTOR.full_name == descriptor.message_type.full_name
             ]
-            home = next(one for one in (access, commands, events) if hasattr(one, inner))
+            home = next(one for one in (access, quotas, commands, events) if hasattr(one, inner))
             one = values_of(getattr(home, inner), NESTED[inner])
         case _:
             raise AssertionError(f"{cls.__name__}.{descriptor.name}: unknown type")

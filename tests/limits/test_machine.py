@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from musterd.coordinator.machine import access
+from musterd.coordinator.machine import access, quotas
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterAcls,
+    AlterQuotas,
     Assignment,
     CloseRound,
     CreateToken,
@@ -416,3 +417,30 @@ def test_scopes_of_a_token(shard, step):
     """As many as there may be."""
     made = token(0, LIMITS.token_max_scopes + step)
     shard.hold_against(made, step, Error.INVALID_REQUEST)
+
+
+def quota(number, per_s=1):
+    """A quota of a group of its own."""
+    group, joins = quotas.QuotaEntity.GROUP, quotas.QuotaKey.JOINS
+    return quotas.QuotaChange(group, f"g{number}", joins, per_s)
+
+
+@limit("alter_quotas_max")
+def test_quotas_that_change_at_once(shard, step):
+    """Those that are removed count, too."""
+    count = LIMITS.alter_quotas_max + step
+    changes = tuple(quota(number, number % 2) for number in range(count))
+    shard.hold_against(AlterQuotas(changes), step, Error.INVALID_REQUEST)
+
+
+@limit("max_quotas")
+def test_quotas_of_the_cluster(shard, step):
+    """One that counts may be changed, and one removed makes room."""
+    count = LIMITS.max_quotas - 1 + step
+    at_once = LIMITS.alter_quotas_max
+    for start in range(0, count, at_once):
+        shard.apply(AlterQuotas(tuple(map(quota, range(start, min(start + at_once, count))))))
+    shard.hold_against(AlterQuotas((quota("new"),)), step, Error.INVALID_REQUEST)
+    assert not isinstance(shard.apply(AlterQuotas((quota(0, 2),)))[0].reply, Refused)
+    both = AlterQuotas((quota("next"), quota(1, 0)))
+    assert not isinstance(shard.apply(both)[0].reply, Refused)

@@ -34,6 +34,7 @@ def worlds() -> Iterator[World]:
             "token b bob describe:cluster:",
             "backup 5",
         ],
+        ["quota group:g joins=3 commits=4", "quota principal joins=9", "quota group:g joins=0"],
         ["topic t 3", "grow t 4", "config size=3 delay=0", "join a", "fire", "commit a-1 t/0=1..5"],
     ):
         world = World()
@@ -105,7 +106,7 @@ def keyed_consistently(state: ShardState) -> bool:
     )
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(8))
 def test_changing_any_one_field_changes_the_digest(number):
     """Every field of every dataclass in the state, found by walking: none is forgotten."""
     state = list(worlds())[number].state

@@ -54,6 +54,11 @@ USES = {
     "decide/access": {
         "sorted(gone)": "ids, by code points",
     },
+    "decide/quotas": {
+        "{PER_S_MAX}": "an int",
+        "sum((one.of not in state.quotas for one in changes))": "flags",
+        "sum((not one.per_s for one in changes))": "flags",
+    },
     "decide/config": {
         "sorted(after.items())": "names are keys, so values are never compared",
         "int(value)": "of ASCII digits alone: _wrong has looked",

@@ -14,6 +14,7 @@ from musterd.coordinator.machine.events import (
     RebalanceStarted,
 )
 from musterd.coordinator.machine.history import Rebalance, Who
+from musterd.coordinator.machine.quotas import QuotaChange
 from musterd.coordinator.machine.replies import (
     Committed,
     Configured,
@@ -31,7 +32,7 @@ WALL_MS = 1_800_000_000_000
 """Wall time at shard time 0."""
 
 
-def put_value(value: object) -> str:  # noqa: PLR0911
+def put_value(value: object) -> str:  # noqa: C901, PLR0911
     """One field, short."""
     match value:
         case IntEnum():
@@ -49,6 +50,8 @@ def put_value(value: object) -> str:  # noqa: PLR0911
             star = "*" * (value.pattern is Pattern.PREFIX)
             deny = ":deny" * getattr(value, "deny", False)
             return f"{who}{value.operation.name}:{value.resource.name}:{value.name}{star}{deny}"
+        case QuotaChange():
+            return f"{value.entity.name}:{value.name}:{value.key.name}={value.per_s}"
         case DeletedTopic():
             return f"{value.name}@{value.topics_version}"
         case Assignment():

@@ -44,6 +44,8 @@ Several commands of one log entry stand on one line, between ` ; `.
     token ID WHO [OPERATION:RESOURCE:NAME[*] ...] [expires=MS]     ID is one hex digit
     revoke ID             a token
     backup WALL_MS        was begun then
+    quota principal|group[:NAME] KEY=N ...    N a second; 0 removes it
+    quotas                those that count
     may WHO OPERATION RESOURCE [NAME]         what the rules say
     registry              topics, with their version; deletions; what the shard drops
     restored TOKEN        of a backup, with this floor of tokens
@@ -70,12 +72,13 @@ from musterd.coordinator.codec import (
     encode_entry,
     encode_events,
 )
-from musterd.coordinator.machine import access, deadlines, decide, evolve, heartbeat
+from musterd.coordinator.machine import access, deadlines, decide, evolve, heartbeat, quotas
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     AddPartitions,
     AlterAcls,
     AlterGroupConfig,
+    AlterQuotas,
     Assignment,
     BeginDrop,
     Checkpoint,
@@ -552,6 +555,24 @@ class World:
 
     def do_revoke(self, plain, _options):
         return RevokeToken(plain[0] * 16)
+
+    def do_quota(self, plain, options):
+        entity, _, name = plain[0].partition(":")
+        return AlterQuotas(
+            tuple(
+                quotas.QuotaChange(
+                    quotas.QuotaEntity[entity.upper()],
+                    name,
+                    quotas.QuotaKey[key.upper()],
+                    int(number),
+                )
+                for key, number in options.items()
+            )
+        )
+
+    def do_quotas(self, _plain, _options):
+        for (entity, name, key), per_s in sorted(self.state.quotas.items()):
+            self.out.append(f"{entity.name}:{name}:{key.name}={per_s}")
 
     def do_may(self, plain, _options):
         who, operation, resource, *name = plain

@@ -39,6 +39,7 @@ LEFT_OUT = {
         OF_NODES: "the command line's: a program has nothing to do with nodes",
         "TransferLeader": "for drills: shards move back to their node by themselves",
         "Checkpoints RecordAudit": "between nodes",
+        "DescribeClientQuotas AlterClientQuotas": "the command line's: programs obey quotas",
         "DescribeAudit": "the command line's: whoever audits is no program",
         "ReadBackup NoteBackup": "backups are the server's package's (backup/take.py)",
         OF_ACCESS: "who may do what is the command line's",
@@ -52,6 +53,7 @@ LEFT_OUT = {
         f"{OF_NODES} TransferLeader ReadBackup NoteBackup Checkpoints": "the SDK has none of them",
         OF_ACCESS: "its clusters have no rules",
         "RecordAudit DescribeAudit": "nor of them",
+        "DescribeClientQuotas AlterClientQuotas": "nor of them",
         "DescribeGroupConfigs AlterGroupConfigs": "its arguments are the settings of all groups",
     },
 }

@@ -45,7 +45,7 @@ READS: Final = frozenset(
     {
         *("ListGroups", "DescribeGroups", "DescribeGroupConfigs", "DescribeRebalances"),
         *("DescribeCluster", "Verify", "Checkpoints", "ListTopics", "DescribeTopics"),
-        *("RecordAudit", "DescribeAudit"),
+        *("RecordAudit", "DescribeAudit", "DescribeClientQuotas"),
         *("DescribeAcls", "TestAccess", "ListTokens"),
     }
 )

@@ -256,6 +256,9 @@ DELETE_GROUP: Final = _command(refuse_group)
 OFFSET_DELETE: Final = _command(_counted("partitions", requests.refuse_deletions), _group)
 KICK: Final = Bounds((_group, _counted("members", requests.refuse_leaving)))
 RECORD_AUDIT: Final = _command(_many("entries", BATCH, "The entries of one RecordAudit"))
+ALTER_QUOTAS: Final = _command(
+    _many("changes", LIMITS.alter_quotas_max, "The quotas that one call changes")
+)
 _ONE_CALL: Final = "At most {most} groups go into one call."
 DESCRIBE_CONFIGS: Final = _names(_at_most("group_ids", GROUPS_MAX, _ONE_CALL))
 ALTER_CONFIGS: Final = _names(_at_most("groups", GROUPS_MAX, _ONE_CALL), _named_once)

@@ -30,14 +30,16 @@ from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.rpc_rules import RULES, RpcRule
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
+from musterd.coordinator.api.limits.quota_buckets import Amount
 from musterd.coordinator.machine.access import Operation, Resource
 from musterd.coordinator.machine.commands import Command, GroupCommand, OffsetCommit
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.quotas import QuotaKey
 from musterd.coordinator.machine.replies import Refused, Reply
-from musterd.coordinator.runtime.answers import Answer, Loading, Shed
+from musterd.coordinator.runtime.answers import Answer, Loading, Shed, Throttled
 from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.topic_registry import BEHIND, NOTHING
@@ -171,7 +173,7 @@ class ActiveCall:
         self.size = 0
         """The bytes of its command, at most, where its bounds count them."""
         self.principal = ANYBODY
-        """Who calls, for the audit trail."""
+        """Who calls, for quotas and the audit trail."""
         self.record: CallRecord | None = None
         """What its entry in the audit trail will say, where it has one."""
 
@@ -179,6 +181,25 @@ class ActiveCall:
     def peer(self) -> str:
         """The caller's address, as gRPC writes it."""
         return self._context.peer()
+
+    def charge(self, command: GroupCommand, *amounts: Amount) -> None:
+        """End the call with THROTTLING_QUOTA_EXCEEDED where its principal or group is over a quota.
+
+        Where the group is coordinated elsewhere nothing is charged: the call is turned away. A
+        group that does not exist is charged as a new one, too.
+        """
+        quotas = self.core.quotas
+        if not quotas.has_quotas:
+            return
+        group_id = command.group_id
+        shard = self.core.shard_for(group_id)
+        if shard.coordinator_state.elsewhere:
+            return
+        if group_id not in shard.state.groups:
+            amounts = (*amounts, Amount(QuotaKey.NEW_GROUPS, 1))
+        delay_ms = quotas.delay_ms(self.principal, group_id, amounts)
+        if delay_ms:
+            self.refuse(Throttled(delay_ms), command)
 
     async def identify(self) -> None:
         """Find out who calls, where there are rules: nobody gets UNAUTHENTICATED."""

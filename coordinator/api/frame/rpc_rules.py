@@ -66,6 +66,8 @@ RULES: Final[Mapping[str, RpcRule]] = MappingProxyType(
         "Verify": RpcRule(_ADMIN, _CLUSTER),
         "ReplaceNode": RpcRule(_ADMIN, _CLUSTER),
         "FinalizeLevel": RpcRule(_ADMIN, _CLUSTER),
+        "DescribeClientQuotas": RpcRule(_ADMIN, _CLUSTER),
+        "AlterClientQuotas": RpcRule(_ADMIN, _CLUSTER),
         "AcceptLoss": RpcRule(_ADMIN, _CLUSTER),
         "TransferLeader": RpcRule(_ADMIN, _CLUSTER),
         "RecordAudit": RpcRule(_ADMIN, _CLUSTER),

@@ -12,6 +12,7 @@ from musterd.coordinator.runtime.answers import (
     ParkOver,
     Shed,
     Superseded,
+    Throttled,
 )
 from musterd.coordinator.runtime.routing import Directory
 from musterd.invariant import InvariantError
@@ -73,6 +74,12 @@ class Statuses:
                 return self._not_here(answer)
             case Loading() | ParkOver() | Superseded() | IdGiven():
                 return self.error(*SAID[type(answer)])
+            case Throttled():
+                return self.error(
+                    Error.THROTTLING_QUOTA_EXCEEDED,
+                    f"Over the quota; nothing was done: repeat after {answer.delay_ms} ms.",
+                    answer.delay_ms,
+                )
             case Shed():
                 return self.error(
                     Error.COORDINATOR_NOT_AVAILABLE,

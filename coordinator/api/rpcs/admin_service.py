@@ -26,6 +26,7 @@ from musterd.coordinator.api.frame.paging import GroupsPage
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.rpcs.audit_records import AuditRecords
 from musterd.coordinator.api.rpcs.backup_reads import BackupReads
+from musterd.coordinator.api.rpcs.client_quotas import ClientQuotas
 from musterd.coordinator.api.rpcs.deletions import Deletions
 from musterd.coordinator.api.rpcs.describe_groups import GroupDescriptions
 from musterd.coordinator.api.rpcs.describe_rebalances import RebalanceDescriptions
@@ -55,6 +56,7 @@ class AdminService(
     Deletions,
     NodeReplacement,
     LevelFinalisation,
+    ClientQuotas,
     LeaderTransfer,
     BackupReads,
     AuditRecords,

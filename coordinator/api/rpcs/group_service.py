@@ -21,13 +21,16 @@ from musterd.coordinator.api.frame.handler import (
 )
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
+from musterd.coordinator.api.limits.quota_buckets import Amount
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.leave_batches import depart
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.quotas import QuotaKey
 from musterd.coordinator.machine.replies import Committed, Joined, LeaveResult, Refused, Synced
+from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime.answers import Loading
 from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
 from musterd.coordinator.runtime.proposer import FIRING_BYTES
@@ -140,6 +143,8 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             call.check_topics(command)
         with_assignment = request.with_assignment
         del request  # it is not kept while the call is parked
+        if not self._is_asked_for(command):
+            call.charge(command, Amount(QuotaKey.JOINS, 1))
         self.core.admission.note_group(command.group_id)
         joined = await call.ask(command, call.size, Joined)
         topics = self.core.topics
@@ -151,6 +156,15 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         if with_assignment and joined.leader_id != joined.member_id:
             await self._add_assignment(response, command, call)
         return response
+
+    def _is_asked_for(self, command: commands.JoinGroup) -> bool:
+        """Whether an open round waits for this member's Join: that is charged to no quota."""
+        group = self.core.shard_for(command.group_id).state.groups.get(command.group_id)
+        return (
+            group is not None
+            and group.phase is Phase.PREPARING_REBALANCE
+            and command.member_id in group.members
+        )
 
     async def _add_assignment(
         self, response: pb.JoinGroupResponse, command: commands.JoinGroup, call: ActiveCall
@@ -320,6 +334,11 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.OffsetCommitResponse:
         """Answered after the offsets are durable on a majority."""
         command = await call.decoded(len(request.partitions), translate.commit, request)
+        call.charge(
+            command,
+            Amount(QuotaKey.COMMITS, max(1, len(command.partitions))),
+            Amount(QuotaKey.COMMIT_BYTES, call.size),
+        )
         unknown = self.core.topics.split(command, call.topic_refusals(command))
         if unknown.names_unknown:
             await call.topic_unknown(command, self.core.shard_for(command.group_id))

@@ -6,6 +6,7 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import (
     AlterAcls,
+    AlterQuotas,
     Command,
     CreateToken,
     NoteBackup,
@@ -18,7 +19,15 @@ from musterd.coordinator.machine.replies import Refused
 from musterd.levels import LAST_UNNAMED
 
 LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
-    {NoteLevels: 6, RecordAudit: 6, AlterAcls: 6, CreateToken: 6, RevokeToken: 6, NoteBackup: 6}
+    {
+        NoteLevels: 6,
+        RecordAudit: 6,
+        AlterAcls: 6,
+        CreateToken: 6,
+        RevokeToken: 6,
+        NoteBackup: 6,
+        AlterQuotas: 6,
+    }
 )
 """The level from which on a shard takes a command; what is not in it was always taken.
 

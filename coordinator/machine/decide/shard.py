@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, assert_never
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterAcls,
+    AlterQuotas,
     BeginDrop,
     Checkpoint,
     CreateToken,
@@ -30,6 +31,7 @@ from musterd.coordinator.machine.decide.access import (
     evolve_access,
 )
 from musterd.coordinator.machine.decide.audit import decide_audit, evolve_audit
+from musterd.coordinator.machine.decide.quotas import decide_quotas, evolve_quotas
 from musterd.coordinator.machine.decide.requests import refuse_topic_name
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -44,6 +46,7 @@ from musterd.coordinator.machine.events import (
     LevelsNoted,
     NodeReplaced,
     PartitionsAdded,
+    QuotasAltered,
     ShardEvent,
     TokenCreated,
     TokensRemoved,
@@ -117,6 +120,8 @@ def decide_shard(  # noqa: PLR0912 - one per command
             return _decide_backup(state, command, wall_ms)
         case RevokeToken():
             return ShardDecision(*decide_revocation(state, command))
+        case AlterQuotas():
+            return ShardDecision(*decide_quotas(state, command, limits))
         case _:
             assert_never(command)
 
@@ -331,6 +336,8 @@ def evolve_shard(  # noqa: PLR0912 - one per event
             state.backup_wall_ms = event.wall_ms
         case AclsAltered() | TokenCreated() | TokensRemoved():
             evolve_access(state, event)
+        case QuotasAltered():
+            evolve_quotas(state, event)
         case _:
             assert_never(event)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from musterd.coordinator.machine.access import AclRule, RuleIndex, Token
 from musterd.coordinator.machine.audit import NO_HASH, put_entry, take_entry
 from musterd.coordinator.machine.commands import AuditEntry
+from musterd.coordinator.machine.quotas import QuotaOf
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_of, record_digest
 from musterd.coordinator.machine.records.encoding import (
     RECORD_VERSION,
@@ -31,6 +32,7 @@ from musterd.coordinator.machine.records.group_records import (
     LEVEL_KEY,
     NODE_LEVEL_PREFIX,
     NODE_PREFIX,
+    QUOTA_PREFIX,
     RULE_PREFIX,
     TIME_KEY,
     TOKEN_PREFIX,
@@ -46,11 +48,13 @@ from musterd.coordinator.machine.records.values import (
     put_name,
     put_number,
     put_numbers,
+    put_quota,
     put_rule,
     put_token,
     take_name,
     take_number,
     take_numbers,
+    take_quota,
     take_rule,
     take_token,
 )
@@ -86,6 +90,7 @@ class ShardState:
 
     `rules` say who may do what, each with the `access_version` that it came with, and `tokens` are
     those by id (access.py): shard 0 has them. Each change of either raises `access_version`.
+    `quotas` are values per second (quotas.py), shard 0's, too.
 
     `audit` has the latest entries of the audit trail by number, in shard 0, and `audit_hashes`
     their hashes. `audit_base` is the hash before the first of them, `audit_head` that of the last;
@@ -114,6 +119,7 @@ class ShardState:
     audit_base: str = NO_HASH
     audit_head: str = NO_HASH
     audit_batches: dict[int, int] = field(default_factory=dict)
+    quotas: dict[QuotaOf, int] = field(default_factory=dict)
     generation_floor: int = 0
     fence_floor: int = 0
     backup_wall_ms: int = 0
@@ -185,6 +191,11 @@ def audit_batch_key(node_id: int) -> bytes:
     return AUDIT_BATCH_PREFIX + put_int(node_id)
 
 
+def quota_key(quota: QuotaOf) -> bytes:
+    """The key of a quota's record."""
+    return QUOTA_PREFIX + put_quota(quota)
+
+
 def time_record(state: ShardState) -> tuple[bytes, bytes]:
     """Shard time's record; it is written once per entry rather than per command."""
     return TIME_KEY, put_number(state.time_ms)
@@ -211,6 +222,9 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
     if key[:1] == RULE_PREFIX:
         version = state.rules.get(take_rule(key[1:]))
         return None if version is None else put_number(version)
+    if key[:1] == QUOTA_PREFIX:
+        per_s = state.quotas.get(take_quota(key[1:]))
+        return None if per_s is None else put_number(per_s)
     if key[:1] == TOKEN_PREFIX:
         token = state.tokens.get(key[1:].decode())
         return None if token is None else put_token(token)
@@ -290,6 +304,8 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     for node_id, level in state.node_levels.items():
         yield node_level_key(node_id), put_number(level)
     yield from _access_records(state)
+    for quota, per_s in state.quotas.items():
+        yield quota_key(quota), put_number(per_s)
     for group in state.groups.values():
         yield from group_records(group)
 
@@ -371,7 +387,7 @@ def _load_shard_record(  # noqa: PLR0912 - one per record
         state.dropped_version = take_number(value)
     elif key == LEVEL_KEY:
         state.level = _take_level(value)
-    elif key[:1] in ACCESS_PREFIXES:
+    elif key[:1] in (QUOTA_PREFIX, *ACCESS_PREFIXES):
         _load_access_record(state, key, value)
     elif (numbers := _by_topic(state, key[:1])) is not None:
         numbers[Reader(key[1:]).rest()] = take_number(value)
@@ -404,7 +420,9 @@ def _take_level(value: bytes) -> int:
 
 
 def _load_access_record(state: ShardState, key: bytes, value: bytes) -> None:
-    if key == ACCESS_KEY:
+    if key[:1] == QUOTA_PREFIX:
+        state.quotas[take_quota(key[1:])] = take_number(value)
+    elif key == ACCESS_KEY:
         state.access_version = take_number(value)
     elif key[:1] == RULE_PREFIX:
         rule = take_rule(key[1:])

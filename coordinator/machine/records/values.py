@@ -15,6 +15,7 @@ from musterd.coordinator.machine.access import (
     TokenScope,
 )
 from musterd.coordinator.machine.commands import Protocol, RoundTimer
+from musterd.coordinator.machine.quotas import QuotaEntity, QuotaKey, QuotaOf
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.encoding import (
     RECORD_VERSION,
@@ -353,6 +354,22 @@ def take_rule(data: bytes) -> AclRule:
     rule = AclRule(principal, operation, resource, pattern, name, reader.flag())
     reader.end()
     return rule
+
+
+def put_quota(quota: QuotaOf) -> bytes:
+    """What a quota belongs to, of which its key is made."""
+    return put_int(quota.entity) + put_text(quota.name) + put_int(quota.key)
+
+
+def take_quota(data: bytes) -> QuotaOf:
+    """Back from `put_quota`. Raises RecordError."""
+    reader = Reader(data)
+    try:
+        quota = QuotaOf(QuotaEntity(reader.integer()), reader.text(), QuotaKey(reader.integer()))
+    except ValueError as error:
+        raise RecordError("a quota with a number unknown to this build") from error
+    reader.end()
+    return quota
 
 
 def put_token(token: Token) -> bytes:

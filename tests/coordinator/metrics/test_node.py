@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
 from musterd.coordinator.api.limits.admission import Admission
+from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
 from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.integrity.quarantine import Quarantine
@@ -108,6 +109,7 @@ def _sources(rig, quarantine, data_dir):
         admission=Admission(),
         call_limits=rig.call_limits,
         audit=AuditTrail(),
+        quotas=QuotaBuckets(dict, lambda: 0.0),
         untaken=UntakenAnswers(lambda: 0.0, lambda _: None),
         requests=lambda: (refusing, refusing),
         room=lambda: Room.ENOUGH,
