@@ -190,6 +190,9 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "When the last backup of the cluster was begun, as this node's copy of shard 0 says; "
             "nothing where none was noted."
         ),
+        "muster_certificate_expiry_timestamp_seconds": _gauge(
+            "When this node's certificate ends, by the port that shows it: clients, peers.", "port"
+        ),
         "muster_topics": _gauge("Topics in this node's copy of the registry."),
         # Groups that this node coordinates.
         "muster_groups": _gauge("Groups by state; type is classic.", "state", "type"),

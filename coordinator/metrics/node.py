@@ -100,6 +100,8 @@ class Sources:
     quotas: QuotaBuckets
     untaken: UntakenAnswers
     audit: AuditTrail
+    certificates: Callable[[], Mapping[str, float]]
+    """Port -> seconds since 1970 at which the certificate that it shows ends."""
     requests: Callable[[], Iterable[Requests]]
     """The bytes of those that are under way."""
     room: Callable[[], Room]
@@ -329,6 +331,10 @@ class NodeMetrics:
         if begun_ms := sources.shards[0].state.backup_wall_ms:
             backup.add_metric([], begun_ms / 1_000)
         yield backup
+        ends = gauge("muster_certificate_expiry_timestamp_seconds")
+        for port, until_s in sources.certificates().items():
+            ends.add_metric([port], until_s)
+        yield ends
         beats = counter("muster_heartbeats_total")
         beats.add_metric([], sources.heartbeats.heard_total)
         throttled = counter("muster_throttled_requests_total")

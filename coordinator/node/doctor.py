@@ -13,6 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from cryptography import x509
+
+from muster.cli.doctor import expiry
 from muster.cli.findings import Finding, Verdict
 from musterd.coordinator.api.server import connections_max
 from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
@@ -198,7 +201,9 @@ def certificate(cert: Path | None, key: Path | None) -> list[Finding]:
     except (OSError, ValueError) as error:
         step = "give tls_cert and tls_key PEM files that belong together, without a passphrase"
         return [Finding("tls", HERE, Verdict.PROBLEM, f"{cert}, {key}: {error}", step)]
-    return [Finding("tls", HERE, Verdict.OK, f"{cert} and {key} belong together")]
+    until = x509.load_pem_x509_certificate(cert.read_bytes()).not_valid_after_utc
+    together = Finding("tls", HERE, Verdict.OK, f"{cert} and {key} belong together")
+    return [together, expiry("expiry", HERE, until.timestamp(), time.time())]
 
 
 def _no_password() -> str:

@@ -200,6 +200,7 @@ class Node:
                 quotas=core.quotas,
                 untaken=self._untaken,
                 audit=core.audit,
+                certificates=lambda: self.certificates.loaded.valid_until,
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
             )
         )

@@ -110,6 +110,7 @@ def _sources(rig, quarantine, data_dir):
         call_limits=rig.call_limits,
         audit=AuditTrail(),
         quotas=QuotaBuckets(dict, lambda: 0.0),
+        certificates=lambda: {"peers": 1_700_000_000.0},
         untaken=UntakenAnswers(lambda: 0.0, lambda _: None),
         requests=lambda: (refusing, refusing),
         room=lambda: Room.ENOUGH,
@@ -237,6 +238,12 @@ def test_the_last_backup_is_told_once_one_was_noted(rig, metrics):
     assert ("muster_backup_last_timestamp_seconds", ()) not in _page(metrics)
     rig.shard.state.backup_wall_ms = 1_700_000_000_500
     assert _value(_page(metrics), "muster_backup_last_timestamp_seconds") == 1_700_000_000.5
+
+
+def test_the_end_of_each_certificate_is_told(metrics):
+    """By the port that shows it."""
+    name = "muster_certificate_expiry_timestamp_seconds"
+    assert _value(_page(metrics), name, port="peers") == 1_700_000_000
 
 
 def test_a_quarantine_is_counted_once_and_stays_counted(rig, quarantine, metrics):

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from musterd.coordinator.node import doctor
+from musterd.coordinator.node.authority import Authority
 from musterd.coordinator.node.doctor import examine
 
 
@@ -143,3 +144,16 @@ def test_a_key_that_is_not_the_certificate_s_is_a_problem(config, tmp_path):
         examine(config(tls_cert=f'"{tmp_path / "cert"}"', tls_key=f'"{tmp_path / "key"}"'))
     )
     assert found["tls"][0] == "problem"
+
+
+def test_the_end_of_a_certificate_is_looked_at(config, tmp_path):
+    """A month before it is a warning."""
+    authority = Authority.create(tmp_path / "certs", "c")
+    said = {}
+    for days in (3, 90):
+        folder = authority.node(days, ["localhost"], days).folder
+        found = examine(
+            config(tls_cert=f'"{folder / "cert.pem"}"', tls_key=f'"{folder / "key.pem"}"')
+        )
+        said[days] = checks(found)["expiry"][0]
+    assert said == {3: "warning", 90: "ok"}
