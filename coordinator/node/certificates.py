@@ -153,6 +153,8 @@ class Certificates:
     def _load(self) -> Loaded:
         settings, valid_until = self._settings, {}
         clients = peers = None
+        for name in self._stamp():
+            name.open("rb").close()  # an error of OpenSSL does not say which file it is
         if settings.tls_cert is not None and settings.tls_key is not None:
             clients = _client_port(settings.tls_cert, settings.tls_key, settings.tls_ca)
             valid_until["clients"] = _ends(_certificate(settings.tls_cert))

@@ -45,6 +45,7 @@ from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, IdentityError
 from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import PeerBook
+from musterd.raft.tls import PeerTls, PeerTlsMode
 from musterd.raft.transport import MAGIC, TransportSettings, _Connection, framed
 from musterd.replay.checks import SourceFile, inspect
 from musterd.storage import export_cursor
@@ -184,6 +185,7 @@ class _Hub:
     """What a connection tells of itself, where it takes everybody for a peer."""
 
     settings = TransportSettings()
+    tls = PeerTls(PeerTlsMode.OFF, "")
     driver = SimpleNamespace(hello=lambda lane: peer_pb2.Hello(lane=lane))
 
     def met(self, _connection: Any) -> None: ...

@@ -1129,7 +1129,7 @@ def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
 
     async def made():
         async with Slices(LongReads()) as slices:
-            page = paging.GroupsPage(admin.ListGroupsRequest(), slices)
+            page = paging.GroupsPage(admin.ListGroupsRequest(), slices, lambda _: True)
             return await page.add(shard, resumed=False), page.response
 
     monkeypatch.setattr(asyncio, "sleep", pause)

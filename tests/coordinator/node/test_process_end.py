@@ -53,9 +53,9 @@ NODE = """
     RocksStore._open = open_hung
     open_node = node.open_node
 
-    def open_impatient(*given, settings):
+    def open_impatient(*given, settings, **more):
         times = {"sync_stall_ms": int(stall_ms), "sync_end_ms": int(end_ms)}
-        return open_node(*given, settings=replace(settings, **times))
+        return open_node(*given, settings=replace(settings, **times), **more)
 
     node.open_node = open_impatient
 
