@@ -214,6 +214,13 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         bool | None,
         typer.Option("--insecure-metrics", help="The metrics page beyond loopback; it has no TLS."),
     ] = None,
+    insecure_admin_secret: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure-admin-secret",
+            help="Take the admin secret over connections without TLS, too.",
+        ),
+    ] = None,
     superusers: Annotated[
         str | None,
         typer.Option(metavar="NAME,...", help="Principals that may do everything."),
@@ -297,6 +304,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "insecure_peers": insecure_peers,
         "metrics_token_file": metrics_token_file,
         "insecure_metrics": insecure_metrics,
+        "insecure_admin_secret": insecure_admin_secret,
         "superusers": superusers,
         "auto_finalize": auto_finalize,
         "offset_retention_ms": offset_retention_ms,

@@ -140,6 +140,9 @@ class Settings(BaseSettings):
     The page has no TLS."""
     insecure_metrics: bool = False
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
+    insecure_admin_secret: bool = False
+    """The admin secret is taken over connections without TLS from other machines, too: whoever
+    listens has it. Bearer tokens never are."""
     auto_finalize: bool = False
     """A level that every node knows is finalised without an operator: the former release cannot be
     put back from then on (docs/levels.md)."""
@@ -310,7 +313,7 @@ class Settings(BaseSettings):
                 "give a file with a random secret, such as `openssl rand -hex 32` prints",
             ) from error
         loopback = is_loopback(self.listen) and is_loopback(self.peer_listen)
-        return OperatorAccess(secret, on_loopback=loopback)
+        return OperatorAccess(secret, on_loopback=loopback, in_the_clear=self.insecure_admin_secret)
 
     @property
     def metrics_token(self) -> bytes | None:

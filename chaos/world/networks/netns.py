@@ -38,7 +38,10 @@ class Netns(Network):
 
     name = "netns"
     provides = frozenset({"links"})
-    serve_flags: tuple[str, ...] = ("--insecure", "--insecure-peers", "--insecure-metrics")
+    serve_flags: tuple[str, ...] = (
+        *("--insecure", "--insecure-peers", "--insecure-metrics"),
+        "--insecure-admin-secret",
+    )
 
     def __init__(self, seed: int = 0) -> None:
         """Not open yet. `seed`: for losses and jitter."""

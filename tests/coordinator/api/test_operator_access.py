@@ -73,6 +73,9 @@ def test_the_commands_show_what_the_nodes_ask_for(tmp_path, monkeypatch):
     shown = operator_secret.operator_metadata()
     assert access.refusal(shown, is_private=True) is None
     assert access.refusal(shown, is_private=False) == operator_access.HEARD
+    clear = OperatorAccess(SECRET, on_loopback=False, in_the_clear=True)
+    assert clear.refusal(shown, is_private=False) is None
+    assert clear.refusal((), is_private=False) == NOT_SHOWN
     monkeypatch.delenv(operator_secret.FILE_VARIABLE)
     assert operator_secret.operator_metadata() == ()
     assert access.refusal((), is_private=True) == NOT_SHOWN
