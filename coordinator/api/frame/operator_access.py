@@ -38,8 +38,8 @@ class OperatorAccess:
     ) -> None:
         """`secret` None: there is none, and calls are taken on loopback alone.
 
-        `on_loopback`: `listen` and `peer_listen` are on loopback. `in_the_clear`: the secret is taken
-        over any connection.
+        `on_loopback`: `listen` and `peer_listen` are on loopback.
+        `in_the_clear`: the secret is taken over any connection.
         """
         self._secret = secret
         self._on_loopback = on_loopback
