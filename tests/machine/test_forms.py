@@ -1,4 +1,4 @@
-"""What released builds write and decide stays as it is: tests/testdata/machine/forms.txt.
+"""What released builds write and decide stays as it is: tests/testdata/forms.txt.
 
 One form a line: the level, what it is, its name, its digest. Outcomes, entries and records are
 those of the golden scenarios, run at that level; a field is one of a message of the log or of the
@@ -23,7 +23,7 @@ from tests.machine import world as words
 from tests.machine.test_golden import SCENARIOS
 from tests.machine.world import World
 
-FILE = Path(__file__).parents[1] / "testdata" / "machine" / "forms.txt"
+FILE = Path(__file__).parents[1] / "testdata" / "forms.txt"
 RELEASED = 5
 """The level of the last release; with each release it rises."""
 
