@@ -478,13 +478,14 @@ class PeerHub:
         The dialling side speaks first and has the last word, so neither takes the connection for
         good before both do.
         """
-        if connection.dialled is not None and hello.refused:
-            self.driver.levels.refused(hello)
-            connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
-            return
         if connection.certified not in (None, hello.node_id):
             other = f"node {hello.node_id} shows the certificate of node {connection.certified}"
             connection.refuse("certificate", other)
+            return
+        if connection.dialled is not None and hello.refused:
+            if hello.node_id == connection.dialled[0]:  # what it says of another's level is hearsay
+                self.driver.levels.refused(hello)
+            connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
             return
         connection.run_id = hello.run_id
         reason = self._twin(hello) or self.driver.accept_hello(hello)

@@ -26,6 +26,11 @@ def uri_extension(*uris):
     return x509.UnrecognizedExtension(SUBJECT_ALTERNATIVE_NAME, _tlv(0x30, names))
 
 
+def unknown_names():
+    """A name of a kind that `cryptography` does not read: an X.400 address."""
+    return x509.UnrecognizedExtension(SUBJECT_ALTERNATIVE_NAME, _tlv(0x30, _tlv(0xA3, b"\x30\x00")))
+
+
 def _tlv(tag, value):
     size = len(value)
     if size < 0x80:
@@ -35,9 +40,19 @@ def _tlv(tag, value):
 
 
 def signed(
-    authority: Authority, folder, uris, *, begins_days=-1, ends_days=1, common_name="anything"
+    authority: Authority,
+    folder,
+    uris,
+    *,
+    begins_days=-1,
+    ends_days=1,
+    common_name="anything",
+    names=None,
 ):
-    """Write a certificate of the authority with these names, valid between these days from now."""
+    """Write a certificate of the authority with these names, valid between these days from now.
+
+    `names`: an extension of alternative names instead of `uris`.
+    """
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     cert = (
         x509.CertificateBuilder()
@@ -53,7 +68,7 @@ def signed(
             ),
             critical=False,
         )
-        .add_extension(uri_extension(*uris), critical=False)
+        .add_extension(names or uri_extension(*uris), critical=False)
         .sign(authority._key, hashes.SHA256())
     )
     folder.mkdir()

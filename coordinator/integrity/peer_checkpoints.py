@@ -39,11 +39,14 @@ class PeerCheckpoints:
         credentials: grpc.ChannelCredentials | None,
         store_uuid: Callable[[NodeId], bytes | None],
         secret: bytes | None = None,
+        *,
+        in_the_clear: bool = False,
     ) -> None:
         """`secret`: the operators', by which nodes know each other where there are rules.
 
-        It is shown where nobody can listen: over TLS, and on loopback.
+        It is shown where nobody can listen: over TLS, and on loopback; `in_the_clear`: everywhere.
         """
+        self._in_the_clear = in_the_clear
         self._secret = secret
         self.nodes = tuple(nodes)
         self._directory = directory
@@ -128,7 +131,8 @@ class PeerCheckpoints:
     def shown(self, node: NodeId) -> tuple[tuple[str, bytes], ...]:
         """The metadata of a call to another node."""
         private = self._credentials is not None or is_loopback(self._directory.endpoint(node))
-        return ((METADATA_KEY, self._secret),) if self._secret and private else ()
+        may_show = private or self._in_the_clear
+        return ((METADATA_KEY, self._secret),) if self._secret and may_show else ()
 
     def channel(self, node: NodeId) -> grpc.aio.Channel | None:
         """The channel to another node's client port; None where its address is not known yet."""

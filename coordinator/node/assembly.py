@@ -228,8 +228,13 @@ class Integrity:
         assembly: Assembly,
         credentials: grpc.ChannelCredentials | None = None,
         secret: bytes | None = None,
+        *,
+        in_the_clear: bool = False,
     ) -> None:
-        """`credentials` and the operators' `secret` are for calls to other nodes' client ports."""
+        """`credentials` and the operators' `secret` are for calls to other nodes' client ports.
+
+        `in_the_clear`: the secret is shown over connections without TLS, too.
+        """
         self._driver, self._shards = driver, assembly.shards
         identity = driver.identity
         self.peers = PeerCheckpoints(
@@ -238,6 +243,7 @@ class Integrity:
             credentials,
             driver.book.store_uuid,
             secret,
+            in_the_clear=in_the_clear,
         )
         self.verifier = Verifier(identity.node_id, self._shards, self, self.peers)
         self.quarantine = Quarantine(self._shards, self.verifier)

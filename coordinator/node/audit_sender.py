@@ -1,6 +1,7 @@
 """Hands a node's audit entries to shard 0: to its own replica where it leads, else to who does."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -59,10 +60,14 @@ class AuditSender:
 
     async def stop(self) -> None:
         """Hand over what waits, if that is soon done."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AUDIT_STOP_MS / MS):
                 await self.trail.flush(self._send)
-        except TimeoutError:
+
+    async def end(self) -> None:
+        """Hand over what the last calls left, after which there are none; says what is lost."""
+        await self.stop()
+        if self.trail.waiting:
             log.warning("audit entries are lost", entries=self.trail.waiting)
 
     async def _send(self, batch: int, entries: Sequence[AuditEntry]) -> HandOver:
@@ -100,7 +105,7 @@ class AuditSender:
         except grpc.aio.AioRpcError as error:
             return self._said(error.code().name, HandOver.AGAIN)
         code = int(answer.status.code)
-        return self._said(Error(code).name if code else "", _outcome(code))
+        return self._said(_name(code), _outcome(code))
 
     def _said(self, what: str, outcome: HandOver) -> HandOver:
         """Say so once where the leader does not take the entries."""
@@ -115,6 +120,14 @@ def _outcome(code: int) -> HandOver:
     if not code:
         return HandOver.DONE
     return HandOver.LOST if code in _FOR_GOOD else HandOver.AGAIN
+
+
+def _name(code: int) -> str:
+    """An error's name; its number where a later release has one that this one does not know."""
+    try:
+        return Error(code).name if code else ""
+    except ValueError:
+        return str(code)
 
 
 def _nothing() -> None:

@@ -15,7 +15,7 @@ import structlog
 from cryptography import x509
 
 from muster.net.tls import Tls
-from musterd.coordinator.api.frame.client_certificate import principal_of
+from musterd.coordinator.api.frame.client_certificate import UNREADABLE, principal_of
 from musterd.coordinator.node.config import ConfigError, Settings
 from musterd.coordinator.runtime.timeouts import CERTIFICATES_LOOK_MS
 from musterd.raft.identity import Identity
@@ -61,7 +61,7 @@ class Certificates:
         self._stamps = self._stamp()
         try:
             self.loaded = self._load()
-        except (OSError, ValueError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise ConfigError(
                 f"certificates: {error}",
                 "give PEM files that belong together, keys without a passphrase; "
@@ -130,7 +130,7 @@ class Certificates:
         self._stamps = stamps
         try:
             return self._load()
-        except (OSError, ValueError) as error:
+        except (OSError, *UNREADABLE) as error:
             log.warning("new certificates cannot be used: those of before stay", error=str(error))
             return None
 

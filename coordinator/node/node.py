@@ -125,7 +125,11 @@ class Node:
         freeze_heap()
         core = self.assembly.core
         self._integrity = Integrity(
-            self.driver, self.assembly, self.certificates.channels, settings.admin_secret
+            self.driver,
+            self.assembly,
+            self.certificates.channels,
+            settings.admin_secret,
+            in_the_clear=settings.insecure_admin_secret,
         )
         self._audit = AuditSender(
             core,
@@ -261,9 +265,20 @@ class Node:
         beyond = [port for port in ports if port and not is_loopback(port)]
         if self.assembly.core.access.is_open and beyond:
             log.warning("the cluster is open: it has no rules", ports=beyond)
-        knowable = settings.admin_secret_file is not None or self.certificates.shows_node
-        if settings.superusers and settings.peers and not knowable:
-            log.warning("nodes cannot know each other where there are rules")
+        if settings.peers and not self._is_known(settings):
+            if settings.superusers:
+                log.warning("nodes cannot know each other where there are rules")
+            if settings.admin_secret_file is not None:
+                log.warning("without TLS this node's audit entries reach no other node")
+
+    def _is_known(self, settings: Settings) -> bool:
+        """Whether other nodes can take this one's calls for a node's."""
+        if self.certificates.shows_node:
+            return True
+        private = settings.tls_cert is not None or is_loopback(settings.listen)
+        return settings.admin_secret_file is not None and (
+            private or settings.insecure_admin_secret
+        )
 
     async def _listen(self) -> None:
         settings, core = self.settings, self.assembly.core
@@ -322,6 +337,7 @@ class Node:
         await self._probe.stop()
         await self._server.stop(STOP_GRACE_MS / MS)
         await self._acceptor.stop()
+        await self._audit.end()
         if self._page is not None:
             await self._page.stop()
         await self._integrity.peers.close()

@@ -33,7 +33,7 @@ def lacking(known: Mapping[int, int], level: int) -> list[int]:
 
 def finalisation(state: ShardState, known: dict[int, int], level: int) -> FinalizeLevel:
     """Return the command that finalises `level`; `known` has the level of every node by its id."""
-    nodes = () if state.level else tuple(NodeLevel(*one) for one in sorted(known.items()))
+    nodes = () if state.node_levels else tuple(NodeLevel(*one) for one in sorted(known.items()))
     return FinalizeLevel(level, nodes)
 
 
@@ -71,6 +71,8 @@ class LevelKeeper:
             for node, level in sorted(known.items())
             if level and noted.get(node, level) != level
         ]
+        if state.level and not noted and all(known.values()):  # after a restore
+            news = [NodeLevel(*one) for one in sorted(known.items())]
         if news:
             return NoteLevels(tuple(news))
         level = min(known.values(), default=0)

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -10,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from muster.v1 import peer_pb2 as pb
 from musterd.coordinator.node.authority import Authority
 from musterd.raft import codec
+from musterd.raft.peer_levels import LevelError, Levels
 from musterd.raft.tls import (
     TEXT_MAX,
     PeerTls,
@@ -87,6 +89,42 @@ def test_nodes_that_require_tls_talk_by_it_alone(tmp_path, authority):
             for node in cluster.nodes:
                 for (peer, _), connection in node.hub._established.items():
                     assert connection.certified == peer
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_speaks_for_the_node_of_its_certificate_where_that_was_dialled(
+    tmp_path, authority
+):
+    """One node's certificate cannot say that a majority is at a level that another node lacks."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, tls=tls_of(authority)) as cluster:
+            hub, reasons = cluster.nodes[0].hub, []
+            levels = hub.driver.levels
+            later = Levels(levels.own.known + 1, levels.own.known + 1)
+
+            def arrives(dialled, certified, claimed):
+                hello = pb.Hello(
+                    cluster_id=hub.driver.identity.cluster_id,
+                    node_id=claimed,
+                    refused="no",
+                    known=[later.encode()],
+                )
+                connection = SimpleNamespace(
+                    dialled=(dialled, pb.LANE_CONTROL),
+                    certified=certified,
+                    refuse=lambda key, _: reasons.append(key),
+                )
+                hub.hello_arrived(connection, hello)
+
+            arrives(1, 1, 1)
+            for dialled, claimed in ((1, 2), (2, 2)):
+                arrives(dialled, 1, claimed)
+            arrives(1, 2, 2)  # certificate and claim agree, and another node was dialled
+            assert reasons == ["refused_by_peer", "certificate", "certificate", "refused_by_peer"]
+            with pytest.raises(LevelError):
+                arrives(2, 2, 2)
 
     asyncio.run(scenario())
 

@@ -21,6 +21,8 @@ CERTIFICATE_BYTES_MAX: Final = 16 * 1024
 REMEMBERED_MAX: Final = 1_024
 """Certificates whose names are kept: 16 MiB at most."""
 NODE_ID_DIGITS_MAX: Final = 9
+UNREADABLE: Final = (ValueError, x509.UnsupportedGeneralNameType, x509.DuplicateExtension)
+"""What `cryptography` raises of a certificate that it does not understand."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -54,7 +56,7 @@ def principal_of(
         common = [
             str(one.value) for one in read.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         ]
-    except ValueError:  # names that are no text, versions and forms that do not exist
+    except UNREADABLE:  # names that are no text, versions and forms that do not exist
         return None
     until_s = read.not_valid_after_utc.timestamp()
     if uris:

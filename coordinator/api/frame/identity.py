@@ -146,11 +146,9 @@ class Identities:
                 secret = True
         if not bearer and not secret:
             return shown
-        if not self.is_private(context):
-            return IN_CLEAR
         if secret:
             return self._by_secret(context)
-        return self._by_bearer(bearer)
+        return self._by_bearer(bearer) if self.is_private(context) else IN_CLEAR
 
     def by_certificate(self, context: CallerContext) -> Identity | str:
         """Who shows the certificate of this call's connection, or why nobody known does.
@@ -177,7 +175,8 @@ class Identities:
         operator = self._operator
         if not operator.has_secret:
             return NOBODY
-        refusal = operator.refusal(tuple(context.invocation_metadata() or ()), is_private=True)
+        metadata = tuple(context.invocation_metadata() or ())
+        refusal = operator.refusal(metadata, is_private=self.is_private(context))
         return refusal or Identity(OPERATOR, is_operator=True)
 
     def _by_bearer(self, text: str) -> Identity | str:

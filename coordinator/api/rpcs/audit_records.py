@@ -6,6 +6,7 @@ from muster.v1 import admin_pb2 as pb
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.handler import (
     CLUSTER_SHARD,
+    OPERATOR,
     ActiveCall,
     ClusterService,
     handler,
@@ -17,6 +18,9 @@ from musterd.coordinator.machine.replies import Done
 
 AUDIT_LEVEL: Final = 6
 """The cluster's level from which on there is an audit trail."""
+
+AHEAD_MS_MAX: Final = 86_400_000
+"""Batches are numbered by the sender's clock, behind which this node's may be so far."""
 
 PAGE: Final = 100
 """Entries of one answer: 400 KiB at most."""
@@ -34,8 +38,16 @@ class AuditRecords(ClusterService):
         call.must_be_operator()
         call.needs_level(AUDIT_LEVEL)
         call.refuse(self.refuse_node(request.node_id), request)
-        if any(one.node_id != request.node_id for one in request.entries):
+        who = call.identity
+        is_other = who is not None and who.principal not in (OPERATOR, f"node:{request.node_id}")
+        if is_other or any(one.node_id != request.node_id for one in request.entries):
             call.invalid("A node records its own calls alone.")
+        now_ms = self.core.shards[CLUSTER_SHARD].node.wall_ms()
+        if request.batch > now_ms + AHEAD_MS_MAX:  # no later one of this node would be recorded
+            call.invalid(
+                f"Batch {request.batch} is more than a day ahead of this node's clock: see that "
+                "the nodes' clocks agree."
+            )
         command = RecordAudit(request.node_id, request.batch, tuple(map(_entry, request.entries)))
         await call.ask(command, call.size, Done)
         return pb.RecordAuditResponse()

@@ -16,6 +16,7 @@ from musterd.coordinator.machine.commands import (
     EndDrop,
     FinalizeLevel,
     ForgetDeletion,
+    NodeLevel,
     NoteBackup,
     NoteLevels,
     RecordAudit,
@@ -258,14 +259,15 @@ def _decide_replace(state: ShardState, command: ReplaceNode, limits: Limits) -> 
 
 
 def _decide_finalize(state: ShardState, command: FinalizeLevel) -> ShardDecision:
-    """Every node has to know the level: by its word in the log, below level 6 by the command.
+    """Every node has to know the level: by its word in the log, by the command where none is there.
 
-    No cluster has an even number of nodes, so a command that is one short names too few.
+    That is so below level 6, and after a restore. No cluster has an even number of nodes, so a
+    command that is one short names too few.
     """
     if command.level <= (state.level or LAST_UNNAMED):
         return ShardDecision((), Done(changed=False))
     known = state.node_levels or dict(command.nodes)
-    if not state.level and (len(known) != len(command.nodes) or len(known) % 2 == 0):
+    if not state.node_levels and _is_short(command.nodes):
         return _refused(Error.INVALID_REQUEST, "The level of each node of the cluster is needed.")
     behind = [str(node) for node, level in sorted(known.items()) if level < command.level]
     if behind:
@@ -274,17 +276,31 @@ def _decide_finalize(state: ShardState, command: FinalizeLevel) -> ShardDecision
             f"Level {command.level} is not known by every node: node {', '.join(behind)} has an "
             "older release.",
         )
-    noted = () if state.level else (LevelsNoted(command.nodes),)
+    noted = () if state.node_levels else (LevelsNoted(command.nodes),)
     return ShardDecision((*noted, LevelRaised(command.level)), Done())
 
 
 def _decide_note(state: ShardState, command: NoteLevels, limits: Limits) -> ShardDecision:
-    """What changes alone; nodes that nobody named when the level was finalised are not noted."""
+    """What changes alone; nodes that nobody named at first are not noted.
+
+    After a restore nothing is noted: then the first command has to name every node.
+    """
     known = state.node_levels
-    new = tuple(one for one in command.nodes if known.get(one.node_id, one.level) != one.level)
     if len(command.nodes) > limits.max_nodes:
         return _refused(Error.INVALID_REQUEST, f"A cluster has at most {limits.max_nodes} nodes.")
+    if not known and _is_short(command.nodes):
+        return _refused(Error.INVALID_REQUEST, "The level of each node of the cluster is needed.")
+    new = (
+        command.nodes
+        if not known
+        else tuple(one for one in command.nodes if known.get(one.node_id, one.level) != one.level)
+    )
     return ShardDecision((LevelsNoted(new),) if new else (), Done(changed=bool(new)))
+
+
+def _is_short(nodes: tuple[NodeLevel, ...]) -> bool:
+    """Whether these cannot be all nodes of a cluster."""
+    return len(dict(nodes)) != len(nodes) or len(nodes) % 2 == 0
 
 
 def _decide_raise(state: ShardState, level: int) -> ShardDecision:

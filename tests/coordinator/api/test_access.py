@@ -11,7 +11,12 @@ import pytest
 from muster.v1 import access_pb2 as pb
 from muster.v1 import access_pb2_grpc, admin_pb2, group_pb2
 from musterd.coordinator.api.frame import identity
-from musterd.coordinator.api.frame.operator_access import METADATA_KEY, OperatorAccess
+from musterd.coordinator.api.frame.operator_access import (
+    HEARD,
+    METADATA_KEY,
+    NOT_SHOWN,
+    OperatorAccess,
+)
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource, TokenScope
 from musterd.coordinator.machine.commands import AlterAcls, CreateToken, RevokeToken
 from musterd.coordinator.machine.errors import Error
@@ -378,7 +383,7 @@ async def test_neither_a_token_nor_the_secret_is_taken_in_the_clear(node, peer):
     token = (await node.token_of("ann"))[0]
     identities = node.core.access.identities
     assert identities.of(Caller(peer, token)) == identity.IN_CLEAR
-    assert identities.of(Caller(peer, (METADATA_KEY, SECRET))) == identity.IN_CLEAR
+    assert identities.of(Caller(peer, (METADATA_KEY, SECRET))) == HEARD
     for local in ("ipv4:127.0.0.1:4711", "ipv6:[::1]:4711"):
         assert identities.of(Caller(local, token)).principal == "ann"
         assert identities.of(Caller(local, (METADATA_KEY, SECRET))).is_operator
@@ -386,6 +391,19 @@ async def test_neither_a_token_nor_the_secret_is_taken_in_the_clear(node, peer):
         lambda: node.shards[0].state, node.wall_ms, identity.Callers(has_tls=True)
     )
     assert private.of(Caller(peer, token)).principal == "ann"
+
+
+@on_node
+async def test_insecure_admin_secret_takes_the_secret_and_no_token_in_the_clear(node):
+    """Where there are rules, too."""
+    token = (await node.token_of("ann"))[0]
+    operator = OperatorAccess(SECRET, on_loopback=False, in_the_clear=True)
+    callers = identity.Callers(operator=operator)
+    identities = identity.Identities(lambda: node.shards[0].state, node.wall_ms, callers)
+    peer = "ipv4:10.0.0.7:4711"
+    assert identities.of(Caller(peer, (METADATA_KEY, SECRET))).is_operator
+    assert identities.of(Caller(peer, (METADATA_KEY, SECRET[::-1]))) == NOT_SHOWN
+    assert identities.of(Caller(peer, token)) == identity.IN_CLEAR
 
 
 @on_node

@@ -11,7 +11,7 @@ from musterd.coordinator.api.frame.client_certificate import (
     principal_of,
 )
 from musterd.coordinator.node.authority import Authority
-from tests.certificates import signed
+from tests.certificates import signed, unknown_names
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +86,10 @@ def test_what_is_no_certificate_or_a_very_long_one_is_nobody(pem):
     assert name_of(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n") is None
     long = pem(b"muster://c/client/billing", b"x:" + b"a" * CERTIFICATE_BYTES_MAX)
     assert name_of(long) is None
+
+
+def test_a_certificate_with_a_name_of_an_unknown_kind_is_nobody(tmp_path):
+    """Its reader raises something else than for other bytes."""
+    authority = Authority.create(tmp_path / "certs", "c")
+    made = signed(authority, tmp_path / "made", (), names=unknown_names())
+    assert name_of(made.cert.read_bytes()) is None

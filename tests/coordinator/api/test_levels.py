@@ -139,6 +139,17 @@ def test_from_level_6_on_what_is_noted_counts_and_what_changed_is_noted_first():
     assert asked(node) == []  # nobody named node 3 when the level was finalised
 
 
+def test_after_a_restore_all_levels_are_noted_at_once_before_any_is_finalised():
+    """Nothing is noted then; a node that was not heard is waited for."""
+    node = Node(7, 7, 0, auto=True)
+    node.state.level, node.state.digest = 6, 1
+    assert asked(node) == []
+    node.known = {0: 7, 1: 7, 2: 6}
+    every = tuple(NodeLevel(*one) for one in node.known.items())
+    assert asked(node) == [NoteLevels(every)]
+    assert finalisation(node.state, node.known, 7) == FinalizeLevel(7, every)
+
+
 def test_a_shard_follows_shard_0_but_never_a_copy_in_quarantine():
     """Its level would never fall again."""
     node, state = Node(6, 6, 6), ShardState()

@@ -15,7 +15,7 @@ from musterd.coordinator.node.authority import Authority, AuthorityError
 from musterd.coordinator.node.certificates import Certificates
 from musterd.coordinator.node.config import ConfigError, load_settings
 from musterd.raft.identity import new_identity
-from tests.certificates import key_pem, signed
+from tests.certificates import key_pem, signed, unknown_names
 
 PATIENCE_S = 20
 
@@ -97,6 +97,22 @@ def test_files_that_change_are_read_once_and_bad_ones_leave_those_of_before(auth
     held.use(loaded)
     assert held.peers.contexts is loaded.peers
     assert held.look() is None
+
+
+def test_a_certificate_with_a_name_of_an_unknown_kind_is_refused_and_ends_no_running_node(
+    authority, tmp_path
+):
+    """At the start with what to do; later those of before stay."""
+    folder = folder_of(authority)
+    held = certificates(folder)
+    before = held.loaded
+    made = signed(authority, tmp_path / "made", (), names=unknown_names())
+    for file in (made.cert, made.key):
+        shutil.copy(file, folder / file.name)
+    assert held.look() is None
+    assert held.loaded is before
+    with pytest.raises(ConfigError, match="certificates"):
+        certificates(folder)
 
 
 def test_files_behind_links_that_are_turned_are_read_anew(authority, tmp_path):

@@ -1,0 +1,57 @@
+"""RecordAudit as a node takes it from another one: whose calls, and which batches."""
+
+import asyncio
+
+import pytest
+
+from muster.v1 import admin_pb2 as pb
+from muster.v1 import admin_pb2_grpc
+from musterd.coordinator.api.rpcs.audit_records import AHEAD_MS_MAX
+from musterd.coordinator.machine.errors import Error
+from tests.coordinator.api.test_certified_callers import certified
+from tests.coordinator.local import LocalNode
+
+
+def request(node_id, batch):
+    """A batch of one entry of a call that this node answered."""
+    entry = pb.AuditTrailEntry(node_id=node_id, method="CreateTopic")
+    return pb.RecordAuditRequest(node_id=node_id, batch=batch, entries=[entry])
+
+
+@pytest.mark.parametrize("batch", [2**62, 2**63 - 1, None])
+def test_a_batch_far_ahead_of_the_clock_is_refused_and_the_nodes_own_are_recorded(batch):
+    """Else no later one of that node would be recorded, and in the end none could be sent."""
+
+    async def scenario():
+        node = LocalNode()
+        await node.start()
+        try:
+            node.shards[0].state.level = 6
+            now_ms = node.wall_ms()
+            far = now_ms + AHEAD_MS_MAX + 60_000 if batch is None else batch
+            refused = await node.admin.RecordAudit(request(1, far))
+            assert refused.status.code == Error.INVALID_REQUEST
+            assert "clock" in refused.status.message
+            for own in (now_ms, now_ms + AHEAD_MS_MAX):
+                assert (await node.admin.RecordAudit(request(1, own))).status.code == 0
+            assert len(node.shards[0].state.audit) == 2
+        finally:
+            await node.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path):
+    """Where there are rules, by which each caller is somebody."""
+
+    async def scenario():
+        async with certified(tmp_path) as node:
+            await node.allow("root")
+            async with node.connect(node.authority.node(1, ["localhost"]).folder) as channel:
+                admin = admin_pb2_grpc.AdminStub(channel)
+                own = await admin.RecordAudit(request(1, 1))
+                other = await admin.RecordAudit(request(2, 1))
+            assert (own.status.code, other.status.code) == (0, Error.INVALID_REQUEST)
+            assert set(node.shards[0].state.audit_batches) == {1}
+
+    asyncio.run(scenario())
