@@ -1,7 +1,8 @@
 """Cuts: shards' states at one applied index each, read in slices for a backup.
 
 A cut is a scan of the stored state, which later writes do not disturb, and the running digest of
-the same moment. It holds the files of that moment, so it ends when nobody has read it for a while.
+the same moment. It holds the files of that moment until it was read to its end, and ends when nobody has
+read it for a while.
 """
 
 import asyncio
@@ -14,7 +15,10 @@ from musterd.coordinator.integrity.frozen import Disk
 from musterd.coordinator.runtime.timeouts import CUT_IDLE_MS
 
 CUTS_MAX: Final = 4
-"""Cuts of a node at a time: one for each of as many backups."""
+"""Cuts of a node at a time that are being read: one for each of as many backups.
+
+As many that were read to their end are kept beside them, for a call that was not answered.
+"""
 
 SLICE_BYTES: Final = 256 * 1024
 """Keys and values of a slice; its last record may exceed it."""
@@ -67,7 +71,7 @@ class BackupCuts:
     @property
     def full(self) -> bool:
         """True where so many are read that no other one is begun."""
-        return len(self._cuts) >= CUTS_MAX
+        return sum(not cut.slice.last for cut in self._cuts.values()) >= CUTS_MAX
 
     def begin(self, shard: int, term: int) -> Cut | None:
         """Cut a shard now; None where the disk asks to wait."""
@@ -77,6 +81,9 @@ class BackupCuts:
         index, records = frozen.view.applied_index, frozen.view.scan()
         cut = Cut(secrets.token_bytes(16), shard, index, term, frozen.digest, records)
         cut.read(0)  # begins the scan: nothing else has run since the digest was read
+        over = [one.id for one in self._cuts.values() if one.slice.last]
+        for ended in over[: max(0, len(over) - CUTS_MAX + 1)]:
+            self.end(ended)
         self._cuts[cut.id] = cut
         self._hold(cut)
         return cut

@@ -95,7 +95,7 @@ def test_a_cut_that_nobody_reads_lets_go_of_its_files(monkeypatch):
 
 def test_so_many_cuts_at_a_time_and_none_of_a_disk_that_stalls():
     """The next one is refused until one has ended."""
-    disk = Disk([(b"k", b"v")])
+    disk = Disk([(b"%06d" % n, b"") for n in range(SLICE_RECORDS + 1)])
 
     async def test():
         cuts = BackupCuts(disk)
@@ -105,6 +105,26 @@ def test_so_many_cuts_at_a_time_and_none_of_a_disk_that_stalls():
         assert not cuts.full
         disk.waits = True
         assert cuts.begin(0, 1) is None
+        cuts.close()
+
+    run(test)
+
+
+def test_cuts_that_were_read_to_their_end_leave_room_for_others():
+    """A backup cuts one shard after the other; some are kept for an answer that was lost."""
+    disk = Disk([(b"%06d" % n, b"") for n in range(SLICE_RECORDS + 1)])
+
+    async def test():
+        cuts = BackupCuts(disk)
+        made = []
+        for _ in range(5 * CUTS_MAX):
+            assert not cuts.full
+            made.append(cuts.begin(0, 1))
+            last = made[-1].read(1)
+            assert last.last
+            assert cuts.find(made[-1].id).read(1) is last
+        assert disk.view.open == 0
+        assert sum(cuts.find(one.id) is not None for one in made) <= CUTS_MAX + 1
         cuts.close()
 
     run(test)
