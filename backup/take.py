@@ -35,6 +35,11 @@ ROUNDS_MAX: Final = 10
 
 ROUND_PAUSE_S: Final = 1.0
 
+REST: Final = 3.0
+"""After each slice a backup rests so many times as long as the slice took: others come first."""
+
+REST_S_MAX: Final = 0.1
+
 NODE_PATIENCE_S: Final = 15.0
 """So long the node that cut a shard may be silent before another one cuts it."""
 
@@ -186,11 +191,14 @@ def _slices(to: Connection, shard: int) -> Iterator[ReadBackupResponse]:
         request = ReadBackupRequest(shard=shard)
         return at.admin.ReadBackup(request, timeout=timeout_s, metadata=shown)
 
+    began_s = time.monotonic()
     answer = to.ask(begin)
     yield answer
     number = 0
     while not answer.last:
         number += 1
+        time.sleep(min(REST_S_MAX, REST * (time.monotonic() - began_s)))
+        began_s = time.monotonic()
         request = ReadBackupRequest(shard=shard, cut_id=answer.cut_id, slice=number)
         try:
             answer = to.ask_at(

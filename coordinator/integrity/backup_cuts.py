@@ -1,8 +1,8 @@
 """Cuts: shards' states at one applied index each, read in slices for a backup.
 
 A cut is a scan of the stored state, which later writes do not disturb, and the running digest of
-the same moment. It holds the files of that moment until it was read to its end, and ends when nobody has
-read it for a while.
+the same moment. It holds the files of that moment until it was read to its end, or nobody has read it
+for a while.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ CUTS_MAX: Final = 4
 As many that were read to their end are kept beside them, for a call that was not answered.
 """
 
-SLICE_BYTES: Final = 256 * 1024
+SLICE_BYTES: Final = 64 * 1024
 """Keys and values of a slice; its last record may exceed it."""
 
-SLICE_RECORDS: Final = 1_000
-"""Records of a slice: reading them holds the loop for two to three milliseconds."""
+SLICE_RECORDS: Final = 250
+"""Records of a slice: reading them holds the loop for less than a millisecond."""
 
 
 class Slice(NamedTuple):
