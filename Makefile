@@ -17,7 +17,7 @@ CHAOS_RESULTS ?= .chaos
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 # What both wheels need without an extra: enough for `muster dev`. The lock files carry hashes.
 $(VENV)/.user: requirements/build.txt requirements/user.txt pyproject.toml packaging/client/pyproject.toml
@@ -126,7 +126,7 @@ test-server-floor: .venv-server-floor/.installed ## a server's tests on its olde
 	.venv-server-floor/bin/python -m pytest -n 2 --dist loadfile $(SERVER_FLOOR)
 
 .PHONY: fuzz
-fuzz: venv-dev ## feed every decoder a million inputs that nobody sends; SEED=<number> has others; the last line is JSON
+fuzz: venv-dev ## feed the decoders a million inputs in all that nobody sends; SEED=<number> has others; the last line is JSON
 	$(BIN)/python -m tests.fuzz --inputs 1000000 --seed $(or $(SEED),$(TURN))
 
 .PHONY: fuzz-short

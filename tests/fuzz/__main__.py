@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.fuzz import door
+from tests.fuzz import client_port
 from tests.fuzz.decoders import DECODERS
 from tests.fuzz.hunt import Fault, child, hunt, hunt_here
 
@@ -30,28 +30,33 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=EVER_S, help="of all, at most")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=[*(one.name for one in DECODERS), door.NAME])
+    parser.add_argument("--only", choices=[*(one.name for one in DECODERS), client_port.NAME])
     parser.add_argument("--number", type=int, help="one input of --only, again")
     asked = parser.parse_args()
     chosen = [one for one in DECODERS if asked.only in (None, one.name)]
     if asked.number is not None:
         _, faults = hunt_here(chosen[0], asked.seed, iter((asked.number,)))
         return report({chosen[0].name: 1}, faults, asked.seed)
-    with_door = asked.only in (None, door.NAME)
-    shares = sum(one.share for one in chosen) + with_door * door.SHARE
+    with_client_port = asked.only in (None, client_port.NAME)
+    shares = sum(one.share for one in chosen) + with_client_port * client_port.SHARE
     counts: dict[str, int] = {}
     faults: list[Fault] = []
     with tempfile.TemporaryDirectory(prefix="muster-fuzz-") as folder:
 
         def run(decoder: object) -> tuple[str, int, list[Fault]]:
-            part = getattr(decoder, "share", door.SHARE) / shares
+            part = getattr(decoder, "share", client_port.SHARE) / shares
             inputs, seconds = round(part * asked.inputs), part * asked.seconds * CHILDREN
-            if decoder is door:
-                return (door.NAME, *door.hunt(asked.seed, inputs, seconds, Path(folder)))
+            if decoder is client_port:
+                return (
+                    client_port.NAME,
+                    *client_port.hunt(asked.seed, inputs, seconds, Path(folder)),
+                )
             return (decoder.name, *hunt(decoder, asked.seed, inputs, seconds, Path(folder)))
 
         with ThreadPoolExecutor(CHILDREN) as pool:
-            for name, count, found in pool.map(run, [*([door] if with_door else []), *chosen]):
+            for name, count, found in pool.map(
+                run, [*([client_port] if with_client_port else []), *chosen]
+            ):
                 counts[name] = count
                 faults += found
                 print(f"{name}: {count} inputs, {len(found)} faults", flush=True)

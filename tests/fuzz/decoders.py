@@ -1,6 +1,6 @@
 """Every decoder of what comes from outside: what it may raise, and how much it may allocate.
 
-A client's requests come through a real node's door instead: tests/fuzz/door.py.
+A client's requests come through a real node's client port instead: tests/fuzz/client_port.py.
 """
 
 import asyncio
@@ -606,6 +606,6 @@ DECODERS = (
         1,
     ),
 )
-"""All of them. `share` sums up to 101 with the door's, of which nothing depends."""
+"""All of them. `share` sums up to 101 with the client port's, of which nothing depends."""
 
 BY_NAME = {one.name: one for one in DECODERS}

@@ -8,7 +8,7 @@ from muster.tasks import task_store
 from musterd.export import layout
 from musterd.raft import codec, log_format
 from musterd.replay import checks
-from tests.fuzz import door
+from tests.fuzz import client_port
 from tests.fuzz.decoders import CORPUS, DECODERS, KIB
 from tests.fuzz.hunt import hunt, hunt_here, input_of, run_one
 from tests.fuzz.planted import PLANTED
@@ -99,14 +99,14 @@ def test_an_input_is_the_same_each_time():
         assert len({input_of(decoder, 5, number, corpus) for number in range(200)}) > 50
 
 
-def test_every_rpc_of_every_proto_comes_to_the_door():
+def test_every_rpc_of_every_proto_is_asked():
     """Within a short hunt."""
-    drawn = {door.path_of(door.request_of(1, number)[0]) for number in range(1_000)}
-    assert drawn == {door.path_of(method) for method in door.methods()}
+    drawn = {client_port.path_of(client_port.request_of(1, number)[0]) for number in range(1_000)}
+    assert drawn == {client_port.path_of(method) for method in client_port.methods()}
 
 
 def test_an_error_in_a_nodes_log_is_seen(tmp_path):
     """A line that no request may cause."""
     log = tmp_path / "log"
     log.write_text('{"level": "info"}\n{"level": "error", "event": "x"}\n')
-    assert door.errors_in(log) == ['{"level": "error", "event": "x"}']
+    assert client_port.errors_in(log) == ['{"level": "error", "event": "x"}']

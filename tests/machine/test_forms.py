@@ -6,6 +6,7 @@ peer port; a frame is a message as it travels. A line of a released level never 
 goes. What is new belongs to the level that is not released yet: `pytest --rewrite` adds it.
 """
 
+import re
 from hashlib import blake2b
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from tests.machine.world import World
 
 FILE = Path(__file__).parents[1] / "testdata" / "forms.txt"
 RELEASED = 5
-"""The level of the last release; with each release it rises."""
+"""The level of the last release; with each release it rises (CONTRIBUTING.md, Cut a release)."""
+CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
+VERSION = re.compile(r"^## \[(.+?)\].*\n\n(?:Nodes know levels up to (\d+) )?", re.MULTILINE)
 
 
 class Noted(World):
@@ -172,6 +175,24 @@ def changed(recorded, made):
     """Names of released forms that are otherwise now, or gone."""
     released = {name: digest for name, (level, digest) in recorded.items() if level <= RELEASED}
     return sorted(name for name, digest in released.items() if made.get(name) != digest)
+
+
+def released_level(changelog):
+    """The level of the last version that CHANGELOG.md has; before a first one the unnamed level."""
+    levels = {version: int(level or 0) for version, level in VERSION.findall(changelog)}
+    assert levels.pop("Unreleased") == LEVEL
+    return next(iter(levels.values()), LAST_UNNAMED)
+
+
+def test_the_level_of_the_last_release_is_that_of_the_changelog():
+    """Whoever cuts a release raises `RELEASED` with it."""
+    assert released_level(CHANGELOG.read_text("utf-8")) == RELEASED
+
+
+def test_a_release_in_the_changelog_raises_the_level():
+    """So that the test before this one fails until `RELEASED` has followed."""
+    heads = "## [Unreleased]\n\n{0}\n\n## [0.2.0] - 2026-12-01\n\n{0}\n"
+    assert released_level(heads.format(f"Nodes know levels up to {LEVEL} (x).")) == LEVEL
 
 
 def test_released_forms_do_not_change(monkeypatch, rewrite):

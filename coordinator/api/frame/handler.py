@@ -304,12 +304,15 @@ class ActiveCall:
             what = (self._rule.operation, self._rule.resource, "")
             self.refuse(refused_right(who, *what), self)
 
-    async def authorize(self, access: OperatorAccess) -> None:
-        """End the call with UNAUTHENTICATED where it does not show what an operator's has to.
+    async def authorize(self, service: CoordinatorService) -> None:
+        """End an operator's call with UNAUTHENTICATED where it does not show what it has to.
 
         Where there are rules they have said already whether the caller may.
         """
-        if access.is_open or self.identity is not None:
+        if not self._rule.by_operator or self.identity is not None:
+            return
+        access: OperatorAccess = service.access  # type: ignore[attr-defined]  # a ClusterService
+        if access.is_open:
             return
         private = self.core.access.identities.is_private(self._context)
         metadata = tuple(self._context.invocation_metadata() or ())
@@ -565,6 +568,7 @@ def handler(
                     call.admitted = await call.admit(kind)
                 if audits(self) and handle.__name__ not in READS:
                     call.begin_record(handle.__name__, request)
+                await call.authorize(self)
                 handling = handle(self, request, call)
                 del request  # the handler drops it before it waits for long
                 response = await handling

@@ -1,5 +1,7 @@
 """What each RPC asks of the rules: the operation, and the resource that its request names.
 
+Where there are no rules some ask for the admin secret: these are the operators'.
+
 Every RPC of every service has a row; `handler` (handler.py) refuses to make one without. Where a
 request speaks of one group or topic the frame asks before the handler runs. Where it speaks of many
 the handler asks of each (`ActiveCall.denied_item`), and lists leave out what is denied.
@@ -25,6 +27,8 @@ class RpcRule(NamedTuple):
     """The request's field with the resource's name; "" where it has many, or is the cluster."""
     topics: bool = False
     """Whether the caller needs `describe` of each topic that the request names, too."""
+    by_operator: bool = False
+    """Whether the caller shows the admin secret where there are no rules."""
 
     @property
     def is_asked_at_once(self) -> bool:
@@ -35,6 +39,8 @@ class RpcRule(NamedTuple):
         """The name of the one resource that the request is about."""
         return getattr(request, self.name) if self.name else ""
 
+
+_OPERATORS: Final = RpcRule(_ADMIN, _CLUSTER, by_operator=True)
 
 RULES: Final[Mapping[str, RpcRule]] = MappingProxyType(
     {
@@ -64,22 +70,22 @@ RULES: Final[Mapping[str, RpcRule]] = MappingProxyType(
         "DescribeCluster": RpcRule(_DESCRIBE, _CLUSTER),
         "Checkpoints": RpcRule(_DESCRIBE, _CLUSTER),
         "Verify": RpcRule(_ADMIN, _CLUSTER),
-        "ReplaceNode": RpcRule(_ADMIN, _CLUSTER),
-        "FinalizeLevel": RpcRule(_ADMIN, _CLUSTER),
-        "DescribeClientQuotas": RpcRule(_ADMIN, _CLUSTER),
-        "AlterClientQuotas": RpcRule(_ADMIN, _CLUSTER),
-        "AcceptLoss": RpcRule(_ADMIN, _CLUSTER),
-        "TransferLeader": RpcRule(_ADMIN, _CLUSTER),
-        "RecordAudit": RpcRule(_ADMIN, _CLUSTER),
-        "DescribeAudit": RpcRule(_ADMIN, _CLUSTER),
-        "NoteBackup": RpcRule(_ADMIN, _CLUSTER),
-        "ReadBackup": RpcRule(_ADMIN, _CLUSTER),
+        "ReplaceNode": _OPERATORS,
+        "FinalizeLevel": _OPERATORS,
+        "DescribeClientQuotas": _OPERATORS,
+        "AlterClientQuotas": _OPERATORS,
+        "AcceptLoss": _OPERATORS,
+        "TransferLeader": _OPERATORS,
+        "RecordAudit": _OPERATORS,
+        "DescribeAudit": _OPERATORS,
+        "NoteBackup": _OPERATORS,
+        "ReadBackup": _OPERATORS,
         # Access
-        "AlterAcls": RpcRule(_ADMIN, _CLUSTER),
-        "DescribeAcls": RpcRule(_ADMIN, _CLUSTER),
-        "TestAccess": RpcRule(_ADMIN, _CLUSTER),
-        "CreateToken": RpcRule(_ADMIN, _CLUSTER),
-        "ListTokens": RpcRule(_ADMIN, _CLUSTER),
-        "RevokeToken": RpcRule(_ADMIN, _CLUSTER),
+        "AlterAcls": _OPERATORS,
+        "DescribeAcls": _OPERATORS,
+        "TestAccess": _OPERATORS,
+        "CreateToken": _OPERATORS,
+        "ListTokens": _OPERATORS,
+        "RevokeToken": _OPERATORS,
     }
 )

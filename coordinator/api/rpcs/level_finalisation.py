@@ -31,7 +31,6 @@ class LevelFinalisation(ClusterService):
 
         INVALID_REQUEST where a node does not know it, or is not connected to this one.
         """
-        await call.authorize(self.access)
         shard = self.core.shards[CLUSTER_SHARD]
         await call.confirmed(shard)
         known = {node.node_id: node.level for node in self.cluster.nodes()}

@@ -1,11 +1,11 @@
-"""Who may hand over a shard, replace a node or accept a loss: whoever has the cluster's secret."""
+"""Operators' calls, where there are no rules: whoever has the cluster's secret."""
 
 import grpc
 import pytest
 
 from muster.admin import operator_secret
+from muster.v1 import access_pb2_grpc, admin_pb2_grpc
 from muster.v1 import admin_pb2 as admin
-from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.api.frame import operator_access
 from musterd.coordinator.api.frame.operator_access import (
     METADATA_KEY,
@@ -13,7 +13,9 @@ from musterd.coordinator.api.frame.operator_access import (
     NOT_SHOWN,
     OperatorAccess,
 )
+from musterd.coordinator.api.frame.rpc_rules import RULES
 from musterd.coordinator.node.config import ConfigError, load_settings
+from tests.coordinator.api.test_access_table import METHODS, request_of
 from tests.coordinator.api.test_group_service import run
 from tests.coordinator.local import local_node
 
@@ -60,6 +62,27 @@ def test_an_operators_call_needs_the_secret(name, access, metadata, expected):
             assert await outcome(stub, name, metadata) == expected
             described = await node.admin.DescribeCluster(admin.DescribeClusterRequest())
             assert described.cluster_id  # what only looks is anybody's
+
+    test()
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_the_secret_is_asked_for_where_the_rpcs_row_says_so(name):
+    """By each of the operators' RPCs (`by_operator`), and by no other."""
+
+    @run
+    async def test():
+        async with local_node(access=OperatorAccess(None, on_loopback=False)) as node:
+            service = METHODS[name].containing_service.name
+            stub = access_pb2_grpc.AccessStub(node.channel) if service == "Access" else None
+            stubs = {"GroupCoordinator": node.groups, "Topics": node.topics, "Admin": node.admin}
+            call = getattr(stub or stubs[service], name)
+            code = grpc.StatusCode.OK
+            try:
+                await call(request_of(name, "g"), timeout=2)
+            except grpc.aio.AioRpcError as error:
+                code = error.code()
+            assert (code is grpc.StatusCode.UNAUTHENTICATED) == RULES[name].by_operator
 
     test()
 

@@ -131,7 +131,7 @@ def hunt(seed: int, inputs: int, seconds: float, folder: Path) -> tuple[int, lis
                 return
             yield number
 
-    with Cluster(folder / "door", nodes=1, shards=2, flags=("--log-level=warning",)) as cluster:
+    with Cluster(folder / "node", nodes=1, shards=2, flags=("--log-level=warning",)) as cluster:
         cluster.wait_ready()
         node = cluster.nodes[0]
         count, faults = asyncio.run(_calls(node.endpoint, seed, numbers()))
