@@ -1,8 +1,8 @@
 """Cuts: shards' states at one applied index each, read in slices for a backup.
 
 A cut is a scan of the stored state, which later writes do not disturb, and the running digest of
-the same moment. It holds the files of that moment until it was read to its end, or nobody has read it
-for a while.
+the same moment. It holds the files of that moment until it was read to its end, or nobody has
+read it for a while.
 """
 
 import asyncio
