@@ -17,6 +17,7 @@ from musterd.backup.folders import Folder
 from musterd.backup.manifest import Manifest, ShardCut
 from musterd.backup.records_file import decode_records
 from musterd.backup.registry import SharedState, fits
+from musterd.backup.restored_state import highest_token
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.shard_state import ShardState, load_state
@@ -98,6 +99,8 @@ class Verdict:
     cut: ShardCut
     groups: int
     wrong: str = ""
+    token: int = 0
+    """The highest fencing token that the shard may have given out."""
 
 
 def verify(folder: Folder, manifest: Manifest) -> Iterator[Verdict]:
@@ -120,4 +123,4 @@ def verify(folder: Folder, manifest: Manifest) -> Iterator[Verdict]:
             wrong = f"{cut.file}: its state has another digest than its records"
         elif registry and cut.shard and not fits(shared, registry):
             wrong = f"{cut.file}: it knows of other deleted topics than shard 0"
-        yield Verdict(cut, len(state.groups), wrong)
+        yield Verdict(cut, len(state.groups), wrong, highest_token(state))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 BACKUP_TIMEOUT_S = 1_800.0
 """A backup reads all that the cluster holds."""
 
+INSTANT_MAX_S = 2**32 - 1
+"""The last second, in 2106, that can be chosen for a restore."""
+
 COLUMNS = ("SHARD", "INDEX", "GROUPS", "RECORDS", "BYTES", "DIGEST", "RESULT")
 
 Url = Annotated[
@@ -113,6 +116,16 @@ def restore(
         bool,
         typer.Option("--keep-tokens", help="Bearer tokens of the backup stay valid [all void]."),
     ] = False,
+    instant: Annotated[
+        int,
+        typer.Option(
+            metavar="SECOND",
+            min=0,
+            max=INSTANT_MAX_S,
+            help="Restore as of this second since 1970, where it is after this clock; for clusters "
+            "that were restored by a clock that ran ahead.",
+        ),
+    ] = 0,
     output: Output = Format.TABLE,
 ) -> None:
     """Verify a backup, and write the ticket with which nodes of a new cluster begin with it.
@@ -133,7 +146,8 @@ def restore(
             exit_code=ExitCode.CONFLICT,
         )
     with told("nothing was restored: correct it and repeat it", unsound=True):
-        ticket = make_ticket(open_folder(url), name, int(time.time()), keep_tokens=keep_tokens)
+        now_s = max(int(time.time()), instant)
+        ticket = make_ticket(open_folder(url), name, now_s, keep_tokens=keep_tokens)
         with Directory(to.parent).create(to.name) as file:
             file.write(ticket.encode())
     document: dict[str, Value] = {

@@ -2,7 +2,7 @@
 
 Below the log: a node begins with the states as if a leader had sent them as snapshots. The store
 has no identity until all of it is written, in one batch with the last of it, so what a crash left
-is no node: `muster init` begins again.
+is no node: the next `muster init`, of whatever cluster, deletes it and begins again.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,7 @@ from musterd.backup.ticket import Ticket
 from musterd.raft.contract import ShardId
 from musterd.raft.log_format import FIRST_SNAPSHOT_ID, put_log_behind
 from musterd.raft.state import ShardBatch
-from musterd.storage import keys
-from musterd.storage.store import Family, Store
+from musterd.storage.store import Store
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """What is written to the store at a time."""
@@ -36,8 +35,6 @@ def fill(store: Store, folder: Folder, ticket: Ticket, write: Callable[[], None]
         raise ArchiveError(f"{folder.url}: the ticket is for another number of shards")
     for cut, digest in zip(manifest.shards, ticket.digests, strict=True):
         shard = ShardId(cut.shard)
-        start, end = keys.state_range(shard, FIRST_SNAPSHOT_ID)
-        store.batch.delete_range(Family.STATE, start, end)  # what an init that was cut short left
         state = restored(load_shard(folder, cut), ticket.instant_s, keep_tokens=ticket.keep_tokens)
         if f"{state.digest:032x}" != digest:
             raise ArchiveError(

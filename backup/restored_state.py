@@ -48,21 +48,26 @@ class RestoredState(NamedTuple):
     fence_floor: int
 
 
+def highest_token(state: ShardState) -> int:
+    """Return the highest fencing token that a shard may have given out: its groups', its floors."""
+    tokens = [max(group.fence, group.generation) for group in state.groups.values()]
+    return max([state.fence_floor, state.generation_floor, *tokens])
+
+
 def restored(state: ShardState, instant_s: int, *, keep_tokens: bool = False) -> RestoredState:
     """Return what a restored cluster begins with; changes `state`, which is not used any more.
 
-    `instant_s`: when it is restored, in seconds since 1970. `keep_tokens`: bearer tokens stay,
+    `instant_s`: when it is restored, in seconds since 1970; `make_ticket` sees to it that the floor
+    of its tokens is above `highest_token`. `keep_tokens`: bearer tokens stay,
     which are void otherwise: who has one of the old cluster is nobody in the new one.
     """
     state.level = max(state.level, FIRST_LEVEL)
     generations = [group.generation for group in state.groups.values()]
-    fences = [group.fence for group in state.groups.values()]
+    token = highest_token(state)
     for group_id in list(state.groups):
         _empty(state, state.groups[group_id], instant_s * SECOND_MS)
     state.generation_floor = max([state.generation_floor, *generations]) + GENERATIONS
-    state.fence_floor = max(
-        [state.fence_floor, instant_s * TOKENS_PER_S, state.generation_floor, *fences]
-    )
+    state.fence_floor = max(instant_s * TOKENS_PER_S, state.generation_floor, token)
     state.replaced_nodes.clear()  # they are nodes of another cluster
     state.node_levels.clear()
     state.audit_batches.clear()

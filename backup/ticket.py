@@ -14,7 +14,7 @@ from typing import Any, Final
 from musterd.backup.archive import load_shard, read_manifest, verify
 from musterd.backup.errors import ArchiveError, BackupError
 from musterd.backup.folders import Folder
-from musterd.backup.restored_state import SECOND_MS, restored
+from musterd.backup.restored_state import SECOND_MS, TOKENS_PER_S, restored
 from musterd.raft.identity import SHARDS_MAX
 
 FORMAT: Final = 1
@@ -90,7 +90,8 @@ def make_ticket(folder: Folder, name: str, now_s: int, *, keep_tokens: bool = Fa
 
     Digests are compared before anything is written but the claim of the instant, which is made in
     the backup's folder: whoever restores the same backup again gets a later one, whatever the
-    clock. Raises BackupError.
+    clock. `now_s`: the clock, or a later second that the operator chose. Raises BackupError, also
+    where the backup has tokens of later seconds, since its cluster may have given out more.
     """
     if not 1 <= len(name) <= NAME_MAX:
         raise BackupError(f"the name of the new cluster has 1 to {NAME_MAX} characters")
@@ -100,15 +101,34 @@ def make_ticket(folder: Folder, name: str, now_s: int, *, keep_tokens: bool = Fa
         raise BackupError(
             "this machine's clock is before the end of the backup: tokens would be given out again"
         )
-    wrong = [one.wrong for one in verify(folder, manifest) if one.wrong]
+    verdicts = list(verify(folder, manifest))
+    wrong = [one.wrong for one in verdicts if one.wrong]
     if wrong:
         raise ArchiveError("; ".join(wrong))
-    instant_s = _claim(folder, max(now_s, finished_s + 1))
+    from_s = max(now_s, finished_s + 1)
+    token_s = max(one.token for one in verdicts) // TOKENS_PER_S
+    _check_ahead(token_s, from_s, manifest.began_wall_ms // SECOND_MS)
+    instant_s = _claim(folder, from_s)
     digests = tuple(
         f"{restored(load_shard(folder, cut), instant_s, keep_tokens=keep_tokens).digest:032x}"
         for cut in manifest.shards
     )
     return Ticket(name, folder.url, manifest.check, instant_s, keep_tokens, digests)
+
+
+def _check_ahead(token_s: int, from_s: int, began_s: int) -> None:
+    """Refuse an instant that does not come after the second of the highest token.
+
+    Tokens that were given out since the backup was begun reach as far beyond it as time has passed.
+    """
+    if token_s >= from_s:
+        raise BackupError(
+            f"this backup has fencing tokens of the second {token_s}, {token_s - from_s} s after "
+            f"{from_s}: its cluster was restored by a clock that ran ahead, and tokens would be "
+            "given out again. Where this clock is right, give --instant a second after all that "
+            "tickets of this cluster's backups name, and not before "
+            f"{token_s + 1 + from_s - began_s}"
+        )
 
 
 def _claim(folder: Folder, from_s: int) -> int:

@@ -58,6 +58,10 @@ def new_identity(cluster_id: str, node_id: int, shards: int, nodes: list[int]) -
     return Identity(cluster_id, node_id, uuid.uuid4().bytes, shards, members)
 
 
+_LAST_KEY = b"\xff"
+"""Greater than each key of a store."""
+_STORES_OWN = frozenset({keys.SEQUENCE, keys.LIFE})
+
 PutLogs = Callable[[Store, int], None]
 """Puts the logs of so many shards into the pending batch, which it may write before its last."""
 
@@ -68,15 +72,29 @@ def put_empty_logs(store: Store, shards: int) -> None:
         log_format.put_empty_log(store, shard)
 
 
+def _clear(store: Store) -> None:
+    """Delete, in the pending batch, all but what the store keeps of itself.
+
+    A store without an identity has more only where an init was cut short: parts of a backup.
+    """
+    for family in (Family.LOG, Family.STATE):
+        if next(store.scan(family, b"", _LAST_KEY), None) is not None:
+            store.batch.delete_range(family, b"", _LAST_KEY)
+    for key, _ in store.scan(Family.META, b"", _LAST_KEY):
+        if key not in _STORES_OWN:
+            store.batch.delete(Family.META, key)
+
+
 def write_identity(store: Store, identity: Identity, put_logs: PutLogs = put_empty_logs) -> None:
     """Put logs, empty ones unless `put_logs` puts others, and identity into a fresh store's batch.
 
-    The caller writes and syncs it.
+    What an init that was cut short left is deleted first. The caller writes and syncs it.
 
     Raises IdentityError where the store has an identity already.
     """
     if store.get(Family.META, keys.IDENTITY) is not None:
         raise IdentityError("this data directory belongs to a node already; use an empty one")
+    _clear(store)
     put_logs(store, identity.shards)
     value = {
         "format": identity.format,

@@ -2,16 +2,24 @@
 
 import json
 import queue
+import shutil
+import time
 
 import pytest
+from typer.testing import CliRunner
 
+from muster.cli import build, families
 from musterd.backup.archive import load_shard, read_manifest
 from musterd.backup.errors import ArchiveError, BackupError
 from musterd.backup.restored_state import restored
 from musterd.backup.ticket import BYTES_MAX, decode, make_ticket
+from musterd.coordinator.machine.shard_state import load_state, shard_records
 from musterd.coordinator.node.init import initialise, initialise_restored
 from musterd.raft.identity import IdentityError, load_identity
+from musterd.raft.log_format import put_log_behind
+from musterd.storage import keys
 from musterd.storage.rocks import RocksStore
+from musterd.storage.store import Family
 from tests.backup.archives import LIVES, backed_up, world_of
 
 NOW_S = 1_800_000_000
@@ -58,6 +66,41 @@ def test_a_clock_before_the_backup_is_refused(tmp_path):
         make_ticket(folder, "again", -1)
 
 
+AHEAD_S = NOW_S + 10 * 365 * 86_400
+
+
+@pytest.mark.parametrize("of", ["floor", "group"])
+def test_a_cluster_that_was_restored_by_a_clock_that_ran_ahead_repeats_no_token(tmp_path, of):
+    """It has given out more since its backup, so the next floor is not the one that it had then."""
+    state = load_state(restored(world_of(LIVES[1]).state, AHEAD_S).records)
+    if of == "group":
+        state.groups["g"].fence, state.fence_floor = state.fence_floor + 1, 0
+    state = load_state(sorted(shard_records(state)))
+    folder, _ = backed_up(tmp_path / "b", [world_of(LIVES[0]).state, state])
+    earliest = AHEAD_S + 1 + NOW_S
+    with pytest.raises(BackupError, match=f"ran ahead.*--instant.*not before {earliest}$"):
+        make_ticket(folder, "again", NOW_S)
+    with pytest.raises(BackupError, match="--instant"):
+        make_ticket(folder, "again", AHEAD_S)
+    assert not (tmp_path / "b" / "restored").exists()
+    ticket = make_ticket(folder, "again", AHEAD_S + 1)
+    assert ticket.instant_s == AHEAD_S + 1
+
+
+def test_an_instant_can_be_chosen_and_never_one_that_has_passed(folder, tmp_path):
+    """Of the clock and the option the later one counts."""
+    app = build(families(["cluster"]))
+    seconds, before_s = [], int(time.time())
+    for number, instant in enumerate(["0", "1", str(AHEAD_S)]):
+        to = tmp_path / f"{number}.json"
+        run = ["cluster", "restore", folder.url, "--name", "n", "--to", str(to)]
+        result = CliRunner().invoke(app, [*run, "--instant", instant])
+        assert result.exit_code == 0, result.output
+        seconds.append(decode(to.read_bytes(), "t").instant_s)
+    assert seconds[1] > seconds[0] >= before_s
+    assert seconds[2] == AHEAD_S
+
+
 def test_a_damaged_backup_gets_no_ticket_and_no_instant(folder, tmp_path):
     """Digests are compared before anything is changed."""
     path = tmp_path / "b" / "shard-0001.records"
@@ -78,12 +121,11 @@ def test_a_node_begins_with_the_states_of_the_ticket(folder, tmp_path):
         begin(tmp_path, written(tmp_path, ticket))
 
 
-def test_what_a_crash_left_is_no_node_and_begins_again(folder, tmp_path, monkeypatch):
-    """A node has an identity once all of its states are on the disk."""
-    ticket = make_ticket(folder, "again", NOW_S)
-    path = written(tmp_path, ticket)
+def cut_short(tmp_path, monkeypatch, path):
+    """Leave what a crash leaves of a node that begins with a ticket: some of it is on the disk."""
 
-    def half(store, shard, *_where):
+    def half(store, shard, *where):
+        put_log_behind(store, shard, *where)
         if shard == 1:
             store.write()
             raise RuntimeError("gone")
@@ -92,13 +134,48 @@ def test_what_a_crash_left_is_no_node_and_begins_again(folder, tmp_path, monkeyp
         patch.setattr("musterd.backup.restore.put_log_behind", half)
         with pytest.raises(RuntimeError, match="gone"):
             begin(tmp_path, path)
-    store = RocksStore(tmp_path / "node-0", queue.Queue().put, lambda: 0.0, print)
+
+
+def contents(path):
+    """All that a node's store holds but what it keeps of itself, and the node's identity."""
+    store = RocksStore(path, queue.Queue().put, lambda: 0.0, print)
     try:
-        with pytest.raises(IdentityError, match="muster init"):
-            load_identity(store)
+        own = {keys.IDENTITY, keys.SEQUENCE, keys.LIFE}
+        every = {family: dict(store.scan(family, b"", b"\xff")) for family in Family}
+        every[Family.META] = {k: v for k, v in every[Family.META].items() if k not in own}
+        return every, load_identity(store)
     finally:
         store.close()
+
+
+def test_what_a_crash_left_is_no_node_and_begins_again(folder, tmp_path, monkeypatch):
+    """A node has an identity once all of its states are on the disk."""
+    ticket = make_ticket(folder, "again", NOW_S)
+    path = written(tmp_path, ticket)
+    cut_short(tmp_path, monkeypatch, path)
+    with pytest.raises(IdentityError, match="muster init"):
+        contents(tmp_path / "node-0")
     assert begin(tmp_path, path).cluster_id == ticket.cluster_id
+
+
+def test_nothing_that_a_crash_left_is_in_the_node_that_is_made_then(folder, tmp_path, monkeypatch):
+    """Of whatever cluster: a new one, also of fewer shards, or one of another backup."""
+    path = written(tmp_path, make_ticket(folder, "again", NOW_S))
+    other, _ = backed_up(tmp_path / "other", [world_of(LIVES[0]).state])
+    others = written(tmp_path, make_ticket(other, "else", NOW_S), "others.json")
+    for make in (
+        lambda where: initialise(where / "node-0", "mine", 0, [0, 1, 2], 2),
+        lambda where: initialise(where / "node-0", "mine", 0, [0, 1, 2], 1),
+        lambda where: begin(where, others),
+    ):
+        cut_short(tmp_path, monkeypatch, path)
+        made, fresh = make(tmp_path), make(tmp_path / "fresh")
+        assert made.cluster_id == fresh.cluster_id
+        left, identity = contents(tmp_path / "node-0")
+        assert identity == made
+        assert left == contents(tmp_path / "fresh" / "node-0")[0]
+        shutil.rmtree(tmp_path / "node-0")
+        shutil.rmtree(tmp_path / "fresh")
 
 
 def test_another_backup_or_an_edited_ticket_makes_no_node(folder, tmp_path):
