@@ -152,6 +152,9 @@ AUDIT_STOP_MS: Final = 500
 CERTIFICATES_LOOK_MS: Final = 5_000
 """How often a node looks whether the files of its certificates have changed."""
 
+CREDENTIALS_LOOK_MS: Final = 1_000
+"""How often calls that wait are looked at, whether what they were let in by has ended."""
+
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
 

@@ -1,5 +1,7 @@
 """Asks the rules about calls: before they begin, before the log, and when the rules change.
 
+A call that waits is asked again, too, when the token or certificate that let it in has ended.
+
 The rules are those of this node's copy of shard 0. A cluster without any is open. Where superusers
 are configured, a copy that was never current, or is in quarantine, is no rules at all: then nobody
 but superusers and operators passes, since an empty copy looks like a cluster without rules.
@@ -7,6 +9,7 @@ but superusers and operators passes, since an empty copy looks like a cluster wi
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from musterd.coordinator.api.frame.identity import CallerContext, Identities, Identity
@@ -22,7 +25,9 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.runtime.timeouts import CREDENTIALS_LOOK_MS
 
+MS: Final = 1_000
 HELD_PER_PASS: Final = 500
 """Calls that wait and are asked anew in one pass of the loop, after a change of the rules."""
 
@@ -37,8 +42,18 @@ _FAILED: Final = {
 Question = tuple[Operation, Resource, str]
 Questions = Callable[[], Iterable[Question]]
 
-Recheck = Callable[[], Refused | None]
-"""Why a call that was let in is refused by now, or None."""
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """The question about a call that was let in, as long as it waits."""
+
+    ask: Callable[[], Refused | None]
+    ends_wall_ms: int
+    """When what it was let in by ends; 0: never."""
+
+    def __call__(self) -> Refused | None:
+        """Why it is refused by now, or None."""
+        return self.ask()
 
 
 class Authorizer:
@@ -59,6 +74,9 @@ class Authorizer:
         self._was_current = not identities.superusers
         self._held: dict[asyncio.Future[Any], tuple[Recheck, Callable[[Refused], Any]]] = {}
         self._left: list[asyncio.Future[Any]] = []
+        self._ending: dict[asyncio.Future[Any], int] = {}
+        """Those that wait and whose credential ends, with the time in milliseconds since 1970."""
+        self._look_due: asyncio.TimerHandle | None = None
         self.denied_total = 0
         self.unauthenticated_total = 0
 
@@ -126,15 +144,20 @@ class Authorizer:
         self.denied_total += 1
         return refused_right(identity, operation, resource, name)
 
-    def recheck(self, context: CallerContext, questions: Questions) -> Recheck:
+    def recheck(
+        self, context: CallerContext, questions: Questions, identity: Identity | None
+    ) -> Recheck:
         """What to ask about a call that waits, as long as it does.
 
-        It costs nothing where the rules have not changed.
+        `identity`: who made it, as it was let in; None: nobody asked. It costs nothing where the
+        rules have not changed and the caller's credential has not ended.
         """
         version = self.version
+        ends_wall_ms = identity.expires_wall_ms if identity else 0
 
         def ask() -> Refused | None:
-            if self.version == version or not self.is_guarded:
+            has_ended = 0 < ends_wall_ms <= self.identities.wall_ms()
+            if (self.version == version and not has_ended) or not self.is_guarded:
                 return None
             identity = self.identities.of(context)
             for operation, resource, name in questions():
@@ -145,7 +168,7 @@ class Authorizer:
                     return refused
             return None
 
-        return ask
+        return Recheck(ask, ends_wall_ms)
 
     # ---- calls that wait
 
@@ -162,18 +185,37 @@ class Authorizer:
         To be let go with `release`.
         """
         self._held[future] = recheck, answer
+        if recheck.ends_wall_ms:
+            self._ending[future] = recheck.ends_wall_ms
+            self._look_again(future.get_loop())
 
     def release(self, future: "asyncio.Future[Any]") -> None:
         """The wait is over."""
         self._held.pop(future, None)
+        self._ending.pop(future, None)
+
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See to it that the end of a credential is noticed, as long as such calls wait."""
+        if self._ending and self._look_due is None:
+            self._look_due = loop.call_later(CREDENTIALS_LOOK_MS / MS, self._look_at_ends, loop)
+
+    def _look_at_ends(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._look_due = None
+        now_ms = self.identities.wall_ms()
+        ended = [future for future, at in self._ending.items() if at <= now_ms]
+        self._ask([*self._left, *ended])
+        self._look_again(loop)
 
     def changed(self) -> None:
         """Shard 0 has applied a change of rules or tokens: ask all calls that wait, a few at once.
 
         As many calls wait as are parked and held on a node at most.
         """
+        self._ask(list(self._held))
+
+    def _ask(self, left: "list[asyncio.Future[Any]]") -> None:
         is_looking = bool(self._left)
-        self._left = list(self._held)
+        self._left = left
         if self._left and not is_looking:
             self._left[0].get_loop().call_soon(self._look)
 

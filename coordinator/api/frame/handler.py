@@ -292,7 +292,7 @@ class ActiveCall:
             found.append(refused)
             return BeatAnswer((), LIMITS.heartbeat_interval_ms)
 
-        access.hold(future, access.recheck(self._context, groups), answer)
+        access.hold(future, access.recheck(self._context, groups, self.identity), answer)
         return found
 
     def must_be_operator(self) -> None:
@@ -446,7 +446,8 @@ class ActiveCall:
         group_id: str | None = getattr(command, "group_id", None)
         core = self.core
         shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
-        recheck = core.access.recheck(self._context, questions_of(self._rule, command))
+        questions = questions_of(self._rule, command)
+        recheck = core.access.recheck(self._context, questions, self.identity)
         return await core.ask(shard, command, size, on_park or self.leave, recheck)
 
     async def ask_each(

@@ -124,7 +124,8 @@ class Identities:
         """`state` is shard 0's."""
         self.superusers = frozenset(callers.superusers)
         self._state = state
-        self._wall_ms = wall_ms
+        self.wall_ms = wall_ms
+        """Milliseconds since 1970."""
         self._operator = callers.operator
         self._has_tls = callers.has_tls
         self.has_client_ca = callers.has_client_ca
@@ -156,15 +157,20 @@ class Identities:
         The certificate is looked at with each call, since a connection outlives it.
         """
         for pem in context.auth_context().get(CERTIFICATE_KEY, ()):
-            if valid_until_s(pem) * MS <= self._wall_ms():
+            ends_wall_ms = int(valid_until_s(pem) * MS)
+            if ends_wall_ms <= self.wall_ms():
                 return CERTIFICATE_ENDED
             found = principal_of(pem, self._cluster_id, self._named_by)
             if found is None:
                 return UNNAMED
             if found.node is not None:
-                return Identity(f"node:{found.node}", is_operator=True)
+                return Identity(
+                    f"node:{found.node}", is_operator=True, expires_wall_ms=ends_wall_ms
+                )
             is_superuser = found.name in self.superusers
-            return Identity(found.name, is_superuser, by_certificate=True)
+            return Identity(
+                found.name, is_superuser, expires_wall_ms=ends_wall_ms, by_certificate=True
+            )
         return NOBODY
 
     def is_private(self, context: CallerContext) -> bool:
@@ -192,7 +198,7 @@ class Identities:
                 self._known.clear()
             known = self._known[text] = (state.access_version, identity)
         identity = known[1]
-        if 0 < identity.expires_wall_ms <= self._wall_ms():
+        if 0 < identity.expires_wall_ms <= self.wall_ms():
             return NOT_VALID
         return identity
 

@@ -271,6 +271,55 @@ async def test_a_held_heartbeat_and_a_parked_join_end_when_the_right_is_gone(nod
 
 
 @on_node
+async def test_a_parked_join_ends_with_the_time_of_its_token(node):
+    """Nothing else wakes it: the rules stay, and it would last for seconds."""
+    await made(node, "t")
+    await node.allow(rule("ann", "join", GROUP, "g*"), rule("ann", "describe", TOPIC, "*"))
+    soon = node.wall_ms() + 60_000
+    brief = await node.token_of("ann", expires_wall_ms=soon)
+    join = group_pb2.JoinGroupRequest(
+        group_id="g",
+        client_id="c",
+        join_nonce="0" * 32,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[group_pb2.JoinGroupRequest.Protocol(name="range")],
+        subscribed_topics=["t"],
+    )
+    async with asyncio.timeout(10):
+        await node.groups.JoinGroup(join, metadata=brief)  # for it the next one has to wait
+        join.join_nonce = "1" * 32
+        parked = asyncio.ensure_future(node.groups.JoinGroup(join, metadata=brief))
+        while not node.core.access.waiting:
+            await asyncio.sleep(0.01)
+        node.later_ms = 61_000
+        assert (await parked).status.code == Error.GROUP_AUTHORIZATION_FAILED
+    assert await code_of(node.groups.JoinGroup(join, metadata=brief)) == "UNAUTHENTICATED"
+    assert node.core.access.waiting == 0
+
+
+@on_node
+async def test_of_calls_that_wait_those_end_whose_token_has_ended(node):
+    """The other goes on, and is looked at no more than before."""
+    await node.allow(rule("ann", "join", GROUP, "g*"))
+    access, loop = node.core.access, asyncio.get_running_loop()
+    ended, lasting = loop.create_future(), loop.create_future()
+    brief = await node.token_of("ann", expires_wall_ms=node.wall_ms() + 60_000)
+    ann = await node.token_of("ann")
+    for future, metadata in ((ended, brief), (lasting, ann)):
+        caller = Caller("ipv4:127.0.0.1:1", *metadata)
+        questions = ((Operation.JOIN, GROUP, "g"),)
+        recheck = access.recheck(caller, lambda asked=questions: asked, access.identify(caller))
+        assert recheck() is None
+        access.hold(future, recheck, lambda refused: refused)
+    node.later_ms = 61_000
+    async with asyncio.timeout(10):
+        assert (await ended).error is Error.GROUP_AUTHORIZATION_FAILED
+    assert not lasting.done()
+
+
+@on_node
 async def test_a_commit_that_waits_is_asked_again_before_the_log(node):
     """Its right goes away after it was let in and before its turn closes an entry over it."""
     await made(node, "t")
