@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo, TyperInfo
 
 from muster.cli.output import wide_tables
 from muster.net.bearer_token import FILE_VARIABLE
@@ -14,6 +15,10 @@ from muster.net.bearer_token import FILE_VARIABLE
 Wide = Annotated[
     bool, typer.Option("--wide", help="Tables on a terminal with whole ids, wider than it is.")
 ]
+
+
+Add = Callable[[Callable[..., None]], Callable[..., None]]
+"""Makes of a command the same with one more option."""
 
 
 def with_options(
@@ -36,18 +41,26 @@ def with_options(
     return run
 
 
-def add_wide(app: typer.Typer) -> None:
-    """Give `--wide` to every command that prints tables: to all that have `--output`.
+def _add(app: typer.Typer, name: str, to: Callable[[Callable[..., None]], bool], how: Add) -> None:
+    """Give the option `name` to every command `to` which it belongs, also to those of groups.
 
     Once: a family may be of a module that is loaded already.
     """
+    infos: list[CommandInfo | TyperInfo] = list(app.registered_commands)
+    if app.registered_callback:
+        infos.append(app.registered_callback)
+    for one in infos:
+        command = one.callback
+        if command and name not in command.__annotations__ and to(command):
+            one.callback = how(command)
     for group in app.registered_groups:
         if group.typer_instance is not None:
-            add_wide(group.typer_instance)
-    for command in app.registered_commands:
-        options = command.callback.__annotations__ if command.callback else {}
-        if command.callback and "output" in options and "wide" not in options:
-            command.callback = _widened(command.callback)
+            _add(group.typer_instance, name, to, how)
+
+
+def add_wide(app: typer.Typer) -> None:
+    """Give `--wide` to every command that prints tables: to all that have `--output`."""
+    _add(app, "wide", lambda command: "output" in command.__annotations__, _widened)
 
 
 TokenFile = Annotated[
@@ -67,15 +80,14 @@ CLIENTS = ("muster.cli.", "musterd.backup.")
 
 def add_token_file(app: typer.Typer) -> None:
     """Give `--token-file` to every command that asks a cluster: to all that have `--bootstrap`."""
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            add_token_file(group.typer_instance)
-    for command in app.registered_commands:
-        options = command.callback.__annotations__ if command.callback else {}
-        if command.callback is None or not command.callback.__module__.startswith(CLIENTS):
-            continue
-        if "bootstrap" in options and "token_file" not in options:
-            command.callback = _with_token_file(command.callback)
+    _add(
+        app,
+        "token_file",
+        lambda command: (
+            command.__module__.startswith(CLIENTS) and "bootstrap" in command.__annotations__
+        ),
+        _with_token_file,
+    )
 
 
 def _with_token_file(command: Callable[..., None]) -> Callable[..., None]:

@@ -18,6 +18,8 @@ def commands():
 
     def walk(command, path=()):
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield " ".join(path), command
             for name, one in command.commands.items():
                 yield from walk(one, (*path, name))
         else:
@@ -39,10 +41,19 @@ def test_every_command_takes_output_from_flag_and_environment(name):
     assert (set(output.opts), output.envvar) == ({"--output", "-o"}, "MUSTER_OUTPUT")
 
 
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_command_that_prints_is_widened_and_every_one_that_asks_shows_a_token(name):
+    """A command that is a group's own, too; `chaos run` attacks clusters without rules."""
+    one = commands()[name]
+    assert bool(option(one, "--output")) == bool(option(one, "--wide"))
+    asks = option(one, "--bootstrap") is not None and name != "chaos run"
+    assert asks == bool(option(one, "--token-file"))
+
+
 NEITHER = {
     *("serve", "init", "dev", "demo", "export", "replay", "version"),
     *("cluster verify", "debug bundle", "doctor", "group watch"),
-    *("cluster backup verify", "cluster restore", "audit verify"),
+    *("cluster backup", "cluster backup verify", "cluster restore", "audit verify"),
     *("acl list", "acl test", "acl grant", "acl revoke"),
     *("token list", "token create", "token revoke"),
     *("cert ca", "cert node", "cert client", "cert renew"),
