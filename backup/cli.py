@@ -56,7 +56,7 @@ def backup(
 ) -> None:
     """Take a backup of all shards while the cluster serves, into a new folder at --to.
 
-    It needs the cluster's admin secret, as handing over a shard does. `verify` loads one.
+    It needs the cluster's admin secret, or the right to `admin` the cluster. `verify` loads one.
     """
     if context.invoked_subcommand is not None:
         return

@@ -38,7 +38,7 @@ RAFT = RaftSettings()
 SUPERUSERS_MAX: Final = 100
 PREFIX: Final = "MUSTERD_"
 CLIENT_PREFIX: Final = "MUSTER_"
-CLIENTS: Final = ("admin_secret_file", "tls_ca", "tls_cert", "tls_key")
+CLIENTS: Final = ("admin_secret_file", "insecure_admin_secret", "tls_ca", "tls_cert", "tls_key")
 """Settings of clients that have the names of a node's: each reads its own prefix."""
 
 
@@ -124,9 +124,9 @@ class Settings(BaseSettings):
     """A folder with cert.pem, key.pem and ca.pem, as `muster cert node` writes it: for each of
     `tls_cert`, `tls_key`, `tls_ca`, `peer_cert`, `peer_key` and `peer_ca` that is not given."""
     admin_secret_file: Path | None = None
-    """A file with the secret for TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss,
-    ReadBackup, NoteBackup, DescribeClientQuotas and AlterClientQuotas, the same on every node.
-    Without one they are taken only where `listen` and `peer_listen` are on loopback."""
+    """A file with the secret of operators' calls (docs/access.md, The admin secret), the same on
+    every node. Without one they are taken only where `listen` and `peer_listen` are on loopback, or
+    by rules."""
     superusers: Annotated[tuple[str, ...], NoDecode] = ()
     """Principals that may do everything, whatever the rules say, the same on every node; as text
     "ann,bob". The first rule is refused where there are none (docs/access.md)."""
@@ -141,8 +141,8 @@ class Settings(BaseSettings):
     insecure_metrics: bool = False
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
     insecure_admin_secret: bool = False
-    """The admin secret is taken over connections without TLS from other machines, too: whoever
-    listens has it. Bearer tokens never are."""
+    """The admin secret is taken over connections without TLS from other machines, too, and shown to
+    other nodes so: whoever listens has it. Bearer tokens never are."""
     auto_finalize: bool = False
     """A level that every node knows is finalised without an operator: the former release cannot be
     put back from then on (docs/levels.md)."""
@@ -302,6 +302,19 @@ class Settings(BaseSettings):
         return TlsFiles(self.peer_cert, self.peer_key, self.peer_ca)
 
     @property
+    def is_on_loopback(self) -> bool:
+        """Whether both ports that a cluster needs are for this machine alone."""
+        return is_loopback(self.listen) and is_loopback(self.peer_listen)
+
+    @property
+    def hears_secret(self) -> bool:
+        """Whether the client port takes the admin secret, where there is one, from other machines.
+
+        Those who call from this one are always heard.
+        """
+        return self.tls_cert is not None or is_loopback(self.listen) or self.insecure_admin_secret
+
+    @property
     def operator_access(self) -> OperatorAccess:
         """The check that operators' calls must pass. Raises ConfigError."""
         path = self.admin_secret_file
@@ -312,7 +325,7 @@ class Settings(BaseSettings):
                 f"admin_secret_file: {error}",
                 "give a file with a random secret, such as `openssl rand -hex 32` prints",
             ) from error
-        loopback = is_loopback(self.listen) and is_loopback(self.peer_listen)
+        loopback = self.is_on_loopback
         return OperatorAccess(secret, on_loopback=loopback, in_the_clear=self.insecure_admin_secret)
 
     @property

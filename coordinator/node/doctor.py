@@ -46,6 +46,7 @@ def examine(config: Path) -> list[Finding]:
         *ports(settings),
         *(peer(node, address) for node, address in settings.peers.items()),
         *certificate(settings.tls_cert, settings.tls_key),
+        operators(settings),
     ]
 
 
@@ -204,6 +205,26 @@ def certificate(cert: Path | None, key: Path | None) -> list[Finding]:
     until = x509.load_pem_x509_certificate(cert.read_bytes()).not_valid_after_utc
     together = Finding("tls", HERE, Verdict.OK, f"{cert} and {key} belong together")
     return [together, expiry("expiry", HERE, until.timestamp(), time.time())]
+
+
+def operators(settings: Settings) -> Finding:
+    """Whether operators' calls are taken, and whether others can listen."""
+    check = "operators"
+    if settings.is_on_loopback:
+        return Finding(check, HERE, Verdict.OK, "the ports are for this machine alone")
+    if settings.admin_secret_file is None:
+        step = "set admin_secret_file on every node (docs/access.md, The admin secret)"
+        detail = "without an admin secret operators' calls are refused, but by rules"
+        return Finding(check, HERE, Verdict.WARNING, detail, step)
+    if not settings.hears_secret:
+        step = "give the node certificates (docs/secure.md); else insecure_admin_secret"
+        detail = "the admin secret is not taken without TLS, but from this machine"
+        return Finding(check, HERE, Verdict.WARNING, detail, step)
+    if settings.insecure_admin_secret and settings.tls_cert is None:
+        step = "give the node certificates (docs/secure.md)"
+        detail = "the admin secret is taken in the clear: whoever listens has it"
+        return Finding(check, HERE, Verdict.WARNING, detail, step)
+    return Finding(check, HERE, Verdict.OK, "there is an admin secret, and nobody can listen to it")
 
 
 def _no_password() -> str:

@@ -265,6 +265,8 @@ class Node:
         beyond = [port for port in ports if port and not is_loopback(port)]
         if self.assembly.core.access.is_open and beyond:
             log.warning("the cluster is open: it has no rules", ports=beyond)
+        if settings.admin_secret_file is not None and not settings.hears_secret:
+            log.warning("without TLS operators' calls are taken from this machine alone")
         if settings.peers and not self._is_known(settings):
             if settings.superusers:
                 log.warning("nodes cannot know each other where there are rules")
@@ -275,10 +277,7 @@ class Node:
         """Whether other nodes can take this one's calls for a node's."""
         if self.certificates.shows_node:
             return True
-        private = settings.tls_cert is not None or is_loopback(settings.listen)
-        return settings.admin_secret_file is not None and (
-            private or settings.insecure_admin_secret
-        )
+        return settings.admin_secret_file is not None and settings.hears_secret
 
     async def _listen(self) -> None:
         settings, core = self.settings, self.assembly.core

@@ -1,7 +1,4 @@
-"""The secret that an operator's call shows.
-
-TransferLeader, ReplaceNode, FinalizeLevel, AcceptLoss and ReadBackup need it.
-"""
+"""The secret that an operator's call shows; which calls: docs/access.md, The admin secret."""
 
 import os
 from pathlib import Path
@@ -10,6 +7,14 @@ METADATA_KEY = "muster-admin-secret-bin"
 """The key under which a call's metadata carry the secret."""
 
 FILE_VARIABLE = "MUSTER_ADMIN_SECRET_FILE"
+CLEAR_VARIABLE = "MUSTER_INSECURE_ADMIN_SECRET"
+"""With `true` the secret is shown without TLS to other machines, too, as the nodes' setting
+`insecure_admin_secret` takes it."""
+
+
+def goes_in_the_clear() -> bool:
+    """Whether the user wants the secret to be shown where others can listen."""
+    return os.environ.get(CLEAR_VARIABLE, "").lower() in {"1", "true"}
 
 
 def operator_metadata() -> tuple[tuple[str, bytes], ...]:

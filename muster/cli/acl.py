@@ -49,7 +49,9 @@ def list_rules(
     """List all rules, by principal. Without any the cluster is open to everybody."""
     with Connection(bootstrap, timeout) as to:
         request = DescribeAclsRequest()
-        answer = to.ask(lambda at, s: at.access.DescribeAcls(request, timeout=s))
+        answer = to.ask(
+            lambda at, s: at.access.DescribeAcls(request, timeout=s, metadata=to.operator())
+        )
         rules = list(answer.rules)
     items = [_item(rule) for rule in rules]
     document: dict[str, object] = {
@@ -115,7 +117,9 @@ def _alter(
     timeout: float,
 ) -> None:
     with Connection(bootstrap, timeout) as to:
-        answer = to.ask(lambda at, s: at.access.AlterAcls(request, timeout=s))
+        answer = to.ask(
+            lambda at, s: at.access.AlterAcls(request, timeout=s, metadata=to.operator())
+        )
         if wait:
             wait_for_all(to, answer.access_version)
     result = word if answer.changed else "unchanged"
@@ -149,7 +153,9 @@ def ask(
         name=name,
     )
     with Connection(bootstrap, timeout) as to:
-        answer = to.ask(lambda at, s: at.access.TestAccess(request, timeout=s))
+        answer = to.ask(
+            lambda at, s: at.access.TestAccess(request, timeout=s, metadata=to.operator())
+        )
     document: dict[str, Value] = {
         "principal": principal,
         "operation": operation,

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import grpc
 
-from muster.admin.operator_secret import METADATA_KEY, operator_metadata
+from muster.admin.operator_secret import METADATA_KEY, goes_in_the_clear, operator_metadata
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.known_nodes import learn, with_known
 from muster.cli.refusals import refused
@@ -355,10 +355,11 @@ class Connection:
                 exit_code=ExitCode.USAGE,
             ) from error
         plain = next((one for one in self._endpoints if not is_loopback(one)), None)
-        if shown and self._credentials is None and plain:
+        if shown and self._credentials is None and plain and not goes_in_the_clear():
             raise CommandError(
                 f"the admin secret would go to {plain} in the clear",
-                next_step="set MUSTER_TLS_CA, or run this on a node's machine",
+                next_step="set MUSTER_TLS_CA; or, in a network that nobody listens in, "
+                "insecure_admin_secret on the nodes and MUSTER_INSECURE_ADMIN_SECRET=true here",
                 exit_code=ExitCode.USAGE,
             )
         return shown
@@ -428,7 +429,10 @@ class _Details(NamedTuple):
 
 
 class _Shown(grpc.UnaryUnaryClientInterceptor):
-    """Shows who asks: a token, and the operators' secret. Nothing where others can listen."""
+    """Shows who asks: a token, and the operators' secret.
+
+    Nothing where others can listen, but for a secret of which the user said so.
+    """
 
     def __init__(self, token: BearerToken, *, private: bool) -> None:
         self._token = token
@@ -438,6 +442,7 @@ class _Shown(grpc.UnaryUnaryClientInterceptor):
         metadata = [one for one in details.metadata or () if one[0] != METADATA_KEY]
         if self._private:
             metadata += self._token.metadata()
+        if self._private or goes_in_the_clear():
             with contextlib.suppress(OSError):  # who needs it says that it cannot be read
                 metadata += operator_metadata()
         shown = _Details(

@@ -58,7 +58,9 @@ def create(
         scopes=[scope_of(text) for text in scope or ()],
     )
     with Connection(bootstrap, timeout) as to:
-        answer = to.ask(lambda at, s: at.access.CreateToken(request, timeout=s))
+        answer = to.ask(
+            lambda at, s: at.access.CreateToken(request, timeout=s, metadata=to.operator())
+        )
         if wait:
             wait_for_all(to, answer.access_version)
     document: dict[str, Value] = {
@@ -88,7 +90,9 @@ def list_tokens(
     """List all tokens, without their secrets."""
     request = ListTokensRequest()
     with Connection(bootstrap, timeout) as to:
-        answer = to.ask(lambda at, s: at.access.ListTokens(request, timeout=s))
+        answer = to.ask(
+            lambda at, s: at.access.ListTokens(request, timeout=s, metadata=to.operator())
+        )
     items = [_item(token) for token in answer.tokens]
     show(
         Result(
@@ -114,7 +118,9 @@ def revoke(
     """End a token. One that is not there is no error. Calls that wait with it end."""
     request = RevokeTokenRequest(token_id=token_id)
     with Connection(bootstrap, timeout) as to:
-        answer = to.ask(lambda at, s: at.access.RevokeToken(request, timeout=s))
+        answer = to.ask(
+            lambda at, s: at.access.RevokeToken(request, timeout=s, metadata=to.operator())
+        )
         if wait:
             wait_for_all(to, answer.access_version)
     document: dict[str, Value] = {"token_id": token_id, "access_version": answer.access_version}

@@ -25,6 +25,8 @@ class Node:
     node_id: int
     script: dict[str, Script] = field(default_factory=dict)
     calls: list[tuple[str, Message]] = field(default_factory=list)
+    metadata: list[dict[str, str | bytes]] = field(default_factory=list)
+    """What came with each of these calls."""
     endpoint: str = ""
     server: grpc.Server | None = None
 
@@ -60,6 +62,7 @@ class Node:
     def _handler(self, name: str) -> Callable[[object, Message, grpc.ServicerContext], Message]:
         def handle(_self: object, request: Message, context: grpc.ServicerContext) -> Message:
             self.calls.append((name, request))
+            self.metadata.append(dict(context.invocation_metadata()))
             if name not in self.script:
                 context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{name} is not in the script")
             answer = self.script[name]

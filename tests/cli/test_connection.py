@@ -6,6 +6,9 @@ from pathlib import Path
 import grpc
 import pytest
 
+from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE, METADATA_KEY
+from muster.cli import connection
+from muster.cli.errors import ExitCode
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
 
@@ -197,3 +200,32 @@ def test_a_certificate_file_that_is_missing_is_a_usage_error(muster, monkeypatch
     ran = muster("topic", "list")
     assert ran.exit_code == 2
     assert "absent.pem" in ran.err
+
+
+def test_the_admin_secret_goes_in_the_clear_only_where_the_user_says_so(
+    cluster, muster, monkeypatch, tmp_path
+):
+    """To this machine it always goes; to others by TLS, or by the variable."""
+    secret = tmp_path / "admin.secret"
+    secret.write_text("0123456789abcdef\n")
+    monkeypatch.setenv(FILE_VARIABLE, str(secret))
+    first = _node(cluster, 1)
+    first.script["DescribeClientQuotas"] = admin_pb2.DescribeClientQuotasResponse()
+
+    def shown():
+        named = [name for name, _ in first.calls]
+        return first.metadata[named.index("DescribeClientQuotas")].get(METADATA_KEY)
+
+    assert muster("quota", "list").exit_code == ExitCode.OK
+    assert shown() == b"0123456789abcdef"
+    monkeypatch.setattr(connection, "is_loopback", lambda _: False)  # as on another machine
+    first.calls.clear()
+    first.metadata.clear()
+    refused = muster("quota", "list")
+    assert refused.exit_code == ExitCode.USAGE
+    assert f"would go to {first.endpoint} in the clear" in refused.err
+    assert CLEAR_VARIABLE in refused.err
+    assert first.calls == []
+    monkeypatch.setenv(CLEAR_VARIABLE, "true")
+    assert muster("quota", "list").exit_code == ExitCode.OK
+    assert shown() == b"0123456789abcdef"

@@ -1,5 +1,6 @@
 """What docs/cli.md says that all commands share, asked of the commands themselves."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import pytest
 import typer
 
 from muster.cli import build, families
+from musterd.coordinator.api.frame.rpc_rules import RULES
+from tests.docs import access
 
-DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "cli.md"
 WITHOUT_RESULT = {"serve", "chaos sim"}
 """Log lines and no result; the last line is always JSON."""
 
@@ -98,3 +102,26 @@ def test_options_of_chaos_commands_are_on_the_page(name):
     shared = {"--output", "-o", "-b", "--wide", "--help"}
     missing = {flag for flag in flags - shared if flag.startswith("-") and flag not in row}
     assert not missing
+
+
+def test_operators_commands_are_those_that_the_page_names():
+    """docs/access.md, The admin secret: by RPC, and each of them is a command."""
+    by_operator = {rpc for rpc, rule in RULES.items() if rule.by_operator}
+    assert access.COMMANDS.keys() == by_operator
+    assert {name for names in access.COMMANDS.values() for name in names} <= commands().keys()
+
+
+def test_each_operators_call_of_a_command_shows_the_admin_secret():
+    """Also where it would go to another machine in the clear: then the command refuses to."""
+    by_operator = {rpc for rpc, rule in RULES.items() if rule.by_operator}
+    files = [*(ROOT / "muster" / "cli").rglob("*.py"), *(ROOT / "backup").glob("*.py")]
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8"))))
+    made = [
+        call
+        for call in nodes
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in by_operator
+    ]
+    assert {call.func.attr for call in made} == by_operator - {"RecordAudit"}
+    assert all("metadata" in {word.arg for word in call.keywords} for call in made)

@@ -1,7 +1,7 @@
-"""Writes the table of docs/access.md: `python -m tests.docs.access`.
+"""Writes the tables of docs/access.md: `python -m tests.docs.access`.
 
-It is made of `RULES` and of some rules for some principals. Each cell is tried with a real call:
-tests/coordinator/api/test_access_table.py.
+They are made of `RULES`; that of each call of some rules for some principals, too, and each of its
+cells is tried with a real call: tests/coordinator/api/test_access_table.py.
 """
 
 from pathlib import Path
@@ -18,6 +18,8 @@ from musterd.coordinator.machine.access import (
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 BEGIN, END = "<!-- the table: python -m tests.docs.access -->\n", "<!-- the end of the table -->\n"
+SECRETS = "<!-- operators' calls: python -m tests.docs.access -->\n"
+SECRETS_END = "<!-- the end of operators' calls -->\n"
 GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
 
 MINE, OTHERS = "mine-1", "other"
@@ -56,6 +58,27 @@ PRINCIPALS = (*GRANTED, ROOT)
 
 OF_NODES = {"RecordAudit"}
 """What is taken from nodes and the operator alone, who show the admin secret."""
+
+
+COMMANDS = {
+    "ReplaceNode": ("cluster replace-node",),
+    "FinalizeLevel": ("cluster upgrade",),
+    "DescribeClientQuotas": ("quota list", "quota set", "quota delete"),
+    "AlterClientQuotas": ("quota set", "quota delete"),
+    "AcceptLoss": ("cluster accept-loss",),
+    "TransferLeader": ("cluster transfer-leader",),
+    "RecordAudit": (),
+    "DescribeAudit": ("audit tail", "audit query", "audit verify"),
+    "NoteBackup": ("cluster backup",),
+    "ReadBackup": ("cluster backup",),
+    "AlterAcls": ("acl grant", "acl revoke"),
+    "DescribeAcls": ("acl list",),
+    "TestAccess": ("acl test",),
+    "CreateToken": ("token create",),
+    "ListTokens": ("token list",),
+    "RevokeToken": ("token revoke",),
+}
+"""The commands that call the operators' RPCs."""
 
 
 def names_of(rpc: str) -> tuple[str, ...]:
@@ -99,11 +122,23 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def of_operators() -> str:
+    """The RPCs that take the admin secret where there are no rules, with their commands."""
+    lines = ["| command | RPC |", "|---|---|"]
+    for rpc, rule in RULES.items():
+        if rule.by_operator:
+            commands = ", ".join(f"`{name}`" for name in COMMANDS[rpc])
+            lines.append(f"| {commands or 'none: nodes call each other'} | {rpc} |")
+    return "\n".join(lines) + "\n"
+
+
 def with_table(text: str) -> str:
-    """The page with the table as it has to be."""
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}{table()}{END}{after}"
+    """The page with its tables as they have to be."""
+    for begin, end, made in ((BEGIN, END, table()), (SECRETS, SECRETS_END, of_operators())):
+        before, _, rest = text.partition(begin)
+        after = rest.partition(end)[2]
+        text = f"{before}{begin}{made}{end}{after}"
+    return text
 
 
 if __name__ == "__main__":

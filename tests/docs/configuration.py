@@ -9,7 +9,7 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from muster import timeouts
-from muster.admin.operator_secret import FILE_VARIABLE
+from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE
 from muster.bounds import CLIENT_ID_BYTES_MAX, ID_BYTES_MAX, MS_MAX
 from muster.cli import options
 from muster.client import Client
@@ -230,13 +230,15 @@ def _commands() -> str:
         flags = ", ".join(f"`{name}`" for name in (info.default, *info.param_decls))
         rows.append([f"`{info.envvar}`", flags, f"`{default}`", unit, limits, info.help])
     files = {
-        FILE_VARIABLE: "The nodes' admin secret, for commands that hand over shards, replace nodes or accept a loss.",
+        FILE_VARIABLE: "The nodes' admin secret, for [operators' commands](access.md#the-admin-secret).",
         "MUSTER_TOKEN_FILE": "A bearer token (`muster token create`), which says who asks; `--token-file` wins.",
         "MUSTER_TLS_CA": "Nodes must have a certificate of this authority. With any of the three, connections are TLS.",
         "MUSTER_TLS_CERT": "This client's certificate, where nodes demand one.",
         "MUSTER_TLS_KEY": "Its key.",
     }
     rows += [[f"`{name}`", "", "none", "", "a path", text] for name, text in files.items()]
+    clear = "That secret is sent without TLS to other machines, too: whoever listens has it."
+    rows.append([f"`{CLEAR_VARIABLE}`", "", "`false`", "", "`true`, `false`", clear])
     return _table(("variable", "flag", "default", "unit", "bounds", "what it is"), rows)
 
 

@@ -1,8 +1,7 @@
 """The check that a call comes from an operator, who has the cluster's secret.
 
-Handing a shard over, replacing a node, and accepting a loss need it.
-
-Other calls are any client's, until there is access control.
+Where there are no rules, the RPCs whose row says `by_operator` (rpc_rules.py) need it, and all
+others are any client's.
 """
 
 import hmac

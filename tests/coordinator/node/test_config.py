@@ -1,8 +1,11 @@
 """Settings: file, environment, flags in that order of weakness; exposure only on purpose."""
 
 import os
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from musterd.coordinator.node.config import (
     CLIENTS,
@@ -13,6 +16,7 @@ from musterd.coordinator.node.config import (
     split_address,
     unread_variables,
 )
+from musterd.coordinator.node.node import Node
 
 
 @pytest.fixture(autouse=True)
@@ -190,3 +194,23 @@ def test_times_that_go_together_are_taken():
     times = {"heartbeat_ms": 150, "quorum_ms": 500, "election_min_ms": 500, "election_max_ms": 900}
     raft = load_settings(None, {"data_dir": "/d"} | times).raft_settings
     assert {name: getattr(raft, name) for name in times} == times
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"listen": "192.0.2.1:1", "insecure": True}, True),
+        ({"listen": "192.0.2.1:1", "insecure": True, "insecure_admin_secret": True}, False),
+        ({"listen": "127.0.0.1:1"}, False),
+    ],
+)
+def test_a_node_that_cannot_hear_operators_of_other_machines_says_so(tmp_path, keys, said):
+    """Builds before took the secret in the clear, and an upgrade must not be silent."""
+    secret = tmp_path / "admin.secret"
+    secret.write_text("0123456789abcdef")
+    settings = load_settings(None, {"data_dir": "/d", "admin_secret_file": secret, **keys})
+    node = SimpleNamespace(settings=settings, assembly=SimpleNamespace(core=Mock()))
+    with capture_logs() as lines:
+        Node._tell_access(node)
+    event = "without TLS operators' calls are taken from this machine alone"
+    assert (event in [line["event"] for line in lines]) is said

@@ -53,7 +53,7 @@ def test_a_machine_that_is_fit_has_no_problem(config):
     file = config()
     found = examine(file)
     assert {one.check for one in found} == {
-        *("settings", "data", "disk", "fsync", "files", "tls"),
+        *("settings", "data", "disk", "fsync", "files", "tls", "operators"),
         *("port listen", "port peer_listen", "port metrics_listen"),
     }
     assert [one for one in found if one.result.value == "problem"] == []
@@ -157,3 +157,25 @@ def test_the_end_of_a_certificate_is_looked_at(config, tmp_path):
         )
         said[days] = checks(found)["expiry"][0]
     assert said == {3: "warning", 90: "ok"}
+
+
+@pytest.mark.parametrize(
+    ("more", "result", "said"),
+    [
+        ({}, "warning", "refused"),
+        ({"admin_secret_file": "SECRET"}, "warning", "not taken without TLS"),
+        ({"admin_secret_file": "SECRET", "insecure_admin_secret": "true"}, "warning", "listens"),
+    ],
+)
+def test_operators_of_a_node_beyond_loopback_are_told_what_becomes_of_their_secret(
+    config, tmp_path, more, result, said
+):
+    """Before they are refused, or heard by others."""
+    (tmp_path / "admin.secret").write_text("0123456789abcdef")
+    quoted = {
+        name: text.replace("SECRET", f'"{tmp_path}/admin.secret"') for name, text in more.items()
+    }
+    file = config(listen='"192.0.2.1:7070"', insecure="true", **quoted)
+    found = checks(examine(file))
+    assert found["operators"][0] == result
+    assert said in found["operators"][1]
