@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -90,29 +90,33 @@ def verify(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Compute the chain of hashes anew and compare; exit 5 where an entry was changed.
+    """Compute the chain of hashes anew; exit 5 where an entry was changed or is missing.
 
-    With an export, its entries are in the chain, too, from the first one that it has.
+    With an export, its entries are in the chain, too: only their beginning may be missing.
     """
+    # The export first: the cluster knows each entry that is in it.
+    exported, wrong = ([], []) if export is None else _exported(export)
     with Connection(bootstrap, timeout) as to:
         answer, kept = _read(to)
-    exported = [] if export is None else _exported(export)
-    wrong = _wrong(answer, kept, exported)
+    wrong += _wrong(answer, kept, exported)
+    first = exported[0][0].number if exported else answer.kept
+    checked_from = min(answer.kept, first + bool(first))  # none is known before the first one
     document = {
         "entries": len(kept),
         "exported": len(exported),
+        "checked_from": checked_from,
         "next": answer.next,
         "head": answer.head,
         "wrong": wrong,
     }
     rows: list[Sequence[Value]] = [
-        (len(kept), len(exported), answer.head[:16], wrong[0] if wrong else None)
+        (len(kept), len(exported), checked_from, answer.head[:16], wrong[0] if wrong else None)
     ]
     show(
         Result(
             schema="muster.audit.verify/v1",
             document=document,
-            tables=[Table(("ENTRIES", "EXPORTED", "HEAD", "WRONG"), rows)],
+            tables=[Table(("ENTRIES", "EXPORTED", "FROM", "HEAD", "WRONG"), rows)],
             items=[document],
             names=[answer.head],
         ),
@@ -120,7 +124,7 @@ def verify(
     )
     if wrong:
         raise CommandError(
-            f"the audit trail was changed: {wrong[0]}",
+            f"the audit trail is not whole: {wrong[0]}",
             next_step="compare with `muster cluster verify`, and with other nodes' exports",
             exit_code=ExitCode.UNHEALTHY,
         )
@@ -164,8 +168,11 @@ def _entry(number: int, one: Any) -> AuditEntry:
     )
 
 
-def _exported(folder: Path) -> Hashed:
-    """Every entry in an export, of any node, by number. Raises CommandError for a damaged file."""
+def _exported(folder: Path) -> tuple[Hashed, list[str]]:
+    """Every entry in an export, of any node, by number, and what does not fit among them.
+
+    Raises CommandError for a damaged file.
+    """
     try:
         from pyarrow import parquet  # noqa: PLC0415  # of the extra `export`
     except ImportError as error:
@@ -182,6 +189,7 @@ def _exported(folder: Path) -> Hashed:
             exit_code=ExitCode.USAGE,
         )
     found: dict[int, tuple[AuditEntry, str]] = {}
+    twice: dict[int, str] = {}
     for file in files:
         try:
             kinds = [("kind", "=", "record_audit")]
@@ -190,15 +198,17 @@ def _exported(folder: Path) -> Hashed:
                 for event in EventList.FromString(events or b"").events:
                     made = event.audit_recorded
                     each = zip(made.entries, made.hashes, strict=True)
-                    for number, (one, said) in enumerate(each, made.first):
-                        found[number] = _entry(number, one), said
+                    for number, (told, said) in enumerate(each, made.first):
+                        one = _entry(number, told), said
+                        if found.setdefault(number, one) != one:
+                            twice[number] = f"the export has two entries {number}"
         except Exception as error:
             raise CommandError(
                 f"{file} cannot be read: {error}",
                 next_step="`muster replay` names what is damaged",
                 exit_code=ExitCode.UNHEALTHY,
             ) from error
-    return [found[number] for number in sorted(found)]
+    return [found[number] for number in sorted(found)], list(twice.values())
 
 
 def _wrong(answer: DescribeAuditResponse, kept: Hashed, exported: Hashed) -> list[str]:
@@ -206,27 +216,42 @@ def _wrong(answer: DescribeAuditResponse, kept: Hashed, exported: Hashed) -> lis
     numbers = [one.number for one, _ in kept]
     if numbers != list(range(answer.kept, answer.next)):
         return [f"entries {answer.kept} to {answer.next - 1} are not all there"]
-    wrong = [*_unchained(exported, NO_HASH, 0, "export")]
-    wrong += _unchained(kept, answer.base, answer.kept, "cluster")
+    known = {-1: NO_HASH, answer.kept - 1: answer.base} | {one.number: said for one, said in kept}
+    wrong = [*_unchained(exported, known, "export")]
+    if exported and (last := exported[-1][0].number) < answer.kept - 1:
+        wrong.append(f"neither export nor cluster has {_range(last + 1, answer.kept)}")
+    wrong += _unchained(kept, known, "cluster")
     if (kept[-1][1] if kept else answer.base) != answer.head:
         wrong.append(f"the hash of entry {answer.next - 1} is not the last one")
-    hashes = {one.number: said for one, said in kept} | {answer.kept - 1: answer.base}
+    both = {one.number: (one, said) for one, said in kept}
     for one, said in exported:
-        if one.number in hashes and hashes[one.number] != said:
-            wrong.append(f"entry {one.number} is another one in the export")
+        number = one.number
+        if number >= answer.next:
+            wrong.append(f"entry {number} of the export is unknown to the cluster")
+        elif both.get(number, (one, said)) != (one, said) or known.get(number, said) != said:
+            wrong.append(f"entry {number} is another one in the export")
     return wrong
 
 
-def _unchained(entries: Hashed, before: str, number: int, where: str) -> Iterator[str]:
-    """Entries whose hash is not that of what they say behind the entry before them.
+def _unchained(entries: Hashed, known: Mapping[int, str], where: str) -> Iterator[str]:
+    """Entries whose hash is not that of what they say behind the entry before them, and holes.
 
-    Of the first one behind a hole the entry before is not known: the next ones show whether its
-    hash is right.
+    Of the first one, and behind a hole, the hash before is the one of `known`. Where the cluster
+    does not keep it, whether the first one is what it was cannot be told.
     """
+    number, before = -1, ""
     for one, said in entries:
-        if one.number == number and chained(before, one) != said:
+        if one.number != number:
+            if number >= 0:
+                yield f"the {where} lacks {_range(number, one.number)}"
+            before = known.get(one.number - 1, "")
+        if before and chained(before, one) != said:
             yield f"entry {one.number} of the {where} is not what it was"
         before, number = said, one.number + 1
+
+
+def _range(first: int, end: int) -> str:
+    return f"entry {first}" if end == first + 1 else f"entries {first} to {end - 1}"
 
 
 def _milliseconds(text: str, default: int) -> int:
