@@ -20,6 +20,7 @@ RUN = {
     ("README.md", "muster dev "): f"{WALKS}test_what_the_readme_tells_to_try",
     ("README.md", "muster init --help"): f"{WALKS}test_what_the_readme_tells_to_try",
     ("README.md", "muster export "): f"{WALKS}test_what_the_readme_tells_to_try",
+    ("docs/access.md", ""): f"{WALKS}test_every_block_of_the_page_on_rights",
     ("docs/assignors.md", ""): (
         "tests/client/test_docs.py::test_a_function_in_the_documentation_works"
     ),

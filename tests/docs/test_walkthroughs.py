@@ -7,6 +7,8 @@ import socket
 
 import pytest
 
+from muster.cli.errors import ExitCode
+from musterd.coordinator.node.launcher import Cluster
 from tests.docs.block_runners import record_run
 from tests.docs.walkthrough import PATIENCE_S, ROOT, Shell, blocks, is_said, walk
 
@@ -76,6 +78,35 @@ def test_every_block_of_the_page_on_tls(tmp_path):
         for i in range(3)
     ]
     assert asyncio.run(walk(DOCS / "secure.md", tmp_path, replaced, record_run)) == 7
+
+
+@pytest.mark.deploy
+@pytest.mark.processes
+def test_every_block_of_the_page_on_rights(tmp_path):
+    """A cluster that is open, with a secret and a superuser, is closed; then rights count."""
+    (tmp_path / "admin.secret").write_text("0123456789abcdef\n")
+    flags = (f"--admin-secret-file={tmp_path / 'admin.secret'}", "--superusers=ann")
+
+    async def look(run):
+        codes = {}
+        for who, variables in {
+            "billing-worker": "MUSTER_TOKEN_FILE=worker.token",
+            "nobody": "-u MUSTER_TOKEN_FILE",
+        }.items():
+            _, codes[who, "rules"] = await run(f"env {variables} muster acl list")
+            _, codes[who, "topic"] = await run(f"env {variables} muster topic describe orders")
+        assert codes == {
+            ("billing-worker", "rules"): ExitCode.NOT_PERMITTED,
+            ("billing-worker", "topic"): ExitCode.OK,
+            ("nobody", "rules"): ExitCode.NOT_PERMITTED,
+            ("nobody", "topic"): ExitCode.NOT_PERMITTED,
+        }
+
+    with Cluster(tmp_path / "cluster", shards=2, flags=flags) as cluster:
+        cluster.wait_ready()
+        before = f"export MUSTER_BOOTSTRAP={cluster.bootstrap}; muster topic create orders -p 1"
+        page = DOCS / "access.md"
+        assert asyncio.run(walk(page, tmp_path, (), record_run, before, look)) == 2
 
 
 SHOWN = {

@@ -102,16 +102,21 @@ class Shell:
         await self._bash.wait()
 
 
-async def walk(page, folder, replaced=(), record=lambda _: None):
+async def walk(page, folder, replaced=(), record=lambda _: None, before="", after=lambda _: None):
     """Run a page in this folder; how many blocks were run.
 
     `replaced`: pairs of a text of the page that a test cannot take as it stands, and another one.
-    `record`: called with each block's text once it was run.
+    `record`: called with each block's text once it was run. `before`: what the shell runs first.
+    `after`: called with `Shell.run` at the end of the page, to look at what became of it.
     """
     reader = _Reader(page, replaced, record)
     try:
         async with asyncio.timeout(PATIENCE_S), Shell(folder) as shell:
+            if before:
+                await shell.run(before)
             await reader.read(shell)
+            if looks := after(shell.run):
+                await looks
     except TimeoutError:
         raise AssertionError(f"{reader.where}: not what it shows: {reader.output}") from None
     return reader.ran
