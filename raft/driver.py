@@ -348,6 +348,7 @@ class Driver:
         """The control connection to `node` stands."""
         pysyncobj_pin.use_clock(self.clock)
         self._connected_at[node] = self.clock()
+        self.levels.connected(node)
         self.tell(PeerConnected(NodeId(node)))
         for replica in self.replicas.values():
             replica.peer_connected(node)

@@ -69,30 +69,36 @@ class PeerLevels:
         self._identity = identity
         self.own = Levels(known, 0)
         self._nodes = dict.fromkeys(identity.nodes, 0) | {identity.node_id: known}
+        self._said: dict[int, int] = {}
+        """By peer, the highest level that the last hello of it named which was welcome."""
         self._beyond: dict[int, int] = {}
         """Peers whose cluster is at a level that this build does not know, and that level."""
 
     def nodes(self) -> Mapping[int, int]:
-        """Return the highest level that each node's build knows, by its id; 0: it was not heard."""
+        """Return the highest level of each node's build, by its id; 0: it is not connected."""
         return dict(self._nodes)
 
     def raise_active(self, level: int) -> list[int]:
-        """Note the cluster's level; returns the peers whose builds do not know it.
+        """Note the cluster's level; returns the peers whose builds do not know it, as last heard.
 
         From now on they are refused.
         """
         if level <= self.own.active:
             return []
         self.own = self.own._replace(active=level)
-        return [node for node, known in self._nodes.items() if 0 < known < level]
+        return [node for node, known in sorted(self._said.items()) if known < level]
 
     def meet(self, hello: pb.Hello) -> None:
-        """Note the levels of a node that is welcome."""
-        self._nodes[hello.node_id] = levels_of(hello).known
+        """Note the levels of a node that is welcome; they count once it is connected."""
+        self._said[hello.node_id] = levels_of(hello).known
         self._beyond.pop(hello.node_id, None)
 
+    def connected(self, node: int) -> None:
+        """Have what a peer said count: the connection that its hello was for stands."""
+        self._nodes[node] = self._said.get(node, 0)
+
     def lost(self, node: int) -> None:
-        """Forget what a peer said: it may come back with another build."""
+        """Have what a peer said count no longer: it may come back with another build."""
         self._nodes[node] = 0
 
     def refused(self, hello: pb.Hello) -> None:

@@ -537,6 +537,9 @@ class PeerHub:
             reason = f"node {offered.node_id} was replaced while its store connected"
             self.driver.book.refuse(f"node {offered.node_id}", reason)
             connection.refuse("refused", reason)
+        elif below := self.driver.levels.own.refusal(offered):  # a level was raised meanwhile
+            self.driver.book.refuse(f"node {offered.node_id}", below)
+            connection.refuse("refused", below)
         else:
             self._establish(connection, offered)
 

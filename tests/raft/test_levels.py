@@ -1,5 +1,8 @@
 """Which levels hellos name, and which builds are turned away."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
 from muster.v1 import peer_pb2 as pb
@@ -7,6 +10,7 @@ from musterd.levels import LAST_UNNAMED, LEVEL
 from musterd.raft import codec
 from musterd.raft.identity import Identity
 from musterd.raft.peer_levels import LEVELS_END, LevelError, Levels, PeerLevels, levels_of
+from tests.raft.loopback import LoopbackCluster
 
 IDENTITY = Identity("c", 1, b"1" * 16, 4, (1, 2, 3))
 
@@ -75,18 +79,63 @@ def test_a_build_ends_when_a_majority_is_beyond_it_and_not_at_one_word():
 
 
 def test_peers_below_a_level_that_is_raised_are_named():
-    """They are connected, and have to go; who was not heard is judged by the next hello."""
+    """They are connected, or about to be, and have to go; others are judged by the next hello."""
     levels = PeerLevels(IDENTITY, 7)
     levels.meet(hello(2))
-    assert levels.nodes() == {1: 7, 2: 5, 3: 0}
     assert levels.raise_active(6) == [2]
     assert levels.raise_active(6) == []
     assert levels.own == (7, 6)
 
 
-def test_what_a_peer_said_is_forgotten_with_its_connection():
-    """It may come back with the former build: nothing is finalised on its old word."""
+def test_what_a_peer_said_counts_while_it_is_connected():
+    """Else it may come back with the former build: nothing is finalised on its old word.
+
+    Neither is it on that of a hello after which the connection never came to stand. A connection
+    that another takes the place of ends after the hello of the new one.
+    """
     levels = PeerLevels(IDENTITY, 6)
+    levels.meet(hello(2, 6, 0))
+    assert levels.nodes() == {1: 6, 2: 0, 3: 0}
+    levels.connected(2)
+    assert levels.nodes() == {1: 6, 2: 6, 3: 0}
     levels.meet(hello(2, 6, 0))
     levels.lost(2)
     assert levels.nodes() == {1: 6, 2: 0, 3: 0}
+    levels.connected(2)
+    assert levels.nodes() == {1: 6, 2: 6, 3: 0}
+
+
+def test_nodes_that_are_connected_know_each_others_levels(tmp_path):
+    """Also after a connection in place of another, whose end comes between hello and beginning."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            driver, other = cluster.nodes[0].driver, cluster.nodes[1].driver
+            everybody = dict.fromkeys(range(3), LEVEL)
+            await cluster.until(lambda: driver.levels.nodes() == everybody)
+            assert driver.accept_hello(other.hello(pb.LANE_CONTROL)) is None
+            driver.disconnected(1, control=True)
+            assert driver.levels.nodes() == {**everybody, 1: 0}
+            driver.connected(1)
+            assert driver.levels.nodes() == everybody
+
+    asyncio.run(scenario())
+
+
+def test_a_level_that_is_raised_between_hello_and_verdict_turns_the_former_build_away(tmp_path):
+    """Its hello was welcome, and there was no connection to hang up on yet."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            hub, refused = cluster.nodes[0].hub, []
+            store = cluster.nodes[1].driver.identity.store_uuid
+            await cluster.until(lambda: hub.driver.book.store_uuid(1) == store)
+            offered = pb.Hello(node_id=1, store_uuid=store, lane=pb.LANE_CONTROL)
+            hub.driver.raise_active_level(LEVEL)
+            connection = SimpleNamespace(refuse=lambda key, why: refused.append((key, why)))
+            hub.verdict_arrived(connection, offered, pb.Hello())
+            [(key, why)] = refused
+            assert key == "refused"
+            assert why.startswith(f"node 1 knows levels up to {LAST_UNNAMED}, and the cluster is")
+
+    asyncio.run(scenario())
