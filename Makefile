@@ -78,11 +78,11 @@ test-deploy: venv-dev $(VENV)/helm ## what is installed and deployed: wheels on 
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy
 
 .PHONY: test-upgrade
-test-upgrade: venv-dev ## clusters of the former release, of today's and of the next level are upgraded under load and kills, in every order, and back
-	$(BIN)/python -m pytest -m upgrade tests/upgrade
+test-upgrade: venv-dev ## clusters of the former release, of today's and of the next level are upgraded under load and kills, in every order, and back, and run mixed under chaos; on a quiet machine
+	$(BIN)/python -m pytest -m upgrade --quiet-machine tests/upgrade
 
 .PHONY: test-upgrade-third
-test-upgrade-third: venv-dev ## every third of these upgrades
+test-upgrade-third: venv-dev ## every third of these upgrades, without the promised times
 	$(BIN)/python -m pytest -m upgrade --turn $(TURN) tests/upgrade
 
 .PHONY: test-demo

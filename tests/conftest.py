@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="write golden files anew instead of comparing them",
     )
+    parser.addoption(
+        "--quiet-machine",
+        action="store_true",
+        default=False,
+        help="hold promised times, too, which a machine with other work cannot keep",
+    )
     plugin.add_option(parser)
     turns.add_option(parser)
 

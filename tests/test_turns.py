@@ -1,4 +1,7 @@
-"""CI has every third of the tests that break real processes, or the demo; three turns have all."""
+"""CI has every third of the tests that break or upgrade real processes, or the demo.
+
+Three turns have all.
+"""
 
 import json
 import re
@@ -10,7 +13,7 @@ import pytest
 
 from musterd.chaos.faults.catalog import kinds
 from musterd.chaos.mutants.hunt import TURNS, due
-from tests.turns import MARK
+from tests.turns import MARK, dealt
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -60,6 +63,10 @@ def test_ci_has_a_turn_of_what_there_is():
     ci = (ROOT / ".ci" / "run").read_text()
     assert " test-faults " in ci
     assert " test-demo " in ci
+    upgrades = recipe("test-upgrade-third")
+    assert upgrades == ["-m", "upgrade", "--turn", "$(TURN)", "tests/upgrade"]
+    assert recipe("test-upgrade") == ["-m", "upgrade", "--quiet-machine", "tests/upgrade"]
+    assert " test-upgrade-third " in ci
 
 
 def test_three_turns_have_every_test_once(listed):
@@ -78,6 +85,21 @@ def test_three_turns_have_every_broken_part_of_the_demo_once(tmp_path_factory):
     assert len(everything) > TURNS
     assert sorted(one for turn in turns for one in turn) == sorted(everything)
     assert all(turns)
+
+
+def test_three_turns_have_every_upgrade_once(tmp_path_factory):
+    """And each of them a mixed cluster under chaos, or a way back."""
+    everything, turns = list_turns(tmp_path_factory, recipe("test-upgrade"))
+    assert sorted(one for turn in turns for one in turn) == sorted(everything)
+    assert all(any("any_order" not in one for one in turn) for turn in turns)
+
+
+def test_turns_take_about_as_long():
+    """The heaviest parts are dealt first; parts of one weight go in a row, as `due` has them."""
+    weights = {f"part {number:02}": weight for number, weight in enumerate([1] * 12 + [2, 2, 4, 4])}
+    assert [sum(weights[part] for part in turn) for turn in dealt(weights)] == [8, 8, 8]
+    names = [f"part {number}" for number in range(8)]
+    assert dealt(dict.fromkeys(names, 1)) == [set(due(names, turn)) for turn in range(TURNS)]
 
 
 def test_every_kind_of_fault_has_a_test_that_some_turn_runs(listed):

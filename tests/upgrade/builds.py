@@ -117,3 +117,23 @@ class Builds(Equipment):
     def environment(self, node_id: int) -> Mapping[str, str]:
         """Its tree comes before the installed one."""
         return {"PYTHONPATH": str(self.of.get(node_id, self._first))}
+
+
+class Alternating(Equipment):
+    """At each start a node gets the other one of two builds; no two begin alike in a row."""
+
+    def __init__(self, former: Path, later: Path) -> None:
+        self._builds = (former, later)
+        self.starts: dict[int, int] = {}
+        """How often each node was started."""
+        self.mixtures: set[tuple[int, ...]] = set()
+        """Which nodes had which build at a time: 0 the former, 1 the later."""
+        self._has: dict[int, int] = {}
+
+    def environment(self, node_id: int) -> Mapping[str, str]:
+        """Its tree comes before the installed one."""
+        started = self.starts.get(node_id, 0)
+        self.starts[node_id] = started + 1
+        self._has[node_id] = (node_id + started) % 2
+        self.mixtures.add(tuple(self._has[one] for one in sorted(self._has)))
+        return {"PYTHONPATH": str(self._builds[self._has[node_id]])}
