@@ -99,11 +99,11 @@ test-backup-s3: venv-dev ## backups in a bucket of an S3 server (moto) that the 
 
 .PHONY: test-faults
 test-faults: venv-dev ## every third fault of the chaos suite and point of a failover on real processes, one at a time
-	$(BIN)/python -m pytest -m faults --turn $(TURN) tests/chaos tests/e2e
+	$(BIN)/python -m pytest -m faults --turn $(TURN) tests/chaos tests/e2e tests/bench
 
 .PHONY: test-faults-all
 test-faults-all: venv-dev ## every one of them, and a short soak
-	$(BIN)/python -m pytest -m faults tests/chaos tests/e2e
+	$(BIN)/python -m pytest -m faults tests/chaos tests/e2e tests/bench
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
 	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*

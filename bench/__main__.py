@@ -17,6 +17,7 @@ NAMES = {
     "fill": "50,000 groups get 20 offsets each, with 72 and 128 commits in flight",
     "growth": "state grows by each path until it is refused, nodes in 2 GiB, and a restart",
     "backup": "50,000 groups are backed up beside others' commits, restored, and commit",
+    "tls": "failover, catch-up and throughput of a cluster with TLS beside a plain one",
     "commits": "acknowledged offset commits per second beside a bare gRPC echo",
 }
 

@@ -1,7 +1,8 @@
 """A process that offers OffsetCommits by raw stubs: closed loop or open loop.
 
 Config: {"endpoints": [...], "groups": [...], "name": str}, or {"echo": endpoint} to call a bare
-server that has no groups, or with "simple": true to commit outside group management. Verbs:
+server that has no groups, or with "simple": true to commit outside group management. "tls": the
+files of `Tls`. Verbs:
 `closed` (in_flight, seconds), `open` (per_s, seconds, start_s), `fill` (mib), and `begin` and `end`
 around an unmeasured closed loop whose gaps are of interest.
 """
@@ -27,6 +28,7 @@ from bench.raw import (
     name_of,
     settle_all,
 )
+from muster.net.tls import Tls
 from muster.v1 import errors_pb2, group_pb2
 from musterd.chaos import child
 
@@ -58,7 +60,7 @@ class Client:
 
     def __init__(self, config: child.Message) -> None:
         """Take the groups of the config; `prepare` joins them."""
-        self._pool = Pool()
+        self._pool = Pool(Tls(**config["tls"]) if "tls" in config else None)
         self._endpoints: list[str] = config.get("endpoints", [config.get("echo", "")])
         self._members = [
             Member(group, config.get("name", "bench")) for group in config.get("groups", ["echo"])

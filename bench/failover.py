@@ -67,11 +67,11 @@ def _run(report: Report, cluster: World, clients: list[Child], kills: int, stops
         clients.append(Child("bench.sdk_member", config))
     for client in clients:
         client.ready(timeout_s=60)
-    cluster.wait(lambda: _all_own(clients), 60.0, "every member owns its partitions")
-    before = _statuses(clients)
+    cluster.wait(lambda: all_own(clients), 60.0, "every member owns its partitions")
+    before = statuses(clients)
     killed = _rounds(report, cluster, clients, signal.SIGKILL, kills)
     stopped = _rounds(report, cluster, clients, signal.SIGSTOP, stops)
-    after = _statuses(clients)
+    after = statuses(clients)
     report.add("kill9_first_commit_s", killed.first_s, "s")
     report.add("kill9_other_groups_gap_s", killed.gap_s, "s")
     report.add("sigstop_first_commit_s", stopped.first_s, "s")
@@ -95,7 +95,7 @@ def _rounds(
 ) -> Figures:
     figures = Figures([], [])
     for count in range(rounds):
-        got = _round(cluster, clients, number)
+        got = one_round(cluster, clients, number)
         figures.first_s.extend(got.first_s)
         figures.gap_s.extend(got.gap_s)
         report.say(
@@ -111,9 +111,14 @@ def _longest(gaps_s: list[float]) -> str:
     return f"longest gap of the others {max(gaps_s):.3f} s" if gaps_s else "it led all groups"
 
 
-def _round(cluster: World, clients: list[Child], number: signal.Signals) -> Figures:
-    """Signal the node that leads most; bring it back; wait until all is as before."""
-    _commits(clients)
+def one_round(
+    cluster: World, clients: list[Child], number: signal.Signals, watch_s: float = WATCH_S
+) -> Figures:
+    """Signal the node that leads most; bring it back; wait until all is as before.
+
+    The gaps of the other groups are looked for in the `watch_s` seconds after the signal.
+    """
+    commits_of(clients)
     time.sleep(CALM_S)
     terms = cluster.terms()  # before it is asked who leads: a hand-over in between is a move, too
     node_id, shards = cluster.leads_most()
@@ -122,7 +127,7 @@ def _round(cluster: World, clients: list[Child], number: signal.Signals) -> Figu
     moved: dict[str, float] = {}
 
     def all_moved() -> bool:
-        for group, more in _commits(clients).items():
+        for group, more in commits_of(clients).items():
             commits.setdefault(group, []).extend(more)
             shard = shard_of(group, cluster.shards)
             if shard in shards and group not in moved:
@@ -130,7 +135,7 @@ def _round(cluster: World, clients: list[Child], number: signal.Signals) -> Figu
                 if later:
                     moved[group] = later[0].acknowledged_s - at_s
         led = sum(shard_of(group, cluster.shards) in shards for group in commits)
-        return len(moved) == led and time.monotonic() > at_s + WATCH_S
+        return len(moved) == led and time.monotonic() > at_s + watch_s
 
     # Asked rarely: the question costs CPU that the failover needs.
     try:
@@ -145,7 +150,7 @@ def _round(cluster: World, clients: list[Child], number: signal.Signals) -> Figu
         cluster.signal(node_id, signal.SIGCONT)
     cluster.wait_settled()
     others = [
-        longest_gap_s(one, at_s, at_s + WATCH_S)
+        longest_gap_s(one, at_s, at_s + watch_s)
         for group, one in commits.items()
         if shard_of(group, cluster.shards) not in shards
     ]
@@ -158,7 +163,7 @@ def _left_behind(
     """Return what the members say whose groups did not move, and the nodes of their shards."""
     left = {
         group: (shard, status)
-        for group, status in _statuses(clients).items()
+        for group, status in statuses(clients).items()
         if (shard := shard_of(group, cluster.shards)) in shards and group not in moved
     }
     wanted = {shard for shard, _ in left.values()}
@@ -193,7 +198,8 @@ def longest_gap_s(commits: Sequence[Commit], from_s: float, to_s: float) -> floa
     return max(longest, to_s - last_s)
 
 
-def _commits(clients: list[Child]) -> dict[str, list[Commit]]:
+def commits_of(clients: list[Child]) -> dict[str, list[Commit]]:
+    """What was acknowledged since the last such question, by group."""
     return {
         group: [Commit(*one) for one in commits]
         for answer in ask_all(clients, "commits")
@@ -201,7 +207,8 @@ def _commits(clients: list[Child]) -> dict[str, list[Commit]]:
     }
 
 
-def _statuses(clients: list[Child]) -> dict[str, object]:
+def statuses(clients: list[Child]) -> dict[str, object]:
+    """Of every group: its generation, assignments, losses and errors (bench/sdk_member.py)."""
     return {
         group: status
         for answer in ask_all(clients, "status")
@@ -209,7 +216,8 @@ def _statuses(clients: list[Child]) -> dict[str, object]:
     }
 
 
-def _all_own(clients: list[Child]) -> bool:
+def all_own(clients: list[Child]) -> bool:
+    """Whether every member has partitions."""
     return all(
         status["generation"] is not None
         for answer in ask_all(clients, "status")

@@ -11,6 +11,7 @@ import grpc.aio
 
 from muster import timeouts
 from muster.net.backoff import shed_delay_ms
+from muster.net.tls import Tls
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
 
 TOPIC = "bench"
@@ -59,21 +60,25 @@ def name_of(code: "errors_pb2.ErrorCode.ValueType") -> str:
 class Pool:
     """One channel per endpoint, kept open."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None = None) -> None:
+        """`tls`: the files of all connections; None: plainly."""
+        self._credentials = tls.credentials() if tls else None
         self._stubs: dict[str, group_pb2_grpc.GroupCoordinatorAsyncStub] = {}
 
     def at(self, endpoint: str) -> "group_pb2_grpc.GroupCoordinatorAsyncStub":
         """The stub of the node at `endpoint`."""
         if endpoint not in self._stubs:
-            channel = grpc.aio.insecure_channel(
-                endpoint,
-                options=[
-                    ("grpc.initial_reconnect_backoff_ms", 50),
-                    ("grpc.min_reconnect_backoff_ms", 50),
-                    ("grpc.max_reconnect_backoff_ms", 500),
-                    # Many benchmark processes talk to one node: each shall have a connection.
-                    ("grpc.use_local_subchannel_pool", 1),
-                ],
+            options = [
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 500),
+                # Many benchmark processes talk to one node: each shall have a connection.
+                ("grpc.use_local_subchannel_pool", 1),
+            ]
+            channel = (
+                grpc.aio.secure_channel(endpoint, self._credentials, options)
+                if self._credentials
+                else grpc.aio.insecure_channel(endpoint, options)
             )
             stub = group_pb2_grpc.GroupCoordinatorStub(channel)
             self._stubs[endpoint] = stub  # type: ignore[assignment] # aio, by its channel

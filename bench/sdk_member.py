@@ -1,8 +1,9 @@
 """A client process of the public SDK: a member per group, each with one commit always in flight.
 
-Config: {"bootstrap": "...", "groups": [...], "name": str}. Verbs: `status` (generation, rebalances
-and losses per group), `commits` (what was acknowledged since the last `commits`: per group the
-times a commit was handed to the SDK and acknowledged, and the term that answered).
+Config: {"bootstrap": "...", "groups": [...], "name": str}, and with TLS "tls": the files of `Tls`.
+Verbs: `status` (generation, rebalances and losses per group), `commits` (what was acknowledged
+since the last `commits`: per group the times a commit was handed to the SDK and acknowledged, and
+the term that answered), `rest` and `go` (members stay, and commit nothing in between).
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from muster.client import Client
 from muster.errors import MusterError
 from muster.group.group import Group
 from muster.group.rebalance_listener import RebalanceListener
+from muster.net.tls import Tls
 from muster.types import Assignment, TopicPartition
 from musterd.chaos import child
 
@@ -29,6 +31,8 @@ class Committer(RebalanceListener):
         self.losses = 0
         self.errors: list[str] = []
         self.commits: list[tuple[float, float, int]] = []
+        self.going = asyncio.Event()
+        self.going.set()
         self._group: Group = client.group(group_id, [TOPIC], listener=self)
 
     def lost(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002 - the fact counts
@@ -44,6 +48,7 @@ class Committer(RebalanceListener):
                 self.assignments += 1
                 partition: TopicPartition = assignment.partitions[0]
                 while True:
+                    await self.going.wait()
                     offset += 1
                     before_s = time.monotonic()
                     try:
@@ -57,7 +62,8 @@ class Committer(RebalanceListener):
 
 async def _main() -> None:
     config = child.config()
-    async with Client(config["bootstrap"], client_id=config["name"]) as client:
+    tls = Tls(**config["tls"]) if "tls" in config else None
+    async with Client(config["bootstrap"], client_id=config["name"], tls=tls) as client:
         committers = [Committer(client, group_id) for group_id in config["groups"]]
         tasks = [asyncio.create_task(committer.run()) for committer in committers]
         tune_gc()
@@ -79,6 +85,10 @@ async def _main() -> None:
                         for one in committers
                     }
                 )
+            elif command["verb"] in ("rest", "go"):
+                for one in committers:
+                    (one.going.set if command["verb"] == "go" else one.going.clear)()
+                child.answer(done=True)
             else:
                 child.answer(commits={one.group_id: one.commits for one in committers})
                 for one in committers:

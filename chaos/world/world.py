@@ -18,9 +18,11 @@ from typing import Self, TypeVar
 
 import grpc
 
+from muster.net.tls import Tls
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2_grpc
 from musterd.chaos.hash_seeds import HashSeeds
 from musterd.chaos.world import views
+from musterd.chaos.world.equipment.certificates import Certificates
 from musterd.chaos.world.http import fetch_page
 from musterd.chaos.world.networks.network import Network, client_place
 from musterd.coordinator.node.launcher import Cluster, Equipment
@@ -158,6 +160,14 @@ class World(Cluster):
 
     # ---- where clients are
 
+    @property
+    def client_tls(self) -> Tls | None:
+        """The files with which clients connect; None: plainly."""
+        for kit in self.equipment:
+            if isinstance(kit, Certificates):
+                return kit.client
+        return None
+
     def client_command(self, argv: Iterable[str], host: int = 0) -> list[str]:
         """`argv` at a host of clients, ended with this process."""
         return self.network.command(client_place(host), list(argv))
@@ -289,12 +299,15 @@ class World(Cluster):
 
     def _channel(self, node_id: int) -> grpc.Channel:
         if node_id not in self._channels:
-            self._channels[node_id] = grpc.insecure_channel(
-                self.nodes[node_id].addresses.control,
-                options=[
-                    ("grpc.initial_reconnect_backoff_ms", 50),
-                    ("grpc.min_reconnect_backoff_ms", 50),
-                    ("grpc.max_reconnect_backoff_ms", 500),
-                ],
+            target, tls = self.nodes[node_id].addresses.control, self.client_tls
+            options = [
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 500),
+            ]
+            self._channels[node_id] = (
+                grpc.secure_channel(target, tls.credentials(), options)
+                if tls
+                else grpc.insecure_channel(target, options)
             )
         return self._channels[node_id]
