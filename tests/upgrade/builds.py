@@ -99,10 +99,12 @@ def _unpacked(folder: Path, command: list[str]) -> Path:
     return folder
 
 
-def init(build: Path, data_dir: Path, node: int, nodes: list[int], shards: int) -> None:
+def init(
+    build: Path, data_dir: Path, node: int, nodes: list[int], shards: int, name: str = "upgraded"
+) -> None:
     """Give a node its identity by that build."""
     made = "from pathlib import Path; from musterd.coordinator.node.init import initialise; "
-    made += f"initialise(Path({str(data_dir)!r}), 'upgraded', {node}, {nodes}, {shards})"
+    made += f"initialise(Path({str(data_dir)!r}), {name!r}, {node}, {nodes}, {shards})"
     environment = {**os.environ, "PYTHONPATH": str(build)}
     subprocess.run([sys.executable, "-P", "-c", made], check=True, env=environment)
 

@@ -35,7 +35,7 @@ ORDERS = ["".join(map(str, order)) for order in itertools.permutations(range(3))
 PAIRS = ("former", "next")
 LEVELS = {"former": (LAST_UNNAMED, LEVEL), "next": (LEVEL, LEVEL + 1)}
 PROMISED_S = 0.5
-"""So long may no commit be acknowledged while a node is upgraded, on a quiet machine."""
+"""So long may no commit of a group be acknowledged while a node is upgraded, on a quiet machine."""
 OUTAGE_S = 5.0
 """Half of the members' session timeout: only where a shard is not served does it take so long."""
 
@@ -202,7 +202,8 @@ class Course:
 
     @property
     def longest_s(self):
-        return max(longest_s for _, longest_s, _ in self.upgrades)
+        """Of one group, which is never shorter than of all."""
+        return max(longest_s for _, _, longest_s in self.upgrades)
 
 
 @pytest.fixture
