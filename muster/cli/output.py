@@ -4,6 +4,7 @@ A value that is not known is `-` in a table and null in JSON. Tables are plain a
 eyes and `awk` scripts carry over from Kafka's tools; on a terminal they fit its width.
 """
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,9 +63,17 @@ def wide_tables(wide: bool) -> Iterator[None]:
 
 
 def show(result: Result, form: Format) -> None:
-    """Write the result to stdout."""
-    sys.stdout.write(render(result, form, terminal=sys.stdout.isatty()))
-    sys.stdout.flush()
+    """Write the result to stdout. Where nobody reads it any more the command goes on without."""
+    try:
+        sys.stdout.write(render(result, form, terminal=sys.stdout.isatty()))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """From now on stdout goes nowhere, also what Python still has to flush at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def render(result: Result, form: Format, *, terminal: bool = False) -> str:

@@ -23,7 +23,7 @@ import typer
 from muster.cli.errors import CommandError, ExitCode, report
 from muster.cli.known_nodes import kept_nodes
 from muster.cli.more_options import with_options
-from muster.cli.output import Format, line
+from muster.cli.output import Format, drop_output, line
 
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
@@ -75,8 +75,7 @@ def repeat(once: Callable[[], None], interval_s: float, form: Format) -> None:
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
-        # Nobody reads on. What Python would still flush at its end goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
 
 
 def _wait(seconds: float) -> None:

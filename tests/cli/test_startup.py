@@ -1,6 +1,7 @@
 """Start-up stays light: what each command may import, and how families are found."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
@@ -11,6 +12,7 @@ from muster.cli import wanted
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Format, confirm
 from muster.cli.output import Result, Table, render
+from muster.v1 import admin_pb2
 
 PROBE = """
 import json, sys
@@ -99,3 +101,34 @@ def test_confirmation_on_a_terminal_takes_the_answer(monkeypatch):
     with pytest.raises(CommandError) as refused:
         confirm("sure?", yes=False)
     assert refused.value.exit_code is ExitCode.ERROR
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("--version",), ExitCode.OK),
+        (("version", "-o", "json"), ExitCode.OK),
+        (("--help",), ExitCode.ERROR),
+        (("group", "list", "--help"), ExitCode.ERROR),
+        (("topic", "list"), ExitCode.OK),
+        (("cluster", "status"), ExitCode.UNHEALTHY),
+    ],
+)
+def test_a_reader_that_goes_away_is_nobody_s_error(cluster, args, code):
+    """`muster --version | head -1`: no traceback; a result's exit code is what it was."""
+    for node in cluster.nodes:
+        node.script["ListTopics"] = admin_pb2.ListTopicsResponse()
+    cluster.nodes[2].stop()
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "muster.cli", *args],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert done.returncode == code
