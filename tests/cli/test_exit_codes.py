@@ -28,6 +28,37 @@ def test_documented_codes_are_the_codes():
     assert listed == {int(code): code.name for code in ExitCode}
 
 
+UNHEALTHY = {
+    "muster/cli/audit.py": {"audit verify"},
+    "muster/cli/doctor.py": {"doctor"},
+    "muster/cli/cluster/commands.py": {"cluster status"},
+    "muster/cli/cluster/verify.py": {"cluster verify"},
+    "backup/cli.py": {"cluster backup verify", "cluster restore"},
+    "backup/group_cli.py": {"group restore"},
+    "backup/take.py": {"cluster backup"},
+    "chaos/report/cli.py": {"chaos report"},
+    "coordinator/node/cli.py": {"init"},
+    "export/cli.py": {"export"},
+    "replay/cli.py": {"replay"},
+}
+"""By file, the commands that it ends with 5."""
+ROOMS = ("muster", "backup", "bench", "chaos", "coordinator", "demo", "export", "replay")
+
+
+def test_the_commands_that_end_with_5_are_those_of_the_page():
+    """In code by `ExitCode.UNHEALTHY`, or `unsound=True` (backup/told.py), and nowhere else."""
+    files = {file for room in ROOMS for file in (DOCS.parents[1] / room).rglob("*.py")}
+    ending = {
+        str(file.relative_to(DOCS.parents[1]))
+        for file in files
+        if re.search(r"ExitCode\.UNHEALTHY|unsound=True", file.read_text("utf-8"))
+    }
+    assert ending - {"backup/told.py"} == UNHEALTHY.keys()
+    [row] = re.findall(r"^\| 5 \| unhealthy \| (.*) \|$", DOCS.read_text(), re.MULTILINE)
+    named = set(re.findall(r"`([a-z][a-z -]+)`", row))
+    assert named == set().union(*UNHEALTHY.values())
+
+
 def test_documented_columns_are_the_columns():
     """docs/cli.md shows the columns that the commands print."""
     text = DOCS.read_text()

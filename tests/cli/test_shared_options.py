@@ -125,3 +125,43 @@ def test_each_operators_call_of_a_command_shows_the_admin_secret():
     ]
     assert {call.func.attr for call in made} == by_operator - {"RecordAudit"}
     assert all("metadata" in {word.arg for word in call.keywords} for call in made)
+
+
+ROW = re.compile(r"^\| (`.*?) \|", re.MULTILINE)
+
+
+def test_every_command_has_a_row():
+    """A table of the page says of each what it prints, or which options it has; of no other."""
+    cells = ROW.findall(DOCS.read_text())
+    listed = {name for cell in cells for name in re.findall(r"`([a-z][a-z -]*[a-z])", cell)}
+    assert listed == commands().keys()
+
+
+LITERAL = ("muster/cli", "backup", "coordinator/node")
+"""Folders of commands whose tables have no page but docs/cli.md."""
+
+
+def columns_of(file):
+    """The columns of each table that a file makes, as far as they are written out there."""
+    tree = ast.parse(file.read_text("utf-8"))
+    named = {
+        node.targets[0].id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Table" and call.args:
+            given = call.args[0]
+            made = named.get(given.id) if isinstance(given, ast.Name) else given
+            elements = made.elts if isinstance(made, ast.Tuple | ast.List) else []
+            if elements and all(isinstance(one, ast.Constant) for one in elements):
+                yield " ".join(one.value for one in elements)
+
+
+def test_the_columns_of_every_table_are_on_the_page():
+    """A table that a command got, or that has a new column, is in a row."""
+    files = [file for folder in LITERAL for file in (ROOT / folder).rglob("*.py")]
+    made = {columns for file in files for columns in columns_of(file)}
+    assert len(made) > 30
+    text = DOCS.read_text()
+    assert sorted(columns for columns in made if f"`{columns}`" not in text) == []
