@@ -1,15 +1,27 @@
 """A restored state: no members, no old token, all offsets, and the same on each node."""
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musterd.backup.restored_state import GENERATIONS, TOKENS_PER_S, restored
+from musterd.coordinator.machine.audit import chained
+from musterd.coordinator.machine.decide.audit import decide_audit
+from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.records.digest import digest_of
-from musterd.coordinator.machine.shard_state import load_state, shard_records
+from musterd.coordinator.machine.shard_state import (
+    ShardState,
+    evolve_shard_counted,
+    load_state,
+    shard_records,
+)
 from musterd.coordinator.machine.state import Phase
+from musterd.levels import LEVEL
 from tests.backup.archives import LIVES, world_of
+from tests.machine.test_audit import an_entry, record
 
 INSTANT_S = 1_800_000_000
 
@@ -100,8 +112,19 @@ def test_bearer_tokens_are_void_and_rules_stay():
     assert (kept.tokens, kept.rules) == (before.tokens, before.rules)
 
 
-def test_the_audit_trail_goes_on_and_takes_entries_of_new_nodes():
-    """Its chain stays; a new node counts its batches from 1 as each does."""
-    state = world_of(["join a"]).state
-    state.audit_batches[1] = 500
-    assert load_state(restored(state, INSTANT_S).records).audit_batches == {}
+def test_the_audit_trail_goes_on_and_takes_entries_of_new_nodes(monkeypatch):
+    """Its chain stays, also where the oldest entries made room; a new node begins at batch 1."""
+    monkeypatch.setitem(decide_audit.__globals__, "KEPT", 3)
+    state = ShardState()
+    evolve_shard_counted(state, LevelRaised(LEVEL))
+    for number in range(5):
+        record(state, an_entry(number, detail=f"call {number}"), batch=500 + number)
+    before = deepcopy(state)
+    again = load_state(restored(state, INSTANT_S).records)
+    assert list(again.audit) == [2, 3, 4]
+    for name in ("audit", "audit_hashes", "audit_base", "audit_head", "audit_next"):
+        assert getattr(again, name) == getattr(before, name), name
+    assert before.audit_batches == {1: 504}
+    assert again.audit_batches == {}
+    record(again, an_entry(9), batch=1)
+    assert again.audit_head == chained(before.audit_head, 5, an_entry(9))

@@ -1,4 +1,7 @@
-"""The timer and the CronJob that take a backup a day: what they run, and what systemd says."""
+"""What the timer and the CronJob that take a backup a day run, and what systemd says of it.
+
+`test_backup_job.py` runs the CronJob with the real `muster`.
+"""
 
 import os
 import re
@@ -22,7 +25,7 @@ def of_service():
 
 def of_job():
     """The shell's arguments in the CronJob."""
-    job = yaml.safe_load((FOLDER / "cronjob.yaml").read_text())
+    *_, job = yaml.safe_load_all((FOLDER / "cronjob.yaml").read_text())
     [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     return container["command"] + container["args"]
 
