@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 
 import grpc
 import pyarrow.parquet as pq
@@ -43,7 +44,7 @@ def entries(cluster, *args):
     return done.json["entries"]
 
 
-def alter(cluster, node_id):
+def alter(cluster, node_id, name="ask"):
     """AlterGroupConfigs at a node, of groups that different nodes coordinate."""
     setting = admin_pb2.AlterGroupConfigsRequest.Setting(name="classic.max.size", value="7")
     request = admin_pb2.AlterGroupConfigsRequest(
@@ -53,7 +54,7 @@ def alter(cluster, node_id):
         ]
     )
     with grpc.insecure_channel(cluster[0].nodes[node_id].endpoint) as channel:
-        named = (("x-request-id", f"ask-{node_id}"),)
+        named = (("x-request-id", f"{name}-{node_id}"),)
         answer = AdminStub(channel).AlterGroupConfigs(request, timeout=10, metadata=named)
     assert {int(one.status.code) for one in answer.results} <= {0, errors_pb2.NOT_COORDINATOR}
     return any(not one.status.code for one in answer.results)
@@ -86,12 +87,24 @@ def test_each_call_has_one_entry_whichever_node_it_was_asked(cluster):
         said = {one[name] for one in all_ for name in ("method", "request_id")}
         return all_ if expected <= said else None
 
-    found = wait_for(recorded, "every node has recorded its calls")
+    wait_for(recorded, "every node has recorded its calls")
+    again = [node_id for node_id in asked if alter(cluster, node_id, "later")]
+    expected |= {f"later-{node_id}" for node_id in again}
+    found = [
+        one
+        for one in wait_for(recorded, "and a later batch, behind one that came twice")
+        if one["method"] == "AlterGroupConfigs" or one["detail"]["request"].get("name") == "orders"
+    ]
+    assert set(Counter(one["request_id"] for one in found).values()) == {1}
+    methods = Counter(one["method"] for one in found)
+    assert methods["CreateTopic"] == methods["AddPartitions"] == 1
     by_method = {one["method"]: one for one in found}
     altered = [one for one in found if one["method"] == "AlterGroupConfigs"]
-    assert {one["request_id"]: one["node_id"] for one in altered} == {
-        f"ask-{node_id}": node_id for node_id in asked
-    }
+    assert sorted((one["request_id"], one["node_id"]) for one in altered) == sorted(
+        (f"{name}-{node_id}", node_id)
+        for name, nodes in (("ask", asked), ("later", again))
+        for node_id in nodes
+    )
     assert all(one["peer"].startswith("ipv4:127.0.0.1:") for one in found)
     assert by_method["CreateTopic"]["result"] == by_method["AddPartitions"]["result"] == "OK"
     assert by_method["AddPartitions"]["detail"] == {

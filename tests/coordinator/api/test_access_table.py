@@ -5,11 +5,11 @@ import asyncio
 import grpc
 import pytest
 
-from muster.v1 import access_pb2, access_pb2_grpc, admin_pb2, group_pb2
+from muster.v1 import access_pb2, access_pb2_grpc, admin_pb2, errors_pb2, group_pb2
+from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.api.frame.rpc_rules import RULES
-from musterd.coordinator.machine.access import Resource
 from musterd.coordinator.machine.commands import AlterAcls
-from tests.coordinator.api.test_access import GuardedNode
+from tests.coordinator.api.test_access import SECRET, GuardedNode
 from tests.docs import access
 
 FILES = (group_pb2, admin_pb2, access_pb2)
@@ -19,7 +19,7 @@ METHODS = {
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-RIGHTS = {29, 30, 31}
+RIGHTS = {f"{kind}_AUTHORIZATION_FAILED" for kind in ("GROUP", "TOPIC", "CLUSTER")}
 MEMBER = {"member_id": "m"}
 
 
@@ -56,6 +56,8 @@ def request_of(rpc, name):
         "AlterGroupConfigs": {"groups": [{"group_id": name}], "validate_only": True},
         "DeleteGroups": {"group_ids": [name]},
         "OffsetDelete": {"group_id": name, "partitions": [{"topic": name}]},
+        "CreateTopic": {"name": name, "partitions": 1},
+        "AddPartitions": {"name": name, "partitions": 1},
         "DeleteTopic": {"name": name, "validate_only": True},
         "ReplaceNode": {"node_id": 99},
         "AcceptLoss": {"node_id": 99},
@@ -63,7 +65,7 @@ def request_of(rpc, name):
         "ReadBackup": {"shard": 99},
         "AlterAcls": {},
         "TestAccess": {"principal": "x", "operation": 1, "resource": 1, "name": "g"},
-        "CreateToken": {},
+        "CreateToken": {"principal": "x"},
         "RevokeToken": {"token_id": "0"},
         "FinalizeLevel": {},
     }
@@ -94,8 +96,25 @@ def codes_of(answer):
                 yield from codes_of(one)
 
 
+ALLOWED = {
+    "JoinGroup": {"INVALID_SESSION_TIMEOUT"},
+    "SyncGroup": {"UNKNOWN_MEMBER_ID"},
+    "Heartbeat": {"UNKNOWN_MEMBER_ID"},
+    "ReplaceNode": {"INVALID_REQUEST"},
+    "AlterClientQuotas": {"INVALID_REQUEST"},
+    "AcceptLoss": {"INVALID_REQUEST"},
+    "TransferLeader": {"INVALID_REQUEST"},
+    "ReadBackup": {"INVALID_REQUEST"},
+    "AlterAcls": {"INVALID_REQUEST"},
+}
+"""What an allowed caller is told by these requests, by name of the error; else there is none."""
+
+
 async def outcome(node, stubs, rpc, name, metadata):
-    """What becomes of the call: yes, -, or UNAUTHENTICATED; a list's: whether it has the name."""
+    """What becomes of the call: yes, - or UNAUTHENTICATED, or what is none of these.
+
+    "yes" is the one answer that an allowed caller gets (`ALLOWED`); a list has the name.
+    """
     service = METHODS[rpc].containing_service.name
     try:
         answer = await getattr(stubs[service], rpc)(
@@ -103,12 +122,15 @@ async def outcome(node, stubs, rpc, name, metadata):
         )
     except grpc.aio.AioRpcError as error:
         denied = {"PERMISSION_DENIED": "-", "UNAUTHENTICATED": "UNAUTHENTICATED"}
-        return denied.get(error.code().name, "yes")
-    if rpc == "ListGroups":
+        return denied.get(error.code().name, f"{error.code().name}: {error.details()}")
+    codes = {errors_pb2.ErrorCode.Name(code) for code in codes_of(answer)} - {"NONE"}
+    if rpc == "ListGroups" and not codes:
         return "yes" if name in [one.group_id for one in answer.groups] else "-"
-    if rpc == "ListTopics":
+    if rpc == "ListTopics" and not codes:
         return "yes" if name in [one.name for one in answer.topics] else "-"
-    return "-" if RIGHTS & {*codes_of(answer)} else "yes"
+    if codes and codes <= RIGHTS:
+        return "-"
+    return "yes" if codes == ALLOWED.get(rpc, set()) else f"{sorted(codes)}"
 
 
 async def _try_each_cell():
@@ -126,22 +148,21 @@ async def _try_each_cell():
         await node.topics.CreateTopic(admin_pb2.CreateTopicRequest(name=name, partitions=1))
     tokens = {who: await node.token_of(who) for who in access.PRINCIPALS}
     await node.put(AlterAcls(tuple(rule for rules in access.GRANTED.values() for rule in rules)))
+    by_secret = ((METADATA_KEY, SECRET),)
     wrong, tried = [], 0
     for rpc in RULES:
         for name in access.names_of(rpc):
-            if name:  # it is there, whatever the calls before did to it
-                await outcome(node, stubs, "OffsetCommit", name, tokens[access.ROOT])
-            nobody = await outcome(node, stubs, rpc, name, ())
-            if nobody != "UNAUTHENTICATED":
-                wrong.append(("nobody", rpc, name, nobody))
+            cells = {"nobody": ((), "UNAUTHENTICATED"), "operator": (by_secret, "yes")}
             for who in access.PRINCIPALS:
                 wanted = "yes" if access.is_allowed(who, rpc, name) else "-"
-                told = await outcome(node, stubs, rpc, name, tokens[who])
+                cells[who] = tokens[who], wanted
+            for who, (metadata, wanted) in cells.items():
+                if name:  # it is there, whatever the calls before did to it
+                    await outcome(node, stubs, "OffsetCommit", name, tokens[access.ROOT])
+                told = await outcome(node, stubs, rpc, name, metadata)
                 tried += 1
                 if told != wanted:
                     wrong.append((who, rpc, name, told))
-                if name and RULES[rpc].resource is Resource.GROUP:
-                    await outcome(node, stubs, "OffsetCommit", name, tokens[access.ROOT])
     await node.stop()
     return wrong, tried
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from muster.v1 import access_pb2, admin_pb2, errors_pb2
 from musterd.coordinator.api.frame import audit_trail
@@ -20,7 +22,10 @@ from musterd.coordinator.api.frame.audit_trail import (
     result_of,
 )
 from musterd.coordinator.api.frame.handler import ActiveCall
+from musterd.coordinator.api.frame.operator_access import METADATA_KEY
+from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource
 from musterd.coordinator.machine.audit import ENTRY_BYTES_MAX, put_entry
+from tests.coordinator.api.test_access import SECRET, on_node
 
 
 class ShardZero:
@@ -159,14 +164,75 @@ def test_the_longest_entry_fits(trail):
         assert max(map(len, (entry.principal, entry.peer, entry.request_id))) <= TEXT_MAX
 
 
-def test_no_secret_comes_into_an_entry(trail, monkeypatch):
-    """Fields with one are said to be there."""
-    monkeypatch.setattr(audit_trail, "_SECRETS", frozenset({"store_uuid"}))
-    request = admin_pb2.ReplaceNodeRequest(node_id=2, store_uuid="hidden")
-    CallRecord("ReplaceNode", request, {}).ended(trail, "operator", "p", "OK")
+@on_node
+async def test_no_secret_comes_into_an_entry(node):
+    """Neither a new token, nor the admin secret or the token that the callers showed."""
+    trail, shard_0 = node.core.audit, ShardZero()
+    trail.follow(1, lambda: 1_000, lambda: True, lambda: 0)
+    by_secret = ((METADATA_KEY, SECRET),)
+    root = await node.token_of("root")
+    await node.allow(AclRule("a", Operation.JOIN, Resource.GROUP, Pattern.LITERAL, "g"))
+    request = access_pb2.CreateTokenRequest(principal="ann")
+    answers = [
+        await node.access_rpcs.CreateToken(request, metadata=metadata)
+        for metadata in (by_secret, root)
+    ]
+    await trail.flush(shard_0)
+    said = repr(shard_0.last)
+    assert said.count("CreateToken") == 2
+    assert '"principal": "ann"' in said
+    shown = [value for _, value in root]
+    for secret in (SECRET.decode(), SECRET.hex(), *shown, *(one.token for one in answers)):
+        assert secret
+        assert secret.removeprefix("Bearer ") not in said
+
+
+def test_a_secret_in_a_request_is_said_to_be_there_alone(trail):
+    """Also in a message within, by the names that secrets have; no request has one today."""
+    made = descriptor_pb2.FileDescriptorProto(name="made_up.proto", package="made_up")
+    inner = made.message_type.add(name="Inner")
+    outer = made.message_type.add(name="Outer")
+    string, message = 9, 11
+    for number, name in enumerate(("principal", "secret", "token", "password", "private_key"), 1):
+        inner.field.add(name=name, number=number, type=string, label=1)
+    outer.field.add(name="inner", number=1, type=message, label=3, type_name=".made_up.Inner")
+    outer.field.add(name="token", number=2, type=string, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(made)
+    request_type = message_factory.GetMessageClass(pool.FindMessageTypeByName("made_up.Outer"))
+    hidden = dict.fromkeys(("secret", "token", "password", "private_key"), "hidden")
+    request = request_type(inner=[{"principal": "ann", **hidden}], token="hidden")
+    CallRecord("MadeUp", request, {}).ended(trail, "operator", "p", "OK")
     shard_0 = ShardZero()
     asyncio.run(trail.flush(shard_0))
-    assert json.loads(shard_0.last[0].detail)["request"] == {"node_id": 2, "store_uuid": "..."}
+    told = dict.fromkeys(hidden, "...")
+    assert json.loads(shard_0.last[0].detail)["request"] == {
+        "inner": [{"principal": "ann", **told}],
+        "token": "...",
+    }
+
+
+def test_a_field_that_sounds_like_a_secret_is_one_or_is_known_to_be_none():
+    """Of each request that has an entry: whoever adds such a field says which it is."""
+    known = {"token_id"}
+
+    def fields(message, seen):
+        for field in message.fields:
+            yield field.name
+            if field.message_type and field.message_type not in seen:
+                yield from fields(field.message_type, [*seen, field.message_type])
+
+    names = {
+        name
+        for file in (admin_pb2, access_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+        if method.name not in READS
+        for name in fields(method.input_type, [])
+    }
+    assert "principal" in names
+    suspect = {name for name in names if re.search("secret|token|passw|private|credential", name)}
+    assert suspect - known <= audit_trail._SECRETS
 
 
 def test_the_result_of_a_call_is_that_of_its_parts():
