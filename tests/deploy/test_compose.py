@@ -5,19 +5,27 @@ No engine runs it here, and Grafana cannot be had: what they would read is looke
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from cryptography import x509
 
+from musterd.coordinator.api.frame.client_certificate import principal_of
+from musterd.coordinator.node.certificates import Certificates
 from musterd.coordinator.node.config import load_settings
+from musterd.raft.identity import Identity
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "compose"
 FILE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "compose-spec.json").read_text())
 SERVICES = FILE["services"]
+ENDED = {"condition": "service_completed_successfully"}
 NODES = {int(name[-1]): one for name, one in SERVICES.items() if name.startswith("node-")}
 
 
@@ -39,6 +47,9 @@ def test_a_node_s_environment_are_settings_that_a_node_takes(monkeypatch, number
     assert settings.endpoint == f"node-{number}:7070"
     assert settings.peers == {n: f"node-{n}:7170" for n in NODES if n != number}
     assert settings.metrics_listen == "0.0.0.0:7270"
+    assert not settings.insecure
+    assert not settings.insecure_peers
+    settings.check_exposure()
 
 
 def test_each_node_has_a_directory_of_its_own_that_was_initialised_as_its_id():
@@ -48,12 +59,76 @@ def test_each_node_has_a_directory_of_its_own_that_was_initialised_as_its_id():
         init = SERVICES[f"init-{number}"]
         assert node["volumes"] == init["volumes"] == [volume]
         assert init["environment"]["NODE"] == str(number)
-        assert node["depends_on"] == {
-            f"init-{number}": {"condition": "service_completed_successfully"}
-        }
+        assert node["depends_on"] == {"certs": ENDED}
+        assert SERVICES["certs"]["depends_on"][f"init-{number}"] == ENDED
     (command,) = SERVICES["init-0"]["command"]
     assert f"--nodes {len(NODES)}" in command
     assert {f"data-{number}" for number in NODES} <= FILE["volumes"].keys()
+
+
+@pytest.fixture
+def volumes(tmp_path):
+    """Where each volume is once the service `certs` has run twice."""
+    mounted = dict(volume.split(":") for volume in SERVICES["certs"]["volumes"])
+    (script,) = SERVICES["certs"]["command"]
+    script = script.replace("$$", "$")
+    for name, place in mounted.items():
+        (tmp_path / name).mkdir()
+        script = script.replace(place, str(tmp_path / name))
+    script = script.replace("/nodes/$n", f"{tmp_path}/data-$n")
+    programs = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    for _ in range(2):
+        command = [*SERVICES["certs"]["entrypoint"], script]
+        subprocess.run(command, env={"PATH": programs}, check=True, capture_output=True)
+    return {name: tmp_path / name for name in mounted}
+
+
+def test_its_certificates_are_the_nodes_and_clients_own(monkeypatch, volumes):
+    """Each node's folder is read as the node does, and the operator is a superuser."""
+    for number, node in NODES.items():
+        environment = node["environment"]
+        folder = volumes[f"data-{number}"] / Path(environment["MUSTERD_TLS_DIR"]).name
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("MUSTERD_DATA_DIR", str(volumes[f"data-{number}"] / "node"))
+        monkeypatch.setenv("MUSTERD_TLS_DIR", str(folder))
+        settings = load_settings(None, {})
+        identity = Identity("compose", number, 0, tuple(NODES), 16, bytes(16))
+        found = Certificates(settings, identity)
+        assert found.loaded.valid_until.keys() == {"clients", "peers"}
+        assert found.peers.requires
+        assert found.shows_node
+        hosts = x509.load_pem_x509_certificate((folder / "cert.pem").read_bytes())
+        names = hosts.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert f"node-{number}" in names.get_values_for_type(x509.DNSName)
+        assert not (folder / "ca.key").exists()
+    environment = SERVICES["muster"]["environment"]
+    for name in ("MUSTER_TLS_CA", "MUSTER_TLS_CERT", "MUSTER_TLS_KEY"):
+        assert in_volume(environment[name], volumes).is_file()
+    shown = in_volume(environment["MUSTER_TLS_CERT"], volumes).read_bytes()
+    assert principal_of(shown, "compose").name in settings.superusers
+
+
+def in_volume(name, volumes):
+    """A file of the clients' volume."""
+    return volumes["clients"] / Path(name).relative_to("/etc/muster")
+
+
+def test_the_worker_connects_with_its_own_certificate(tmp_path, volumes):
+    """It looks where the volume is, for files that are there, and runs the README's worker."""
+    mounted = dict(volume.split(":")[:2] for volume in SERVICES["worker"]["volumes"])
+    for source, target in mounted.items():
+        if source.startswith("."):
+            shutil.copy(FOLDER / source, tmp_path / Path(target).name)
+    worker = tmp_path / Path(SERVICES["worker"]["entrypoint"][1]).name
+    arguments = ["127.0.0.1:1", str(tmp_path / "orders.db")]
+    command = [sys.executable, "-P", str(worker), *arguments]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    assert "InvalidConfig" in ran.stderr
+    assert "'/etc/muster/worker/ca.pem'" in ran.stderr
+    assert mounted["clients"] == "/etc/muster"
+    assert (volumes["clients"] / "worker" / "ca.pem").is_file()
 
 
 def test_no_container_may_more_than_it_needs():
