@@ -30,7 +30,9 @@ STEPS = (
     ("pause_leader", 3.0),
     ("kill_follower", 2.0),
     ("transfer_leadership", 0.5),
+    ("whole_disk_lost", 2.0),
     ("restart_all", 0.5),
+    ("older_copy", 2.0),
     ("kill_two_then_restart", 2.0),
     ("stop_leader", 2.0),
 )
