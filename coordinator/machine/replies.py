@@ -129,16 +129,18 @@ class RemovalResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
-    """One result per partition of the request, in its order."""
+    """One result per partition of the request, in its order. `changed`: one had an offset."""
 
     partitions: tuple[RemovalResult, ...]
+    changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """All of a group's overrides now, by name."""
+    """All of a group's overrides now, by name. `changed`: they were others before."""
 
     values: tuple[ConfigValue, ...]
+    changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

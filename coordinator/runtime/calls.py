@@ -11,6 +11,10 @@ from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 
+OnOutcome = Callable[[Answer | None, bool], None]
+"""Told once what became of a command, also where its caller is gone: the answer, and whether the
+command was on its way to the log. None: it was given up before."""
+
 
 class CountedLimit:
     """A counted maximum over the whole node, such as the parked calls."""
@@ -62,6 +66,8 @@ class Call:
         "command",
         "ended",
         "held",
+        "offered",
+        "on_outcome",
         "on_park",
         "recheck",
     )
@@ -73,8 +79,12 @@ class Call:
         call_limits: NodeCallLimits,
         on_park: Callable[[], None] | None = None,
         recheck: Callable[[], Refused | None] | None = None,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
         self.recheck = recheck
+        self.on_outcome = on_outcome
+        self.offered = False
+        """Whether it is in the queue for the log, or was: then what it asks for may happen."""
         self.command = command
         self.held: MemberKey | None = None
         self._sessions: Sessions | None = None
@@ -109,7 +119,11 @@ class Call:
         self._respond = lambda answer: respond(widen(answer))
 
     def answer(self, answer: Answer) -> None:
-        """End with a reply. A second end changes nothing: the caller may have gone in between."""
+        """End with a reply. A second end changes nothing: the caller may have gone in between.
+
+        Of that one `on_outcome` is told all the same.
+        """
+        self._tell(answer)
         if not self.ended:
             self._end(replied=True)
             self._respond(answer)
@@ -122,6 +136,13 @@ class Call:
         if not self.ended:
             self.broken = True
             self._end(replied=False)
+        if not self.offered:
+            self._tell(None)
+
+    def _tell(self, answer: Answer | None) -> None:
+        told, self.on_outcome = self.on_outcome, None
+        if told is not None:
+            told(answer, self.offered)
 
     def _end(self, *, replied: bool) -> None:
         self.ended = True

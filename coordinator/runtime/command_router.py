@@ -152,6 +152,7 @@ class CommandRouter:
         if shed is not None:
             call.answer(Shed(shed))
         else:
+            call.offered = True
             self._coordinator.wake()
 
     def _no_room(self, command: Command, growth: Growth) -> Refused | None:

@@ -32,7 +32,7 @@ from musterd.coordinator.machine.events import (
     RebalanceStarted,
 )
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.replies import PARKED, Committed
+from musterd.coordinator.machine.replies import PARKED, Committed, Parked, Reply
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
@@ -364,12 +364,14 @@ class Leadership:
         if isinstance(pending.command, BeginDrop):
             self._deletion.failed()
         call = pending.call
-        if call is None or call.ended:
+        if call is None:
             return
         if isinstance(outcome, Overloaded):
             call.answer(Shed(outcome.what))
         elif isinstance(outcome, NotLeader):
             # Not whom leadership is being handed to: that one leads in a later term, or never.
+            call.answer(self.elsewhere())
+        elif call.ended:
             call.answer(self.elsewhere())
         else:
             self._shard.depose(call)
@@ -399,8 +401,7 @@ class Leadership:
         """Consume one command's events in order, and answer whom they answer."""
         command, events, reply = result.command, result.events, result.reply
         broken = call.held if call is not None and call.broken and reply is PARKED else None
-        if call is not None and call.ended:
-            call = None
+        call = _waiting(call, reply)
         if call is not None and reply is PARKED:
             self.park(call)
         group_id: str | None = getattr(command, "group_id", None)
@@ -437,3 +438,12 @@ class Leadership:
                 self.sessions.member_gone(MemberKey(event.group_id, event.member_id))
             case _:
                 pass
+
+
+def _waiting(call: Call | None, reply: Reply | Parked) -> Call | None:
+    """The call, where its caller waits for the reply; one that has ended is told, too."""
+    if call is None or not call.ended:
+        return call
+    if reply is not PARKED:
+        call.answer(reply)
+    return None

@@ -17,7 +17,7 @@ from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.answers import Loading, NotHere, Respond
-from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.calls import Call, OnOutcome
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.deposed_calls import DeposedCalls
 from musterd.coordinator.runtime.leadership import Leadership
@@ -251,15 +251,17 @@ class Shard:
         respond: Respond,
         on_park: Callable[[], None] | None = None,
         recheck: Callable[[], Refused | None] | None = None,
+        on_outcome: OnOutcome | None = None,
     ) -> Call:
         """Take a validated request whose encoding is at most `size` bytes.
 
         Answers now or later, once.
 
         `on_park` is told when the answer will be long in coming. `recheck` says, when the command
-        is about to go into the log, why it may not any more.
+        is about to go into the log, why it may not any more. `on_outcome` is told what became of
+        the command, also where the caller is gone by then.
         """
-        call = Call(command, respond, self.node.call_limits, on_park, recheck)
+        call = Call(command, respond, self.node.call_limits, on_park, recheck, on_outcome)
         state = self.coordinator_state
         if state is CoordinatorState.SERVING and self.leadership is not None:
             self.leadership.take(call, size)

@@ -28,7 +28,7 @@ from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime.answers import Respond
-from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.calls import Call, OnOutcome
 from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIRING_RETRY_MS
@@ -222,8 +222,9 @@ class AccountedShard(Shard):
         respond: Respond,
         on_park: Callable[[], None] | None = None,
         recheck: Callable[[], Refused | None] | None = None,
+        on_outcome: OnOutcome | None = None,
     ) -> Call:
-        submit = partial(super().submit, command, size, respond, on_park, recheck)
+        submit = partial(super().submit, command, size, respond, on_park, recheck, on_outcome)
         return self._ledger.submitted(submit)
 
     def confirm(self, done: Callable[[bool], None]) -> None:

@@ -1,13 +1,14 @@
 """What a node has to record in the audit trail: gathered here, and handed to shard 0 each second.
 
 A call is not held up by its entry. So an entry is lost where the node ends before shard 0 has it,
-and where too many wait; the latter are counted. What is refused for want of a right is gathered:
-one entry a second, however many calls there are.
+and where too many wait; the latter are counted. What is refused for want of a right is gathered,
+and so are calls that changed nothing of those who need not be operators: one entry a second of
+each, however many there are.
 """
 
 import asyncio
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
@@ -18,6 +19,9 @@ from google.protobuf.message import Message
 
 from musterd.coordinator.machine.commands import AuditEntry
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Configured, Done, Left, OffsetsDeleted, Refused
+from musterd.coordinator.runtime.answers import Answer
+from musterd.coordinator.runtime.calls import OnOutcome
 from musterd.coordinator.runtime.timeouts import AUDIT_PAUSE_MS
 
 MS: Final = 1_000
@@ -25,8 +29,9 @@ WAITING_MAX: Final = 1_000
 """Entries that wait for shard 0; more are lost, and counted."""
 BATCH: Final = 16
 """Entries of one hand-over: 64 KiB at most."""
-REFUSALS_MAX: Final = 64
-"""Distinct refusals of one second that are named; the rest is counted."""
+GATHERED_MAX: Final = 64
+"""Distinct refusals of one second that are named, and as many calls that changed nothing; the rest
+is counted."""
 TEXT_MAX: Final = 256
 """Bytes of a principal, an address, a request id."""
 PART_MAX: Final = 700
@@ -36,6 +41,10 @@ PART_LEAST: Final = 300
 DETAIL_MAX: Final = 3 * PART_MAX + 200
 REFUSALS: Final = "refusals"
 """`method` of the entry of a second's refusals."""
+UNCHANGED: Final = "unchanged"
+"""`method` of the entry of a second's calls that changed nothing."""
+ASKED_MAX: Final = 120
+"""Bytes of the request of the first of several such calls, as JSON."""
 OK: Final = "OK"
 MIXED: Final = "MIXED"
 REQUEST_ID: Final = "x-request-id"
@@ -50,6 +59,17 @@ READS: Final = frozenset(
     }
 )
 """RPCs of operators without an entry: they change nothing, or would make an entry of each entry."""
+
+_NO_ENTRY: Final = frozenset(
+    {
+        *("UNAUTHENTICATED", "RESOURCE_EXHAUSTED"),  # a flood would fill the trail
+        *("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"),  # the call comes again, elsewhere
+    }
+)
+"""Calls that changed nothing and were answered so are not even counted."""
+
+NO_RIGHT: Final = "AUTHORIZATION_FAILED"
+"""How the names of errors end that say that the caller has no right."""
 
 _SECRETS: Final = frozenset({"secret", "token", "password", "private_key"})
 """Fields of requests that no entry says."""
@@ -70,6 +90,43 @@ Send = Callable[[int, Sequence[AuditEntry]], Awaitable[HandOver]]
 """Hands a batch, by its number, to shard 0."""
 
 
+class _Gathered:
+    """What is one entry a second, however often it happens."""
+
+    def __init__(self, method: str, result: str, name: str) -> None:
+        """`name`: of the list in the entry's detail."""
+        self.method, self.result = method, result
+        self._name = name
+        self._each: dict[tuple[str, ...], tuple[int, str]] = {}
+        self._more = 0
+
+    def add(self, key: tuple[str, ...], asked: str = "") -> None:
+        """Count one; `asked` is said of the first one alone."""
+        count, first = self._each.get(key, (0, asked))
+        if count or len(self._each) < GATHERED_MAX:
+            self._each[key] = count + 1, first
+        else:
+            self._more += 1
+
+    def take(self) -> str:
+        """Make the entry's detail of all since the last time; "" where there is none."""
+        if not self._each:
+            return ""
+        each, more = self._each, self._more
+        self._each, self._more = {}, 0
+        calls = sum(count for count, _ in each.values()) + more
+        named: list[list[str | int]] = []
+        size = 0
+        for key, (count, asked) in each.items():
+            one: list[str | int] = [*key, count, asked] if asked else [*key, count]
+            size += len(json.dumps(one))
+            if size > 3 * PART_MAX:
+                more += count
+            else:
+                named.append(one)
+        return json.dumps({self._name: named, "more": more, "calls": calls})
+
+
 class AuditTrail:
     """The entries of one node that shard 0 does not have yet."""
 
@@ -78,8 +135,8 @@ class AuditTrail:
         self.lost_total = 0
         """Entries that found no room, or that shard 0 did not take."""
         self._waiting: deque[AuditEntry] = deque()
-        self._refused: Counter[tuple[str, str, str, str]] = Counter()
-        self._refused_more = 0
+        self._refused = _Gathered(REFUSALS, "REFUSED", "refused")
+        self._unchanged = _Gathered(UNCHANGED, "UNCHANGED", "unchanged")
         self._sent: tuple[int, int] | None = None
         """The batch that is under way: its number, and how many entries."""
         self._last_batch = 0
@@ -135,15 +192,14 @@ class AuditTrail:
         self._waiting.append(entry)
 
     def refused(self, principal: str, peer: str, method: str, result: str) -> None:
-        """Count a call that was refused for want of a right."""
-        if not self.gathers:
-            return
-        host = peer.rpartition(":")[0] or peer
-        key = (_cut(principal), _cut(host), method, result)
-        if key in self._refused or len(self._refused) < REFUSALS_MAX:
-            self._refused[key] += 1
-        else:
-            self._refused_more += 1
+        """Count what was refused for want of a right: a call, or one item of a call."""
+        if self.gathers:
+            self._refused.add((_cut(principal), _host(peer), method, result))
+
+    def unchanged(self, principal: str, peer: str, method: str, result: str, asked: str) -> None:
+        """Count a call that changed nothing. `asked`: what it asked for, as JSON."""
+        if self.gathers:
+            self._unchanged.add((_cut(principal), _host(peer), method, result), asked)
 
     async def run(self, send: Send) -> None:
         """Hand over what waits, each second, for ever."""
@@ -177,38 +233,63 @@ class AuditTrail:
         return self._last_batch
 
     def _gather(self) -> None:
-        """Make one entry of the refusals since the last time."""
-        if not self._refused:
-            return
-        each = [(*key, count) for key, count in self._refused.items()]
-        more, self._refused_more = self._refused_more, 0
-        self._refused = Counter()
-        calls = sum(count for *_, count in each) + more
-        named: list[tuple[str | int, ...]] = []
-        size = 0
-        for one in each:
-            size += len(json.dumps(one))
-            if size > 3 * PART_MAX:
-                more += one[-1]
-            else:
-                named.append(one)
-        detail = json.dumps({"refused": named, "more": more, "calls": calls})
-        self.note("", "", REFUSALS, uuid4().hex, "REFUSED", detail)
+        """Make one entry of the refusals since the last time, and one of what changed nothing."""
+        for gathered in (self._refused, self._unchanged):
+            detail = gathered.take()
+            if detail:
+                self.note("", "", gathered.method, uuid4().hex, gathered.result, detail)
 
 
 class CallRecord:
-    """One call of an operator while it runs, for its entry."""
+    """One call of an operator while it runs, for its entry.
 
-    def __init__(self, method: str, request: object, metadata: Mapping[str, Any]) -> None:
+    It is closed once the call has ended and it is known what became of all that it asked for.
+    """
+
+    def __init__(
+        self, method: str, request: object, metadata: Mapping[str, Any], *, always: bool = False
+    ) -> None:
+        """`always`: the call has an entry of its own, whether it changed something or not."""
         self.method = method
         self._request = _said(request) if isinstance(request, Message) else {}
         given = metadata.get(REQUEST_ID, "")
         self._id = given if isinstance(given, str) and given else uuid4().hex
         self.before: object = None
         self.after: object = None
+        self._always = always
+        self._changed = False
+        self._open = 0
+        self._close: Callable[[], None] | None = None
+
+    def asks(self) -> OnOutcome:
+        """The call puts a command to a shard; returns whom to tell what became of it."""
+        self._open += 1
+        return self._told
+
+    def _told(self, answer: Answer | None, offered: bool) -> None:  # an OnOutcome
+        self._open -= 1
+        self._changed = self._changed or _changed(answer, offered=offered)
+        if self._close is not None and not self._open:
+            self._close()
 
     def ended(self, trail: AuditTrail, principal: str, peer: str, result: str) -> None:
         """The call was answered so."""
+
+        def close() -> None:
+            self._enter(trail, principal, peer, result)
+
+        if self._open:
+            self._close = close
+        else:
+            close()
+
+    def _enter(self, trail: AuditTrail, principal: str, peer: str, result: str) -> None:
+        if not self._changed and (result in _NO_ENTRY or result.endswith(NO_RIGHT)):
+            return  # the latter are counted where they are refused
+        if not self._changed and not self._always:
+            asked = str(shortened(json.dumps(self._request), ASKED_MAX))
+            trail.unchanged(principal, peer, self.method, result, asked)
+            return
         parts = {"request": self._request, "before": self.before, "after": self.after}
         given = {name: part for name, part in parts.items() if part is not None}
         text = ""
@@ -219,10 +300,27 @@ class CallRecord:
         trail.note(principal, peer, self.method, self._id, result, text)
 
 
+def _changed(answer: Answer | None, *, offered: bool) -> bool:
+    """Whether a command that was answered so changed something, or may have."""
+    match answer:
+        case Done() | OffsetsDeleted() | Configured():
+            return answer.changed
+        case Left():
+            return any(one.error is Error.NONE for one in answer.results)
+        case Refused():
+            return False
+        case _:
+            return offered  # the log was left without an answer
+
+
 def shortened(value: object, most: int) -> object:
     """The value; as text that is cut where it takes more bytes."""
     text = json.dumps(value)
     return value if len(text) <= most else f"{text[:most]}..."
+
+
+def _host(peer: str) -> str:
+    return _cut(peer.rpartition(":")[0] or peer)
 
 
 def _cut(text: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from musterd.coordinator.api.frame.audit_trail import AuditTrail
+from musterd.coordinator.api.frame.audit_trail import AuditTrail, CallRecord
 from musterd.coordinator.api.frame.authorizer import Authorizer, Recheck
 from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.reply_queue import ReplyQueue
@@ -70,15 +70,19 @@ class Coordination:
         size: int,
         on_park: Callable[[], None],
         recheck: Recheck | None = None,
+        record: CallRecord | None = None,
     ) -> Answer:
         """Put a command to a shard and wait for its answer; `on_park`: see `Shard.submit`.
 
-        `recheck` is asked before the log, and when the rules change, until it is answered.
+        `recheck` is asked before the log, and when the rules change, until it is answered. `record`
+        is told whether the command changed something.
         """
         if shard.loading:
             await self.loaded((shard,))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = shard.submit(command, size, self.reply_queue.settle(future), on_park, recheck)
+        told = None if record is None else record.asks()
+        settle = self.reply_queue.settle(future)
+        call = shard.submit(command, size, settle, on_park, recheck, told)
         if recheck is not None:
             self.access.hold(future, recheck, _as_it_is)
         try:

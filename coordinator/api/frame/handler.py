@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from muster.v1.errors_pb2 import Status
-from musterd.coordinator.api.frame.audit_trail import READS, CallRecord, result_of
+from musterd.coordinator.api.frame.audit_trail import NO_RIGHT, READS, CallRecord, result_of
 from musterd.coordinator.api.frame.authorizer import (
     NOT_CURRENT,
     Question,
@@ -62,17 +62,6 @@ WAITING: Final = "members in calls of this connection that wait for their turn"
 
 ANYBODY: Final = "anonymous"
 OPERATOR: Final = "operator"
-
-_NO_ENTRY: Final = frozenset(
-    {
-        *("UNAUTHENTICATED", "RESOURCE_EXHAUSTED"),  # a flood would fill the trail
-        *("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"),  # the call comes again, elsewhere
-    }
-)
-"""Calls that were answered so did nothing."""
-
-_NO_RIGHT: Final = "AUTHORIZATION_FAILED"
-"""How the names of errors end that say that the caller has no right."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -160,12 +149,20 @@ class ActiveCall:
     Its methods raise Failure, or abort the call with RESOURCE_EXHAUSTED, where there is no success.
     """
 
-    __slots__ = ("_context", "_rule", "admitted", "core", "identity", "principal", "record", "size")
+    __slots__ = (
+        *("_context", "_counted", "_method", "_rule"),
+        *("admitted", "core", "identity", "principal", "record", "size"),
+    )
 
-    def __init__(self, core: Coordination, context: Context, rule: RpcRule) -> None:
+    def __init__(
+        self, core: Coordination, context: Context, rule: RpcRule, method: str = ""
+    ) -> None:
         self.core = core
         self._context = context
         self._rule = rule
+        self._method = method
+        self._counted: Refused | None = None
+        """The last refusal for want of a right that is in the audit trail."""
         self.identity: Identity | None = None
         """Who calls; None where nobody asks, since there are no rules."""
         self.admitted: Admitted | None = None
@@ -244,7 +241,9 @@ class ActiveCall:
         """Why the caller may not do this, or None."""
         if self.identity is None:
             return None
-        return self.core.access.refusal(self.identity, operation, resource, name)
+        refused = self.core.access.refusal(self.identity, operation, resource, name)
+        self.count_refusal(refused)
+        return refused
 
     def denied_item(self, name: str) -> Refused | None:
         """Why the caller may not do what this RPC does to the group or topic `name`, or None."""
@@ -252,10 +251,12 @@ class ActiveCall:
 
     def may_see(self, name: str) -> bool:
         """Whether a list that this RPC answers has the group or topic `name`."""
-        if self.identity is None:
-            return True
-        rule = self._rule
-        return self.core.access.allows(self.identity, rule.operation, rule.resource, name)
+        return self.may(self._rule.operation, self._rule.resource, name)
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether the caller may do this. Where not that is no refusal: nobody is told."""
+        who = self.identity
+        return who is None or self.core.access.allows(who, operation, resource, name)
 
     def denied_topic(self, name: str) -> Refused | None:
         """Why the caller may not know of a topic, or None."""
@@ -321,12 +322,16 @@ class ActiveCall:
             await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
         self.principal = OPERATOR
 
-    def begin_record(self, method: str, request: object) -> None:
-        """The call will have an entry in the audit trail, where its node gathers them."""
+    def begin_record(self, request: object) -> None:
+        """The call will have an entry in the audit trail, where its node gathers them.
+
+        One that takes no operator has its own where it changes something, else one with others.
+        """
         if not self.core.audit.gathers:
             return
         metadata = dict(self._context.invocation_metadata() or ())
-        self.record = CallRecord(method, request, metadata)
+        always = self._rule.by_operator
+        self.record = CallRecord(self._method, request, metadata, always=always)
 
     def changed(self, before: object, after: object) -> None:
         """For the call's entry, what it changed: values that JSON can say."""
@@ -334,24 +339,20 @@ class ActiveCall:
             self.record.before, self.record.after = before, after
 
     def end_record(self, result: str) -> None:
-        """Put the call's entry into the audit trail.
+        """Put the call's entry into the audit trail, or count it with others."""
+        if self.record is not None:
+            self.record.ended(self.core.audit, self.principal, self.peer, result)
 
-        A caller who has shown nothing, and whose call was refused for that, leaves none. One that
-        was refused for want of a right, in all its parts, is counted with others.
+    def count_refusal(self, answer: Answer | None) -> None:
+        """Count it in the audit trail where the answer says that the caller has no right.
+
+        Each is counted once, though it may be the answer of a part and of the call.
         """
-        if self.record is None or result in _NO_ENTRY:
+        if not isinstance(answer, Refused) or answer is self._counted:
             return
-        audit = self.core.audit
-        if result.endswith(_NO_RIGHT):
-            audit.refused(self.principal, self.peer, self.record.method, result)
-        else:
-            self.record.ended(audit, self.principal, self.peer, result)
-
-    def refused_for_rights(self, method: str, answer: Answer) -> None:
-        """Count it in the audit trail where the answer says that the caller has no right."""
-        if isinstance(answer, Refused) and answer.error.name.endswith(_NO_RIGHT):
-            self.core.audit.refused(self.principal, self.peer, method, answer.error.name)
-            self.record = None
+        if answer.error.name.endswith(NO_RIGHT):
+            self._counted = answer
+            self.core.audit.refused(self.principal, self.peer, self._method, answer.error.name)
 
     @property
     def code(self) -> str:
@@ -448,7 +449,10 @@ class ActiveCall:
         shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
         questions = questions_of(self._rule, command)
         recheck = core.access.recheck(self._context, questions, self.identity)
-        return await core.ask(shard, command, size, on_park or self.leave, recheck)
+        leave = on_park or self.leave
+        answer = await core.ask(shard, command, size, leave, recheck, self.record)
+        self.count_refusal(answer)
+        return answer
 
     async def ask_each(
         self,
@@ -556,7 +560,7 @@ def handler(
 
         @wraps(handle)
         async def serve(self: Service, request: Request, context: Context) -> Response:
-            call = ActiveCall(self.core, context, rule)
+            call = ActiveCall(self.core, context, rule, handle.__name__)
             try:
                 counts = kind is not Kind.EXEMPT
                 call.admitted = CALL.get() if counts else None
@@ -568,13 +572,13 @@ def handler(
                 if counts and not has_place:
                     call.admitted = await call.admit(kind)
                 if audits(self) and handle.__name__ not in READS:
-                    call.begin_record(handle.__name__, request)
+                    call.begin_record(request)
                 await call.authorize(self)
                 handling = handle(self, request, call)
                 del request  # the handler drops it before it waits for long
                 response = await handling
             except Failure as failure:
-                call.refused_for_rights(handle.__name__, failure.answer)
+                call.count_refusal(failure.answer)
                 if failed is None:  # the answer has no place for it
                     await call.forbid(failure.answer)
                     raise

@@ -95,8 +95,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
                     response.groups += found > 0
                     if is_subscribed(group, name):
                         response.reading_groups += 1
-                        seen = call.denied(Operation.DESCRIBE, Resource.GROUP, group.group_id)
-                        if seen is None and len(response.reading_group_ids) < READING_GROUPS:
+                        seen = call.may(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+                        if seen and len(response.reading_group_ids) < READING_GROUPS:
                             response.reading_group_ids.append(group.group_id)
                     await slices.looked_at(KEYS_PER_ENTRY + len(group.offsets))
         return response

@@ -97,7 +97,7 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
         return _invalid(f"The least session timeout would be {low} ms and the longest {high} ms.")
     values = tuple(ConfigValue(name, value) for name, value in sorted(after.items()))
     if after == before:
-        return Decision((), Configured(values))
+        return Decision((), Configured(values, changed=False))
     return Decision((GroupConfigChanged(command.group_id, values),), Configured(values))
 
 

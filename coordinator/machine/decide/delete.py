@@ -74,7 +74,8 @@ def decide_offset_delete(group: Group | None, command: OffsetDelete) -> Decision
         if stored is not None:
             events[key] = _removed(group, key, stored, Ending.DELETED)
         results.append(RemovalResult(*key, Error.NONE, ""))
-    return Decision(tuple(events.values()), OffsetsDeleted(tuple(results)))
+    reply = OffsetsDeleted(tuple(results), changed=bool(events))
+    return Decision(tuple(events.values()), reply)
 
 
 def _subscribes_to(topic: str) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -12,8 +11,8 @@ from muster.v1 import access_pb2, admin_pb2, errors_pb2
 from musterd.coordinator.api.frame import audit_trail
 from musterd.coordinator.api.frame.audit_trail import (
     BATCH,
+    GATHERED_MAX,
     READS,
-    REFUSALS_MAX,
     TEXT_MAX,
     WAITING_MAX,
     AuditTrail,
@@ -21,7 +20,6 @@ from musterd.coordinator.api.frame.audit_trail import (
     HandOver,
     result_of,
 )
-from musterd.coordinator.api.frame.handler import ActiveCall
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource
 from musterd.coordinator.machine.audit import ENTRY_BYTES_MAX, put_entry
@@ -131,7 +129,7 @@ def test_refusals_of_a_second_are_one_entry_however_many_there_are(trail):
     """The distinct ones by name and count, whatever port they came from; the rest is counted."""
     for port in range(1_000):
         trail.refused("p", f"ipv4:1.2.3.4:{port}", "JoinGroup", "GROUP_AUTHORIZATION_FAILED")
-    for number in range(REFUSALS_MAX + 9):
+    for number in range(GATHERED_MAX + 9):
         trail.refused(f"{number}", "ipv4:1.2.3.4:5", "ListGroups", "CLUSTER_AUTHORIZATION_FAILED")
     shard_0 = ShardZero()
     asyncio.run(trail.flush(shard_0))
@@ -141,7 +139,7 @@ def test_refusals_of_a_second_are_one_entry_however_many_there_are(trail):
         *("p", "ipv4:1.2.3.4", "JoinGroup", "GROUP_AUTHORIZATION_FAILED"),
         1_000,
     ]
-    assert said["calls"] == 1_000 + REFUSALS_MAX + 9
+    assert said["calls"] == 1_000 + GATHERED_MAX + 9
     assert sum(one[-1] for one in said["refused"]) + said["more"] == said["calls"]
     asyncio.run(trail.flush(shard_0))
     assert len(shard_0.batches) == 1, "nothing is refused any more"
@@ -150,15 +148,16 @@ def test_refusals_of_a_second_are_one_entry_however_many_there_are(trail):
 def test_the_longest_entry_fits(trail):
     """Whatever callers call themselves and ask for, in any script."""
     long = "\U0001f600" * 5_000
-    for number in range(REFUSALS_MAX):
+    for number in range(GATHERED_MAX):
         trail.refused(f"{number}{long}", long, long[:100], long[:100])
+        trail.unchanged(f"{number}{long}", long, long[:100], long[:100], long[:120])
     request = admin_pb2.DeleteGroupsRequest(group_ids=[long] * 50)
-    record = CallRecord("DeleteGroups", request, {"x-request-id": long})
+    record = CallRecord("DeleteGroups", request, {"x-request-id": long}, always=True)
     record.before = record.after = {long: long}
     record.ended(trail, long, long, long)
     shard_0 = ShardZero()
     asyncio.run(trail.flush(shard_0))
-    assert len(shard_0.last) == 2
+    assert len(shard_0.last) == 3
     for entry in shard_0.last:
         assert len(put_entry(entry)) <= ENTRY_BYTES_MAX
         assert max(map(len, (entry.principal, entry.peer, entry.request_id))) <= TEXT_MAX
@@ -202,7 +201,7 @@ def test_a_secret_in_a_request_is_said_to_be_there_alone(trail):
     request_type = message_factory.GetMessageClass(pool.FindMessageTypeByName("made_up.Outer"))
     hidden = dict.fromkeys(("secret", "token", "password", "private_key"), "hidden")
     request = request_type(inner=[{"principal": "ann", **hidden}], token="hidden")
-    CallRecord("MadeUp", request, {}).ended(trail, "operator", "p", "OK")
+    CallRecord("MadeUp", request, {}, always=True).ended(trail, "operator", "p", "OK")
     shard_0 = ShardZero()
     asyncio.run(trail.flush(shard_0))
     told = dict.fromkeys(hidden, "...")
@@ -258,19 +257,3 @@ def test_what_changes_nothing_is_no_operators_call():
     names = {method.name for service in services for method in service.methods}
     assert names >= READS
     assert {"CreateTopic", "DeleteTopic", "ReplaceNode", "AcceptLoss"} <= names - READS
-
-
-def test_a_call_that_is_refused_in_all_its_parts_is_counted_with_others(trail):
-    """A principal without rights cannot push entries out by asking for many groups again."""
-    context = SimpleNamespace(peer=lambda: "ipv4:1.2.3.4:5", invocation_metadata=lambda: ())
-    for _ in range(3):
-        call = ActiveCall(SimpleNamespace(audit=trail), context, None)
-        call.principal = "powerless"
-        call.begin_record("DeleteGroups", admin_pb2.DeleteGroupsRequest(group_ids=["g"]))
-        call.end_record("GROUP_AUTHORIZATION_FAILED")
-    shard_0 = ShardZero()
-    asyncio.run(trail.flush(shard_0))
-    (entry,) = shard_0.last
-    assert json.loads(entry.detail)["refused"] == [
-        ["powerless", "ipv4:1.2.3.4", "DeleteGroups", "GROUP_AUTHORIZATION_FAILED", 3]
-    ]
