@@ -228,3 +228,14 @@ def test_the_script_that_chaos_calls_on_a_fault(tmp_path):
     other = told("inject", "eio", "node-2")
     assert (other.returncode, other.stderr) == (1, "there is no inject eio here\n")
     record_run(text)
+
+
+def test_make_lists_every_target_that_says_what_it_does():
+    """Whatever characters its name has: `make` alone is where whoever has a checkout looks."""
+    makefile = (ROOT / "Makefile").read_text()
+    described = set(re.findall(r"^([^\s:]+):[^\n]*## ", makefile, re.MULTILINE))
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = {line.split(" ")[0] for line in done.stdout.splitlines() if line[:1].isalpha()}
+    assert "test-backup-s3" in described
+    assert described == listed & described
+    assert set(re.findall(r"^\.PHONY: (\S+)$", makefile, re.MULTILINE)) == described

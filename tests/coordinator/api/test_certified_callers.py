@@ -7,12 +7,15 @@ import grpc
 import pytest
 
 from muster.v1 import admin_pb2, admin_pb2_grpc
+from musterd.coordinator.api.frame.audit_trail import HandOver
 from musterd.coordinator.api.frame.identity import Callers
+from musterd.coordinator.api.frame.operator_access import METADATA_KEY, OperatorAccess
 from musterd.coordinator.api.server import make_server, server_credentials
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource
 from musterd.coordinator.machine.commands import AlterAcls
 from musterd.coordinator.node.authority import CA_CERT, CERT, KEY, Authority
 from tests.certificates import signed
+from tests.coordinator.api.test_access import SECRET
 from tests.coordinator.local import LocalNode
 
 DAY_MS = 86_400_000
@@ -25,13 +28,14 @@ class CertifiedNode(LocalNode):
 
     def __init__(self, folder, named_by="uri"):
         super().__init__(
+            access=OperatorAccess(SECRET, on_loopback=True),
             callers=Callers(
                 ("root",),
                 has_tls=True,
                 has_client_ca=True,
                 cluster_id="c",
                 named_by=named_by,
-            )
+            ),
         )
         self.authority = Authority.create(folder / "certs", "c")
 
@@ -105,6 +109,37 @@ def test_rules_are_asked_of_the_name_in_a_certificate(tmp_path):
                 "root": "OK",
                 "node": "OK",
             }
+
+    asyncio.run(scenario())
+
+
+def test_without_rules_the_audit_trail_names_certificates_and_the_operator(tmp_path):
+    """As docs/audit.md and docs/quotas.md say: all others are anonymous, also by a token."""
+
+    async def scenario():
+        async with certified(tmp_path) as node:
+            node.shards[0].state.level = 6
+            node.core.audit.follow(0, lambda: 1_000, lambda: True, lambda: 0)
+            entries = []
+
+            async def keep(_batch, some):
+                entries.extend(some)
+                return HandOver.DONE
+
+            create = admin_pb2.CreateTopicRequest(name="t", partitions=1)
+            alter = admin_pb2.AlterClientQuotasRequest()
+            async with node.connect(node.authority.client("billing").folder) as channel:
+                await admin_pb2_grpc.TopicsStub(channel).CreateTopic(create)
+                by_secret = ((METADATA_KEY, SECRET),)
+                await admin_pb2_grpc.AdminStub(channel).AlterClientQuotas(alter, metadata=by_secret)
+            for metadata in ((), (("authorization", "Bearer muster_1_2"),), by_secret):
+                await node.topics.CreateTopic(create, metadata=metadata)
+            await node.core.audit.flush(keep)
+            assert [one.principal for one in entries] == [
+                "billing",
+                "operator",
+                *(["anonymous"] * 3),
+            ]
 
     asyncio.run(scenario())
 
