@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from muster.admin.operator_secret import operator_metadata
+from muster.admin.operator_secret import goes_in_the_clear, operator_metadata
 from muster.cli.connection import credentials, describe
+from muster.net.bearer_token import is_loopback
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from musterd.chaos.faults.contract import Injected
 from musterd.chaos.run import verification
@@ -140,13 +141,14 @@ class Installation(TargetCluster):
         led = [] if view is None else [one for one in view.shard_states if one.role == "Leader"]
         refused = ""
         moved = 0
+        shown = self._shown(at)
         with self._channel(at) as channel:
             admin = admin_pb2_grpc.AdminStub(channel)
             for state in led:
                 request = admin_pb2.TransferLeaderRequest(shard=state.shard)
                 try:
                     status = admin.TransferLeader(
-                        request, timeout=TRANSFER_S, metadata=operator_metadata()
+                        request, timeout=TRANSFER_S, metadata=shown
                     ).status
                 except grpc.RpcError as error:
                     refused = str(error)
@@ -198,6 +200,16 @@ class Installation(TargetCluster):
         )
         asked = ", ".join(self.bootstrap)
         raise TargetClusterError(f"none of {asked} answers {how}: {self._failed}")
+
+    def _shown(self, at: str) -> tuple[tuple[str, bytes], ...]:
+        """The metadata of an operator's call. Raises TargetClusterError where others can listen."""
+        shown = operator_metadata()
+        if shown and not (self.secure or is_loopback(at) or goes_in_the_clear()):
+            raise TargetClusterError(
+                f"the admin secret would go to {at} in the clear: set MUSTER_TLS_CA; or, in a "
+                "network that nobody listens in, MUSTER_INSECURE_ADMIN_SECRET=true"
+            )
+        return shown
 
     def _channel(self, at: str) -> grpc.Channel:
         if self._credentials is None:

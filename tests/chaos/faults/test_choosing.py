@@ -5,12 +5,13 @@ from random import Random
 
 import pytest
 
+from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE, METADATA_KEY
 from muster.v1 import admin_pb2
 from musterd.chaos.faults.contract import one_of, some_of
 from musterd.chaos.run.installation import Installation
 from musterd.chaos.run.runner import Runner
 from musterd.chaos.run.schedule import Schedule
-from musterd.chaos.run.target_cluster import OwnWorld
+from musterd.chaos.run.target_cluster import OwnWorld, TargetClusterError
 from musterd.chaos.run.view import View
 from musterd.chaos.workloads.catalog import Setting, plan
 from tests.chaos.faults.portless import Portless
@@ -118,3 +119,16 @@ def test_on_a_cluster_of_the_users_it_is_the_same(monkeypatch):
         )
     assert {node for node, _ in later} == {0, 1, 2}
     assert {node for _, node in later} == {1, 2}
+
+
+def test_the_admin_secret_of_a_cluster_of_the_users_does_not_go_in_the_clear(monkeypatch, tmp_path):
+    """But on loopback, and where its user says so."""
+    secret = tmp_path / "admin.secret"
+    secret.write_text("0123456789abcdef")
+    monkeypatch.setenv(FILE_VARIABLE, str(secret))
+    cluster = Installation(["nowhere:1"], "", [])
+    assert dict(cluster._shown("127.0.0.1:1")) == {METADATA_KEY: b"0123456789abcdef"}
+    with pytest.raises(TargetClusterError, match=f"nowhere:1 in the clear.*{CLEAR_VARIABLE}"):
+        cluster._shown("nowhere:1")
+    monkeypatch.setenv(CLEAR_VARIABLE, "true")
+    assert cluster._shown("nowhere:1")
