@@ -32,7 +32,7 @@ LEVELS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
             "a floor of fencing tokens alone, in clusters that are restored from a backup",
             "rules of who may do what, and bearer tokens",
             "the audit trail",
-            "quotas of principals and groups",
+            "quotas of principals and groups; who made each member one",
         ),
     }
 )

@@ -94,9 +94,9 @@ def _goes_round(_search: _Search, _order: list[str], turn: int) -> int:
 
 
 @BUILDS.replaces("assignment_unlogged", translate, "join")
-def _join_alone(*of: Any) -> JoinGroup:
+def _join_alone(*of: Any, **named: Any) -> JoinGroup:
     """Does not say in the log that a Join asked for its assignment: each needs a Sync there."""
-    return dataclasses.replace(_join(*of), with_assignment=False)
+    return dataclasses.replace(_join(*of, **named), with_assignment=False)
 
 
 @BUILDS.replaces("assignment_apart", GroupService, "_add_assignment")

@@ -82,6 +82,7 @@ class JoinGroup:
     With a `group_instance_id` the member is static (KIP-345). `with_assignment`: it is
     the Sync, too, in the generation that forms, unless the member leads it (docs/adr/0010).
     `released_partitions`: it gave up partitions that others wait for, and joins for that.
+    `principal` is who calls; "" below level 6.
     """
 
     group_id: str
@@ -99,6 +100,7 @@ class JoinGroup:
     drawn_nonce: str = ""
     with_assignment: bool = False
     released_partitions: bool = False
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class MemberJoined:
     group_instance_id: str = ""
     time_ms: int = 0
     with_assignment: bool = False
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class MemberReplaced:
     time_ms: int = 0
     token: int = 0
     with_assignment: bool = False
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ def member_from(event: MemberJoined, join_seq: int) -> Member:
         instance_id=event.group_instance_id,
         joined_ms=event.time_ms,
         with_assignment=event.with_assignment,
+        principal=event.principal,
     )
 
 
@@ -113,6 +114,7 @@ def rejoined(member: Member, event: MemberRejoined) -> Member:
         joined_ms=event.time_ms,
         token=member.token,
         with_assignment=event.with_assignment,
+        principal=member.principal,
     )
 
 
@@ -135,6 +137,7 @@ def replaced(member: Member, event: MemberReplaced) -> Member:
         joined_ms=event.time_ms,
         token=event.token,
         with_assignment=event.with_assignment,
+        principal=event.principal,
     )
 
 

@@ -1,4 +1,4 @@
-"""Quotas: how much a principal or a group may do in a second, as shard 0 keeps them.
+"""Quotas: how much a principal or a group may do in a second, or have, as shard 0 keeps them.
 
 A value is of one entity and one key. An entity is a principal or a group by its name, or with the
 name "" each of its kind that has no value of its own (KIP-546). Whoever answers calls keeps the
@@ -19,13 +19,15 @@ class QuotaEntity(IntEnum):
 
 
 class QuotaKey(IntEnum):
-    """What is counted. All are per second."""
+    """What is counted: in a second, but for members."""
 
     JOINS = 1
     COMMITS = 2
     """Offsets: each partition that a commit names is one."""
     COMMIT_BYTES = 3
     NEW_GROUPS = 4
+    MEMBERS = 5
+    """Members at a time: of a group, or of a principal in all groups."""
 
 
 class QuotaOf(NamedTuple):
@@ -38,12 +40,12 @@ class QuotaOf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """One value that is to count from now on. `per_s` 0: none does."""
+    """One value that is to count from now on. `value` 0: none does."""
 
     entity: QuotaEntity
     name: str
     key: QuotaKey
-    per_s: int
+    value: int
 
     @property
     def of(self) -> QuotaOf:
@@ -54,6 +56,6 @@ class QuotaChange:
 def quota_in_force(
     quotas: Mapping[QuotaOf, int], entity: QuotaEntity, name: str, key: QuotaKey
 ) -> int:
-    """How much of this the entity may do in a second; 0: as much as it wants."""
+    """The value that counts for the entity; 0: there is none, so it may do as much as it wants."""
     own = quotas.get(QuotaOf(entity, name, key))
     return own or quotas.get(QuotaOf(entity, "", key), 0)

@@ -52,6 +52,9 @@ from musterd.coordinator.machine.events import (
     GroupEvent,
     LevelRaised,
     LevelsNoted,
+    MemberJoined,
+    MemberRemoved,
+    MemberReplaced,
     NodeReplaced,
     PartitionsAdded,
     QuotasAltered,
@@ -86,6 +89,7 @@ from musterd.coordinator.machine.records.shard_records import (
     ShardState,
     audit_batch_key,
     audit_key,
+    count_member,
     creation_key,
     dropping_key,
     load_state,
@@ -296,7 +300,9 @@ def evolve_counted(
         for ref in touched(group, event):
             if ref not in before:
                 before[ref] = group_value(group, ref)
+        _count_members(state, group, event, -1)
         group = evolve(group, event)
+        _count_members(state, group, event, 1)
         if group is not None:
             state.groups[group_id] = group
         else:
@@ -316,6 +322,22 @@ def evolve_counted(
         group.digest = (group.digest + digest) % DIGEST_MODULUS
         group.bytes += size
     return group, tuple(writes)
+
+
+def _count_members(state: ShardState, group: Group | None, event: GroupEvent, sign: int) -> None:
+    """Count whom the event touches out before it (-1), and in after it (1)."""
+    if group is None:
+        return
+    match event:
+        case MemberJoined() if sign > 0:
+            count_member(state, group.members[event.member_id])
+        case MemberRemoved() if sign < 0:
+            count_member(state, group.members[event.member_id], -1)
+        case MemberReplaced():
+            member_id = event.member_id if sign > 0 else event.replaced_id
+            count_member(state, group.members[member_id], sign)
+        case _:
+            pass
 
 
 def _delete_counted(

@@ -103,7 +103,8 @@ class Member:
     a dynamic member; `replaced_id` whose place a static one took last. `joined_ms` is the shard
     time of its last Join, 0 under rules 1. `token` is the fencing token that it took when it
     replaced another process; 0: none but its generation's (`Group.token_of`). `with_assignment`:
-    the Join by which it entered its last round asked for the assignment, too.
+    the Join by which it entered its last round asked for the assignment, too. `principal` is who
+    made it a member; "" where that was below level 6.
     """
 
     member_id: str
@@ -122,6 +123,7 @@ class Member:
     joined_ms: int = 0
     token: int = 0
     with_assignment: bool = False
+    principal: str = ""
 
     def supports(self, name: str) -> bool:
         """True where `name` is among this member's protocols."""

@@ -171,7 +171,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         ),
         "muster_quota_throttled_total": _counter(
             "Calls that were told to wait because their principal or group was over a quota, by "
-            "what they had used up: joins_per_s, commits_per_s, commit_bytes_per_s, groups_per_s.",
+            "what they had used up: joins_per_s, commits_per_s, commit_bytes_per_s, groups_per_s; "
+            "members: Joins of newcomers that were refused.",
             "key",
         ),
         "muster_fenced_requests_total": _counter(

@@ -13,6 +13,7 @@ from musterd.coordinator.api.frame.reply_queue import ReplyQueue
 from musterd.coordinator.api.frame.statuses import Statuses
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
+from musterd.coordinator.api.limits.member_quota import MemberQuota
 from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
 from musterd.coordinator.host import freeze_loaded
 from musterd.coordinator.integrity.frozen import Frozen
@@ -115,6 +116,7 @@ class Assembly:
             Identities(lambda: registry.state, wall_ms, callers),
         )
         _follow_rules(registry, access)
+        buckets = QuotaBuckets(lambda: registry.state.quotas, CLOCK)
         self.core = Coordination(
             self.shards,
             heartbeats,
@@ -127,7 +129,12 @@ class Assembly:
             admission,
             watch,
             ReplyQueue(),
-            QuotaBuckets(lambda: registry.state.quotas, CLOCK),
+            buckets,
+            MemberQuota(
+                lambda: registry.state.quotas,
+                lambda: [shard.state for shard in self.shards],
+                buckets.throttled_total,
+            ),
             LongReads(lambda: admission.admitted_total),
             access,
         )

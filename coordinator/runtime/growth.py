@@ -138,7 +138,7 @@ def growth_of(  # noqa: PLR0911 - one per command that grows the state
             fresh = [rule for rule in command.added if rule not in state.rules]
             return Growth(sum(RULE_BYTES + len((r.principal + r.name).encode()) for r in fresh))
         case AlterQuotas():
-            made = [one for one in command.changes if one.per_s and one.of not in state.quotas]
+            made = [one for one in command.changes if one.value and one.of not in state.quotas]
             return Growth(sum(QUOTA_BYTES + len(one.name.encode()) for one in made))
         case CreateToken():
             names = sum(SCOPE_BYTES + len(scope.name.encode()) for scope in command.scopes)
@@ -202,6 +202,7 @@ def _of_join(group: Group | None, command: JoinGroup) -> Growth:
         return Growth(ROUND_BYTES + max(0, more), GOES_ON_SHARE if more <= 0 else 1.0)
     names = 3 * len(joining_id(command).encode()) + len(command.group_instance_id.encode())
     hosts = len(command.client_id.encode()) + len(command.client_host.encode())
+    hosts += len(command.principal.encode())
     keys = 3 * len(command.group_id.encode())
     header = HEADER_BYTES if group is None else 0
     size = header + ROUND_BYTES + MEMBER_BYTES + new + names + hosts + keys

@@ -1,4 +1,4 @@
-"""`muster quota`: how much principals and groups may do in a second."""
+"""`muster quota`: how much principals and groups may do in a second, and how many members have."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -29,6 +29,7 @@ KEYS = {
     "commits_per_s": QuotaKey.QUOTA_COMMITS,
     "commit_bytes_per_s": QuotaKey.QUOTA_COMMIT_BYTES,
     "groups_per_s": QuotaKey.QUOTA_NEW_GROUPS,
+    "members": QuotaKey.QUOTA_MEMBERS,
 }
 DEFAULT = "-default"
 
@@ -62,7 +63,7 @@ def list_quotas(
         Result(
             schema="muster.quota.list/v1",
             document={"quotas": items},
-            tables=[Table(("ENTITY", "KEY", "PER-SECOND"), [tuple(i.values()) for i in items])],
+            tables=[Table(("ENTITY", "KEY", "VALUE"), [tuple(i.values()) for i in items])],
             items=items,
             names=[str(item["entity"]) for item in items],
         ),
@@ -74,7 +75,7 @@ def set_quotas(
     entity: Entity,
     values: Annotated[
         list[str],
-        typer.Argument(metavar="KEY=N...", help=f"N in a second; KEY is {', '.join(KEYS)}."),
+        typer.Argument(metavar="KEY=N...", help=f"KEY is {', '.join(KEYS)}."),
     ],
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
@@ -88,7 +89,7 @@ def set_quotas(
         key, _, number = value.partition("=")
         if not (number.isascii() and number.isdecimal() and int(number)):
             raise _usage(f"{value!r} is not KEY=N with N at least 1")
-        changes.append(QuotaChange(entity=kind, name=name, key=_key(key), per_s=int(number)))
+        changes.append(QuotaChange(entity=kind, name=name, key=_key(key), value=int(number)))
     with Connection(bootstrap, timeout) as to:
         _alter(to, changes, "muster.quota.set/v1", output, dry_run=dry_run)
 
@@ -141,14 +142,14 @@ def _alter(
     items = [_item(one) for one in changes]
     would = "would be " * dry_run
     rows = [
-        (item["entity"], item["key"], item["per_s"] or "-", would + _word(item["per_s"]))
+        (item["entity"], item["key"], item["value"] or "-", would + _word(item["value"]))
         for item in items
     ]
     show(
         Result(
             schema=schema,
             document={"quotas": items, "dry_run": dry_run},
-            tables=[Table(("ENTITY", "KEY", "PER-SECOND", "RESULT"), rows)],
+            tables=[Table(("ENTITY", "KEY", "VALUE", "RESULT"), rows)],
             items=items,
             names=[str(item["entity"]) for item in items],
         ),
@@ -162,12 +163,12 @@ def _item(one: QuotaChange) -> dict[str, Value]:
     return {
         "entity": f"{kind}:{one.name}" if one.name else kind + DEFAULT,
         "key": key,
-        "per_s": one.per_s,
+        "value": one.value,
     }
 
 
-def _word(per_s: Value) -> str:
-    return "set" if per_s else "deleted"
+def _word(value: Value) -> str:
+    return "set" if value else "deleted"
 
 
 def _entity(text: str) -> tuple[QuotaEntity.ValueType, str]:

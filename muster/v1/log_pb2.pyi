@@ -371,6 +371,7 @@ class JoinGroup(google.protobuf.message.Message):
     DRAWN_NONCE_FIELD_NUMBER: builtins.int
     WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     RELEASED_PARTITIONS_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -389,6 +390,8 @@ class JoinGroup(google.protobuf.message.Message):
     """it is the Sync, too, unless the member leads the generation"""
     released_partitions: builtins.bool
     """it gave up partitions that others wait for: why a round opens, from rules 4 on"""
+    principal: builtins.str
+    """who calls, from level 6 on"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -411,8 +414,9 @@ class JoinGroup(google.protobuf.message.Message):
         drawn_nonce: builtins.str = ...,
         with_assignment: builtins.bool = ...,
         released_partitions: builtins.bool = ...,
+        principal: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "principal", b"principal", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___JoinGroup = JoinGroup
 
@@ -1330,6 +1334,7 @@ class MemberJoined(google.protobuf.message.Message):
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
     WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -1342,6 +1347,8 @@ class MemberJoined(google.protobuf.message.Message):
     time_ms: builtins.int
     """shard time; 0 under rules 1"""
     with_assignment: builtins.bool
+    principal: builtins.str
+    """who joined, from level 6 on"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -1362,8 +1369,9 @@ class MemberJoined(google.protobuf.message.Message):
         group_instance_id: builtins.str = ...,
         time_ms: builtins.int = ...,
         with_assignment: builtins.bool = ...,
+        principal: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "with_assignment", b"with_assignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "principal", b"principal", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___MemberJoined = MemberJoined
 
@@ -1461,6 +1469,7 @@ class MemberReplaced(google.protobuf.message.Message):
     TIME_MS_FIELD_NUMBER: builtins.int
     TOKEN_FIELD_NUMBER: builtins.int
     WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     replaced_id: builtins.str
     member_id: builtins.str
@@ -1475,6 +1484,8 @@ class MemberReplaced(google.protobuf.message.Message):
     token: builtins.int
     """the fencing token that it took; 0 under rules 1 and 2"""
     with_assignment: builtins.bool
+    principal: builtins.str
+    """who joined, from level 6 on"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -1496,8 +1507,9 @@ class MemberReplaced(google.protobuf.message.Message):
         time_ms: builtins.int = ...,
         token: builtins.int = ...,
         with_assignment: builtins.bool = ...,
+        principal: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "token", b"token", "with_assignment", b"with_assignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "principal", b"principal", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "token", b"token", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___MemberReplaced = MemberReplaced
 

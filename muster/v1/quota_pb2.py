@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15muster/v1/quota.proto\x12\tmuster.v1\"t\n\x0bQuotaChange\x12&\n\x06\x65ntity\x18\x01 \x01(\x0e\x32\x16.muster.v1.QuotaEntity\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x03key\x18\x03 \x01(\x0e\x32\x13.muster.v1.QuotaKey\x12\r\n\x05per_s\x18\x04 \x01(\x03*Q\n\x0bQuotaEntity\x12\x1c\n\x18QUOTA_ENTITY_UNSPECIFIED\x10\x00\x12\x13\n\x0fQUOTA_PRINCIPAL\x10\x01\x12\x0f\n\x0bQUOTA_GROUP\x10\x02*w\n\x08QuotaKey\x12\x19\n\x15QUOTA_KEY_UNSPECIFIED\x10\x00\x12\x0f\n\x0bQUOTA_JOINS\x10\x01\x12\x11\n\rQUOTA_COMMITS\x10\x02\x12\x16\n\x12QUOTA_COMMIT_BYTES\x10\x03\x12\x14\n\x10QUOTA_NEW_GROUPS\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15muster/v1/quota.proto\x12\tmuster.v1\"t\n\x0bQuotaChange\x12&\n\x06\x65ntity\x18\x01 \x01(\x0e\x32\x16.muster.v1.QuotaEntity\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x03key\x18\x03 \x01(\x0e\x32\x13.muster.v1.QuotaKey\x12\r\n\x05value\x18\x04 \x01(\x03*Q\n\x0bQuotaEntity\x12\x1c\n\x18QUOTA_ENTITY_UNSPECIFIED\x10\x00\x12\x13\n\x0fQUOTA_PRINCIPAL\x10\x01\x12\x0f\n\x0bQUOTA_GROUP\x10\x02*\x8a\x01\n\x08QuotaKey\x12\x19\n\x15QUOTA_KEY_UNSPECIFIED\x10\x00\x12\x0f\n\x0bQUOTA_JOINS\x10\x01\x12\x11\n\rQUOTA_COMMITS\x10\x02\x12\x16\n\x12QUOTA_COMMIT_BYTES\x10\x03\x12\x14\n\x10QUOTA_NEW_GROUPS\x10\x04\x12\x11\n\rQUOTA_MEMBERS\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_QUOTAENTITY']._serialized_start=154
   _globals['_QUOTAENTITY']._serialized_end=235
-  _globals['_QUOTAKEY']._serialized_start=237
-  _globals['_QUOTAKEY']._serialized_end=356
+  _globals['_QUOTAKEY']._serialized_start=238
+  _globals['_QUOTAKEY']._serialized_end=376
   _globals['_QUOTACHANGE']._serialized_start=36
   _globals['_QUOTACHANGE']._serialized_end=152
 # @@protoc_insertion_point(module_scope)

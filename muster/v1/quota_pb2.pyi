@@ -49,9 +49,11 @@ class _QuotaKeyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     """of the requests of commits"""
     QUOTA_NEW_GROUPS: _QuotaKey.ValueType  # 4
     """Joins and commits to groups that do not exist"""
+    QUOTA_MEMBERS: _QuotaKey.ValueType  # 5
+    """members at a time: of a group, or of a principal in all groups"""
 
 class QuotaKey(_QuotaKey, metaclass=_QuotaKeyEnumTypeWrapper):
-    """What is counted, each second."""
+    """What is counted: each second, but for members."""
 
 QUOTA_KEY_UNSPECIFIED: QuotaKey.ValueType  # 0
 QUOTA_JOINS: QuotaKey.ValueType  # 1
@@ -62,6 +64,8 @@ QUOTA_COMMIT_BYTES: QuotaKey.ValueType  # 3
 """of the requests of commits"""
 QUOTA_NEW_GROUPS: QuotaKey.ValueType  # 4
 """Joins and commits to groups that do not exist"""
+QUOTA_MEMBERS: QuotaKey.ValueType  # 5
+"""members at a time: of a group, or of a principal in all groups"""
 global___QuotaKey = QuotaKey
 
 @typing.final
@@ -73,12 +77,12 @@ class QuotaChange(google.protobuf.message.Message):
     ENTITY_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     KEY_FIELD_NUMBER: builtins.int
-    PER_S_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
     entity: global___QuotaEntity.ValueType
     name: builtins.str
     """"": the default, for each of its kind without a value of its own"""
     key: global___QuotaKey.ValueType
-    per_s: builtins.int
+    value: builtins.int
     """0 = none"""
     def __init__(
         self,
@@ -86,8 +90,8 @@ class QuotaChange(google.protobuf.message.Message):
         entity: global___QuotaEntity.ValueType = ...,
         name: builtins.str = ...,
         key: global___QuotaKey.ValueType = ...,
-        per_s: builtins.int = ...,
+        value: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["entity", b"entity", "key", b"key", "name", b"name", "per_s", b"per_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["entity", b"entity", "key", b"key", "name", b"name", "value", b"value"]) -> None: ...
 
 global___QuotaChange = QuotaChange

@@ -748,7 +748,7 @@ def accept_loss_without_one(world: World):
 
 def alter_quotas(world: World, *changes):
     """AlterClientQuotas of changes to a group's Joins, given by what they differ in."""
-    given = ({"entity": 2, "name": "bad", "key": 1, "per_s": 1} | change for change in changes)
+    given = ({"entity": 2, "name": "bad", "key": 1, "value": 1} | change for change in changes)
     request = admin.AlterClientQuotasRequest(changes=[QuotaChange(**one) for one in given])
     return admin_call(world, "admin", "AlterClientQuotas", request)
 
@@ -765,7 +765,7 @@ def quota_of_nothing(world: World):
 
 @case("quota_twice")
 def quota_twice(world: World):
-    return refused(alter_quotas(world, {}, {"per_s": 2}))
+    return refused(alter_quotas(world, {}, {"value": 2}))
 
 
 @case("quota_long_name")
@@ -775,21 +775,38 @@ def quota_long_name(world: World):
 
 @case("quota_below_nothing")
 def quota_below_nothing(world: World):
-    return refused(alter_quotas(world, {"per_s": -1}))
+    return refused(alter_quotas(world, {"value": -1}))
 
 
-@case("over_the_quota")
-def over_the_quota(world: World):
-    group = fresh()
-    assert not alter_quotas(world, {"name": group, "key": 3}).status.code  # a byte a second
+def wait_throttled(world: World, group):
+    """Wait for the group's node to count by a quota of a byte a second; returns its refusal."""
     offset = itertools.count()
 
     def over():
         answer = commit(world, group, Partition(topic=TOPIC, partition=0, offset=next(offset)))
         return answer if answer.status.code == 89 else None
 
-    seen = wait_for(over, "each node counts by the quota")
-    assert not alter_quotas(world, {"name": group, "key": 3, "per_s": 0}).status.code
+    return wait_for(over, "each node counts by the quota")
+
+
+@case("over_the_quota")
+def over_the_quota(world: World):
+    group = fresh()
+    assert not alter_quotas(world, {"name": group, "key": 3}).status.code  # a byte a second
+    seen = wait_throttled(world, group)
+    assert not alter_quotas(world, {"name": group, "key": 3, "value": 0}).status.code
+    return refused(seen)
+
+
+@case("members_quota")
+def members_quota(world: World):
+    group = fresh()
+    world.member(group)
+    both = {"name": group, "key": 5}, {"name": group, "key": 3}
+    assert not alter_quotas(world, *both).status.code
+    wait_throttled(world, group)
+    seen = world.join(group)
+    assert not alter_quotas(world, *({**one, "value": 0} for one in both)).status.code
     return refused(seen)
 
 

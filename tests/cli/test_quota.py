@@ -12,9 +12,9 @@ from muster.v1.quota_pb2 import QuotaChange
 def with_quotas(cluster):
     """Two of group billing, one of all principals."""
     quotas = [
-        QuotaChange(entity=1, key=1, per_s=7),
-        QuotaChange(entity=2, name="billing", key=2, per_s=1_000),
-        QuotaChange(entity=2, name="billing", key=3, per_s=5_000),
+        QuotaChange(entity=1, key=1, value=7),
+        QuotaChange(entity=2, name="billing", key=2, value=1_000),
+        QuotaChange(entity=2, name="billing", key=3, value=5_000),
     ]
     for node in cluster.nodes:
         node.script["DescribeClientQuotas"] = pb.DescribeClientQuotasResponse(quotas=quotas)
@@ -25,7 +25,7 @@ def with_quotas(cluster):
 def altered(cluster):
     """The changes that were asked for, at any node."""
     return [
-        (one.entity, one.name, one.key, one.per_s)
+        (one.entity, one.name, one.key, one.value)
         for node in cluster.nodes
         for request in node.named("AlterClientQuotas")
         for one in request.changes
@@ -35,13 +35,13 @@ def altered(cluster):
 def test_all_quotas_are_listed(with_quotas, muster):
     """As a table and as JSON."""
     assert muster("quota", "list").out == (
-        "ENTITY             KEY                 PER-SECOND\n"
+        "ENTITY             KEY                 VALUE\n"
         "principal-default  joins_per_s         7\n"
         "group:billing      commits_per_s       1000\n"
         "group:billing      commit_bytes_per_s  5000\n"
     )
     document = json.loads(muster("quota", "list", "-o", "json").out)
-    first = {"entity": "principal-default", "key": "joins_per_s", "per_s": 7}
+    first = {"entity": "principal-default", "key": "joins_per_s", "value": 7}
     assert document["quotas"][0] == first
 
 

@@ -419,10 +419,10 @@ def test_scopes_of_a_token(shard, step):
     shard.hold_against(made, step, Error.INVALID_REQUEST)
 
 
-def quota(number, per_s=1):
+def quota(number, value=1):
     """A quota of a group of its own."""
     group, joins = quotas.QuotaEntity.GROUP, quotas.QuotaKey.JOINS
-    return quotas.QuotaChange(group, f"g{number}", joins, per_s)
+    return quotas.QuotaChange(group, f"g{number}", joins, value)
 
 
 @limit("alter_quotas_max")

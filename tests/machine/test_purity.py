@@ -57,7 +57,7 @@ USES = {
     "decide/quotas": {
         "{PER_S_MAX}": "an int",
         "sum((one.of not in state.quotas for one in changes))": "flags",
-        "sum((not one.per_s for one in changes))": "flags",
+        "sum((not one.value for one in changes))": "flags",
     },
     "decide/config": {
         "sorted(after.items())": "names are keys, so values are never compared",

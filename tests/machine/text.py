@@ -51,7 +51,7 @@ def put_value(value: object) -> str:  # noqa: C901, PLR0911
             deny = ":deny" * getattr(value, "deny", False)
             return f"{who}{value.operation.name}:{value.resource.name}:{value.name}{star}{deny}"
         case QuotaChange():
-            return f"{value.entity.name}:{value.name}:{value.key.name}={value.per_s}"
+            return f"{value.entity.name}:{value.name}:{value.key.name}={value.value}"
         case DeletedTopic():
             return f"{value.name}@{value.topics_version}"
         case Assignment():

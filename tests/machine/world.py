@@ -8,7 +8,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     knows N               the registry's version that the leader knows from here on
     rules N               the rules version of entries from here on, as of an older leader
     join CLIENT [nonce=1] [protocols=range] [meta=x] [topics=t,u] [type=consumer]
-                [session=MS] [rebalance=MS] [reason=] [instance=]
+                [session=MS] [rebalance=MS] [reason=] [instance=] [principal=]
                 `nonce= drawn=N`: without a nonce; the coordinator draws N
     rejoin MEMBER ...     a Join that names its member id
     sync MEMBER [gen=N] [type=] [name=] [instance=] [MEMBER:ASSIGNMENT ...]
@@ -46,6 +46,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     backup WALL_MS        was begun then
     quota principal|group[:NAME] KEY=N ...    N a second; 0 removes it
     quotas                those that count
+    principals            whose the members are
     may WHO OPERATION RESOURCE [NAME]         what the rules say
     registry              topics, with their version; deletions; what the shard drops
     restored TOKEN        of a backup, with this floor of tokens
@@ -61,6 +62,7 @@ hold after each event; the live and the restored state are equal and go on to do
 running digest equals the recomputed one; commands and events survive the codec.
 """
 
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 
@@ -352,6 +354,7 @@ class World:
             drawn_nonce=options.get("drawn", ""),
             with_assignment=options.get("with", "") == "assignment",
             released_partitions=options.get("released", "") == "1",
+            principal=options.get("principal", ""),
         )
 
     def do_sync(self, plain, options):
@@ -571,8 +574,16 @@ class World:
         )
 
     def do_quotas(self, _plain, _options):
-        for (entity, name, key), per_s in sorted(self.state.quotas.items()):
-            self.out.append(f"{entity.name}:{name}:{key.name}={per_s}")
+        for (entity, name, key), value in sorted(self.state.quotas.items()):
+            self.out.append(f"{entity.name}:{name}:{key.name}={value}")
+
+    def do_principals(self, _plain, options):
+        """Whose each member of a group is, and how many members each principal has."""
+        for member in self.group(options).members.values():
+            self.out.append(f"{member.member_id} of {member.principal or '-'}")
+        whose = [m.principal for g in self.state.groups.values() for m in g.members.values()]
+        assert self.state.members_of == Counter(filter(None, whose))
+        self.out.append(" ".join(f"{who}={n}" for who, n in sorted(self.state.members_of.items())))
 
     def do_may(self, plain, _options):
         who, operation, resource, *name = plain

@@ -11,6 +11,7 @@ from musterd.coordinator.api.frame.reply_queue import ReplyQueue
 from musterd.coordinator.api.frame.statuses import Statuses
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
+from musterd.coordinator.api.limits.member_quota import MemberQuota
 from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.replies import Refused
@@ -39,6 +40,7 @@ class Coordination:
     watch: LeaderWatch
     reply_queue: ReplyQueue
     quotas: QuotaBuckets
+    member_quota: MemberQuota
     one_long_read: LongReads
     """See cooperative_yield.py."""
     access: Authorizer

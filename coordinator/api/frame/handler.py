@@ -30,9 +30,11 @@ from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.rpc_rules import RULES, RpcRule
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
+from musterd.coordinator.api.limits.member_quota import MemberPlace
 from musterd.coordinator.api.limits.quota_buckets import Amount
 from musterd.coordinator.machine.access import Operation, Resource
-from musterd.coordinator.machine.commands import Command, GroupCommand, OffsetCommit
+from musterd.coordinator.machine.commands import Command, GroupCommand, JoinGroup, OffsetCommit
+from musterd.coordinator.machine.decide.join import adds_member
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
@@ -150,7 +152,7 @@ class ActiveCall:
     """
 
     __slots__ = (
-        *("_context", "_counted", "_method", "_rule"),
+        *("_context", "_counted", "_method", "_place", "_rule"),
         *("admitted", "core", "identity", "principal", "record", "size"),
     )
 
@@ -173,6 +175,8 @@ class ActiveCall:
         """Who calls, for quotas and the audit trail."""
         self.record: CallRecord | None = None
         """What its entry in the audit trail will say, where it has one."""
+        self._place: MemberPlace | None = None
+        """The place of the newcomer that it brings, while that is under way."""
 
     @property
     def peer(self) -> str:
@@ -197,6 +201,24 @@ class ActiveCall:
         delay_ms = quotas.delay_ms(self.principal, group_id, amounts)
         if delay_ms:
             self.refuse(Throttled(delay_ms), command)
+
+    async def take_place(self, command: JoinGroup) -> None:
+        """End the call with GROUP_MAX_SIZE_REACHED where one member more is over a quota.
+
+        A shard that this node does not coordinate turns the call away by itself. The place is let
+        go when the member is one, or the call ends (`leave`).
+        """
+        quota = self.core.member_quota
+        if not quota.has_quotas:
+            return
+        shard = self.core.shard_for(command.group_id)
+        await self.core.loaded((shard,))
+        if shard.coordinator_state.elsewhere:
+            return
+        group = shard.state.groups.get(command.group_id)
+        self.refuse(quota.refusal(command, group), command)
+        if adds_member(group, command):
+            self._place = quota.take(command)
 
     async def identify(self) -> None:
         """Find out who calls, where there are rules: nobody gets UNAUTHENTICATED."""
@@ -362,6 +384,9 @@ class ActiveCall:
 
     def leave(self) -> None:
         """Count the call no more: it is answered, or waits."""
+        if self._place is not None:
+            self.core.member_quota.let_go(self._place)
+            self._place = None
         if self.admitted is not None:
             self.admitted.leave()
 

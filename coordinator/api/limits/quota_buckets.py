@@ -30,6 +30,7 @@ KEY_NAMES: Final = {
     QuotaKey.COMMITS: "commits_per_s",
     QuotaKey.COMMIT_BYTES: "commit_bytes_per_s",
     QuotaKey.NEW_GROUPS: "groups_per_s",
+    QuotaKey.MEMBERS: "members",
 }
 """As commands and metrics call them."""
 
@@ -75,7 +76,8 @@ class QuotaBuckets:
         self._clock = clock
         self._buckets: OrderedDict[QuotaOf, _Bucket] = OrderedDict()
         self.throttled_total = dict.fromkeys(QuotaKey, 0)
-        """Calls that were told to wait, by what they had used up."""
+        """Calls that were told to wait, by what they had used up; of members, newcomers that were
+        refused (member_quota.py)."""
 
     @property
     def has_quotas(self) -> bool:

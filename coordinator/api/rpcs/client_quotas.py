@@ -40,9 +40,9 @@ class ClientQuotas(ClusterService):
                         entity=int(of.entity),  # type: ignore[arg-type]
                         name=of.name,
                         key=int(of.key),  # type: ignore[arg-type]
-                        per_s=per_s,
+                        value=value,
                     )
-                    for of, per_s in found
+                    for of, value in found
                 ]
             )
 
@@ -54,7 +54,7 @@ class ClientQuotas(ClusterService):
         call.needs_level(LEVEL_NEEDED)
         try:
             changes = tuple(
-                QuotaChange(QuotaEntity(one.entity), one.name, QuotaKey(one.key), one.per_s)
+                QuotaChange(QuotaEntity(one.entity), one.name, QuotaKey(one.key), one.value)
                 for one in request.changes
             )
         except ValueError:

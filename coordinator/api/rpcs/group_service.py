@@ -7,6 +7,7 @@ abandoned in the core, which un-parks it and keeps the member.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Final
 from uuid import uuid4
 
 from muster.v1 import group_pb2 as pb
@@ -14,6 +15,7 @@ from muster.v1 import group_pb2_grpc
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX, refuse_group
 from musterd.coordinator.api.frame.handler import (
+    ANYBODY,
     ActiveCall,
     handler,
     with_first_group,
@@ -26,6 +28,7 @@ from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.leave_batches import depart
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from musterd.coordinator.machine import commands
+from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.quotas import QuotaKey
@@ -39,6 +42,9 @@ from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIND_COORDINATOR_HOLD_MS
 from musterd.raft.contract import NodeId
+
+LEVEL_OF_PRINCIPALS: Final = 6
+"""From which on the log says who made a member one: builds of before refuse an entry that does."""
 
 
 class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
@@ -138,13 +144,17 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         host = translate.client_host(call.peer)
         with self.core.heartbeats.untaken_calls.waiting():
             entries = len(request.subscribed_topics)
-            command = await call.decoded(entries, translate.join, request, host, uuid4().hex)
+            who = self._named_in_log(request.group_id, call)
+            command = await call.decoded(
+                entries, translate.join, request, host, uuid4().hex, principal=who
+            )
             call.refuse(bounds.refuse_join_form(command), command)
             call.check_topics(command)
         with_assignment = request.with_assignment
         del request  # it is not kept while the call is parked
         if not self._is_asked_for(command):
             call.charge(command, Amount(QuotaKey.JOINS, 1))
+            await call.take_place(command)
         self.core.admission.note_group(command.group_id)
         joined = await call.ask(command, call.size, Joined)
         topics = self.core.topics
@@ -156,6 +166,13 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         if with_assignment and joined.leader_id != joined.member_id:
             await self._add_assignment(response, command, call)
         return response
+
+    def _named_in_log(self, group_id: str, call: ActiveCall) -> str:
+        """The caller's name, where it has one and its group's shard takes it; else ""."""
+        if call.principal == ANYBODY:
+            return ""
+        level = self.core.shard_for(group_id).state.level
+        return "" if refuse_below(level, LEVEL_OF_PRINCIPALS) else call.principal
 
     def _is_asked_for(self, command: commands.JoinGroup) -> bool:
         """Whether an open round waits for this member's Join: that is charged to no quota."""

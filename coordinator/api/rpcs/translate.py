@@ -35,11 +35,13 @@ def client_host(peer: str) -> str:
     return host.replace("%5B", "").replace("%5D", "").strip("[]")
 
 
-def join(request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str) -> JoinGroup:
+def join(
+    request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str, *, principal: str = ""
+) -> JoinGroup:
     """A JoinGroup command. The reason is cut to 255 characters (KIP-800).
 
     `drawn_nonce` (32 hex digits, new for each call) counts where the caller brought neither an id
-    nor a nonce (gp-J7.4).
+    nor a nonce (gp-J7.4). `principal`: as the log is to say it.
     """
     needs_id = not request.member_id and not request.join_nonce
     return JoinGroup(
@@ -58,6 +60,7 @@ def join(request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str) -> Jo
         drawn_nonce=drawn_nonce if needs_id else "",
         with_assignment=request.with_assignment,
         released_partitions=request.released_partitions,
+        principal=principal,
     )
 
 

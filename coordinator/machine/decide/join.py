@@ -12,7 +12,7 @@ from musterd.coordinator.machine.decide.identity import identity_error, refuse_i
 from musterd.coordinator.machine.decide.protocols import supports
 from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
 from musterd.coordinator.machine.decide.replacement import decide_replacement
-from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.decide.requests import joining_id, principal_of
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import MemberJoined, MemberRejoined, PendingAdded, Trigger
@@ -63,6 +63,16 @@ def _holder(group: Group, command: JoinGroup) -> Member | None:
         return None
     holder_id = group.instances.get(command.group_instance_id)
     return None if holder_id is None else group.members[holder_id]
+
+
+def adds_member(group: Group | None, command: JoinGroup) -> bool:
+    """Whether this Join, if it is taken, makes one member more, now or by the id it is given."""
+    if group is None:
+        return not command.member_id
+    member_id = joining_id(command)
+    if member_id in group.members or _holder(group, command) is not None:
+        return False
+    return not command.member_id or member_id in group.pending
 
 
 def is_noop_join(group: Group | None, command: JoinGroup) -> bool:
@@ -145,6 +155,7 @@ def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> D
         group_instance_id=command.group_instance_id,
         time_ms=env.noted_ms,
         with_assignment=command.with_assignment,
+        principal=principal_of(command, env),
     )
     settled = (member_id,) if member_id in group.pending else ()
     roster = Roster(group, put=member_from(joined, group.next_join_seq), settled=settled)

@@ -12,7 +12,7 @@ from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Done, Refused
 from musterd.invariant import invariant
 
-PER_S_MAX: Final = 1_000_000_000_000
+VALUE_MAX: Final = 1_000_000_000_000
 
 
 def decide_quotas(
@@ -22,11 +22,11 @@ def decide_quotas(
     refused = _refuse_changes(command.changes, limits)
     if refused is not None:
         return (), refused
-    changes = tuple(one for one in command.changes if state.quotas.get(one.of, 0) != one.per_s)
+    changes = tuple(one for one in command.changes if state.quotas.get(one.of, 0) != one.value)
     if not changes:
         return (), Done(changed=False)
     added = sum(one.of not in state.quotas for one in changes)
-    removed = sum(not one.per_s for one in changes)
+    removed = sum(not one.value for one in changes)
     if len(state.quotas) + added - removed > limits.max_quotas:
         return (), _invalid(f"The cluster has {limits.max_quotas} quotas at most: remove some.")
     return (QuotasAltered(changes),), Done()
@@ -35,9 +35,9 @@ def decide_quotas(
 def evolve_quotas(state: ShardState, event: QuotasAltered) -> None:
     """Apply the event; mutates `state`."""
     for change in event.changes:
-        invariant(state.quotas.get(change.of, 0) != change.per_s, "a change changes a quota")
-        if change.per_s:
-            state.quotas[change.of] = change.per_s
+        invariant(state.quotas.get(change.of, 0) != change.value, "a change changes a quota")
+        if change.value:
+            state.quotas[change.of] = change.value
         else:
             del state.quotas[change.of]
 
@@ -53,8 +53,8 @@ def _refuse_changes(changes: tuple[QuotaChange, ...], limits: Limits) -> Refused
             return _invalid(
                 f"The name {name}... of an entity is longer than {limits.id_max_bytes} bytes."
             )
-        if not 0 <= one.per_s <= PER_S_MAX:
-            return _invalid(f"A quota is 1 to {PER_S_MAX} in a second, or 0 to remove it.")
+        if not 0 <= one.value <= VALUE_MAX:
+            return _invalid(f"A quota is 1 to {VALUE_MAX}, or 0 to remove it.")
     return None
 
 

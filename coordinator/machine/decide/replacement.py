@@ -8,7 +8,7 @@ from musterd.coordinator.machine.decide.fencing import next_token
 from musterd.coordinator.machine.decide.identity import fenced
 from musterd.coordinator.machine.decide.protocols import select
 from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
-from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.decide.requests import joining_id, principal_of
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import MemberReplaced, Trigger
 from musterd.coordinator.machine.evolve import replaced
@@ -72,4 +72,5 @@ def _event(
         time_ms=env.noted_ms,
         token=next_token(group, env),
         with_assignment=command.with_assignment,
+        principal=principal_of(command, env),
     )

@@ -58,7 +58,7 @@ from musterd.coordinator.machine.records.values import (
     take_rule,
     take_token,
 )
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, Member
 from musterd.levels import LEVEL
 
 
@@ -90,7 +90,8 @@ class ShardState:
 
     `rules` say who may do what, each with the `access_version` that it came with, and `tokens` are
     those by id (access.py): shard 0 has them. Each change of either raises `access_version`.
-    `quotas` are values per second (quotas.py), shard 0's, too.
+    `quotas` are shard 0's, too (quotas.py). `members_of` counts the members of each principal in
+    all groups of the shard.
 
     `audit` has the latest entries of the audit trail by number, in shard 0, and `audit_hashes`
     their hashes. `audit_base` is the hash before the first of them, `audit_head` that of the last;
@@ -127,6 +128,7 @@ class ShardState:
     digest: int = 0
     topics_version: int = field(default=0, metadata={"derived": True})
     rule_index: RuleIndex = field(default_factory=RuleIndex, metadata={"derived": True})
+    members_of: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
     bytes: int = field(default=0, metadata={"derived": True})
     """What all records weigh (sizes.py)."""
 
@@ -223,8 +225,8 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
         version = state.rules.get(take_rule(key[1:]))
         return None if version is None else put_number(version)
     if key[:1] == QUOTA_PREFIX:
-        per_s = state.quotas.get(take_quota(key[1:]))
-        return None if per_s is None else put_number(per_s)
+        quota = state.quotas.get(take_quota(key[1:]))
+        return None if quota is None else put_number(quota)
     if key[:1] == TOKEN_PREFIX:
         token = state.tokens.get(key[1:].decode())
         return None if token is None else put_token(token)
@@ -304,8 +306,8 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     for node_id, level in state.node_levels.items():
         yield node_level_key(node_id), put_number(level)
     yield from _access_records(state)
-    for quota, per_s in state.quotas.items():
-        yield quota_key(quota), put_number(per_s)
+    for quota, most in state.quotas.items():
+        yield quota_key(quota), put_number(most)
     for group in state.groups.values():
         yield from group_records(group)
 
@@ -339,14 +341,31 @@ def load_in_slices(
         state.bytes += record_size(key, value)
         group = _take(state, loading, key, value, digest)
         if group is not None:
-            state.groups[group.group_id] = group
+            _add_group(state, group)
         if count % slice_records == 0:
             yield
     last = loading.end()
     if last is not None:
-        state.groups[last.group_id] = last
+        _add_group(state, last)
     state.topics_version = sum(state.topics.values()) + state.topics_counted_out
     return state
+
+
+def _add_group(state: ShardState, group: Group) -> None:
+    state.groups[group.group_id] = group
+    for member in group.members.values():
+        count_member(state, member)
+
+
+def count_member(state: ShardState, member: Member, sign: int = 1) -> None:
+    """Count a member of its principal in (1) or out (-1)."""
+    if not member.principal:
+        return
+    count = state.members_of.get(member.principal, 0) + sign
+    if count:
+        state.members_of[member.principal] = count
+    else:
+        del state.members_of[member.principal]
 
 
 class RecordExamination:

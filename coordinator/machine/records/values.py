@@ -39,6 +39,10 @@ _ASKING_VERSION = RECORD_VERSION + 2
 """The version of the record of a member that asked for its assignment by its Join: as the longer
 one, under any rules."""
 _ASKING = bytes((_ASKING_VERSION,))
+_PRINCIPAL_VERSION = RECORD_VERSION + 3
+"""The version of the record of a member that says who made it one: as the longer one, then whether
+it asked for its assignment by its Join, and the principal."""
+_PRINCIPAL = bytes((_PRINCIPAL_VERSION,))
 _EPOCH_VERSION = RECORD_VERSION + 2
 """The version of the record of an offset with a leader epoch: where its partition starts, if known,
 and the epoch."""
@@ -112,14 +116,18 @@ def put_member(member: Member) -> bytes:
         put_int(member.joined_round),
         put_int(member.synced_generation),
     )
-    if member.joined_ms or member.with_assignment:  # else as ever
+    if member.principal:
+        parts[0] = _PRINCIPAL
+        asked = b"\x01" if member.with_assignment else b"\x00"
+        parts += (put_int(member.joined_ms), asked, put_text(member.principal))
+    elif member.joined_ms or member.with_assignment:  # else as ever
         parts[0] = _ASKING if member.with_assignment else _LONGER
         parts.append(put_int(member.joined_ms))
     return b"".join(parts)
 
 
 def take_member(member_id: str, reader: Reader) -> Member:
-    version = reader.version(_ASKING_VERSION)
+    version = reader.version(_PRINCIPAL_VERSION)
     member = Member(
         member_id=member_id,
         client_id=reader.text(),
@@ -135,6 +143,8 @@ def take_member(member_id: str, reader: Reader) -> Member:
     if version >= _LONGER_VERSION:
         member.joined_ms = reader.integer()
     member.with_assignment = version == _ASKING_VERSION
+    if version == _PRINCIPAL_VERSION:
+        member.with_assignment, member.principal = reader.flag(), reader.text()
     reader.end()
     return member
 

@@ -31,19 +31,19 @@ class Bucketed:
         self.quotas, self.now = {}, 0.0
         self.buckets = QuotaBuckets(lambda: self.quotas, lambda: self.now)
 
-    def set(self, entity, name, key, per_s):
-        self.quotas[QuotaOf(entity, name, key)] = per_s
+    def set(self, entity, name, key, value):
+        self.quotas[QuotaOf(entity, name, key)] = value
 
     def commits(self, count, principal="ann", group="g"):
         return self.buckets.delay_ms(principal, group, [Amount(COMMITS, count)])
 
 
-@pytest.mark.parametrize("per_s", [1, 3, 7, 1_000])
+@pytest.mark.parametrize("value", [1, 3, 7, 1_000])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_delay_that_is_told_is_enough(per_s, count):
+def test_the_delay_that_is_told_is_enough(value, count):
     """Who comes when it was told to is taken; a call that is larger than the burst, too."""
     bucketed = Bucketed()
-    bucketed.set(GROUP, "", COMMITS, per_s)
+    bucketed.set(GROUP, "", COMMITS, value)
     taken = 0
     for _ in range(10_000):
         delay = bucketed.commits(count)
@@ -54,7 +54,7 @@ def test_the_delay_that_is_told_is_enough(per_s, count):
         taken += count
         if bucketed.now > 20:
             break
-    assert taken <= per_s * (bucketed.now + quota_buckets.BURST_S) + count
+    assert taken <= value * (bucketed.now + quota_buckets.BURST_S) + count
 
 
 def test_a_principal_at_its_quota_does_not_slow_another():
@@ -110,8 +110,8 @@ def at_level(node):
 async def alter(node, **values):
     """Quotas that count for every group from now on."""
     changes = [
-        WireChange(entity=2, key=int(QuotaKey[key.upper()]), per_s=per_s)
-        for key, per_s in values.items()
+        WireChange(entity=2, key=int(QuotaKey[key.upper()]), value=value)
+        for key, value in values.items()
     ]
     answer = await node.admin.AlterClientQuotas(admin.AlterClientQuotasRequest(changes=changes))
     assert answer.status.code == ErrorCode.NONE, answer
@@ -163,7 +163,7 @@ async def test_bytes_and_new_groups_are_charged():
     async with local_node() as node:
         at_level(node)
         await with_topic(node)
-        changes = [WireChange(entity=1, key=int(QuotaKey.NEW_GROUPS), per_s=1)]
+        changes = [WireChange(entity=1, key=int(QuotaKey.NEW_GROUPS), value=1)]
         await node.admin.AlterClientQuotas(admin.AlterClientQuotasRequest(changes=changes))
         for group in ("a", "b"):
             made = await node.groups.OffsetCommit(committing(1, group=group))
@@ -233,8 +233,8 @@ async def test_quotas_are_listed_as_they_were_set_and_stand_behind_their_level()
     async with local_node() as node:
         request = admin.AlterClientQuotasRequest(
             changes=[
-                WireChange(entity=2, name="g", key=2, per_s=5),
-                WireChange(entity=1, key=1, per_s=7),
+                WireChange(entity=2, name="g", key=2, value=5),
+                WireChange(entity=1, key=1, value=7),
             ]
         )
         refused = await node.admin.AlterClientQuotas(request)
@@ -244,7 +244,7 @@ async def test_quotas_are_listed_as_they_were_set_and_stand_behind_their_level()
         assert not (await node.admin.AlterClientQuotas(request)).changed
         found = await node.admin.DescribeClientQuotas(admin.DescribeClientQuotasRequest())
         assert list(found.quotas) == list(reversed(request.changes))
-        wrong = admin.AlterClientQuotasRequest(changes=[WireChange(entity=9, key=1, per_s=1)])
+        wrong = admin.AlterClientQuotasRequest(changes=[WireChange(entity=9, key=1, value=1)])
         assert (await node.admin.AlterClientQuotas(wrong)).status.code == ErrorCode.INVALID_REQUEST
 
 

@@ -1,0 +1,107 @@
+"""The quota of members: how many a principal or a group may have at a time.
+
+A newcomer beyond it is refused; nobody who is a member goes, whatever the quota falls to. Members
+are counted in the replicated state of all shards, which each node has, so a principal has its quota
+once, whichever nodes coordinate its groups. What others take at the same moment may come on top.
+Where there are no rules nobody has a name, and a group's quota alone counts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import NamedTuple
+
+from musterd.coordinator.machine.commands import JoinGroup
+from musterd.coordinator.machine.decide.join import adds_member
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.quotas import QuotaEntity, QuotaKey, QuotaOf, quota_in_force
+from musterd.coordinator.machine.quotation import quoted
+from musterd.coordinator.machine.records.shard_records import ShardState
+from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.machine.state import Group
+
+
+class MemberPlace(NamedTuple):
+    """A newcomer whose Join is under way: it counts as a member until it is one, or is refused."""
+
+    principal: str
+    group_id: str
+    member_id: str
+
+
+class MemberQuota:
+    """Refuses newcomers, and counts those whose Joins are under way: one each Join at most."""
+
+    def __init__(
+        self,
+        quotas: Callable[[], Mapping[QuotaOf, int]],
+        states: Callable[[], Iterable[ShardState]],
+        refused_total: MutableMapping[QuotaKey, int],
+    ) -> None:
+        """`quotas`: those in force. `states`: of all shards. `refused_total` counts refusals."""
+        self._quotas = quotas
+        self._states = states
+        self._refused_total = refused_total
+        self._taken: Counter[MemberPlace] = Counter()
+        """How many calls hold each place: the Join of a member may be repeated."""
+        self._by_principal: Counter[str] = Counter()
+        self._by_group: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether there are any quotas at all."""
+        return bool(self._quotas())
+
+    def refusal(self, command: JoinGroup, group: Group | None) -> Refused | None:
+        """Why this Join's member may not come in, or None. `group` is its group's applied state."""
+        if not adds_member(group, command):
+            return None
+        principal = command.principal
+        place = _place(command)
+        own = int(place in self._taken)
+        quotas = self._quotas()
+        most = quota_in_force(quotas, QuotaEntity.GROUP, command.group_id, QuotaKey.MEMBERS)
+        if most:
+            members = 0 if group is None else len(group.members)
+            if members + self._by_group[command.group_id] - own >= most:
+                return self._refused(f"The group has its quota of {most} members.")
+        most = quota_in_force(quotas, QuotaEntity.PRINCIPAL, principal, QuotaKey.MEMBERS)
+        if most and principal:
+            members = sum(state.members_of.get(principal, 0) for state in self._states())
+            if members + self._by_principal[principal] - own >= most:
+                return self._refused(f"{quoted(principal)} has its quota of {most} members.")
+        return None
+
+    def take(self, command: JoinGroup) -> MemberPlace:
+        """Count the newcomer of a Join that is not refused, until `let_go`."""
+        place = _place(command)
+        self._taken[place] += 1
+        if self._taken[place] == 1:
+            self._by_principal[place.principal] += 1
+            self._by_group[place.group_id] += 1
+        return place
+
+    def let_go(self, place: MemberPlace) -> None:
+        """The newcomer is a member now, or its Join has ended."""
+        self._taken[place] -= 1
+        if not self._taken[place]:
+            del self._taken[place]
+            _drop(self._by_principal, place.principal)
+            _drop(self._by_group, place.group_id)
+
+    def _refused(self, message: str) -> Refused:
+        self._refused_total[QuotaKey.MEMBERS] += 1
+        return Refused(Error.GROUP_MAX_SIZE_REACHED, message)
+
+
+def _place(command: JoinGroup) -> MemberPlace:
+    return MemberPlace(command.principal, command.group_id, joining_id(command))
+
+
+def _drop(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
