@@ -44,9 +44,9 @@ def entries(cluster, *args):
     return done.json["entries"]
 
 
-def alter(cluster, node_id, name="ask"):
+def alter(cluster, node_id, name="ask", value="7"):
     """AlterGroupConfigs at a node, of groups that different nodes coordinate."""
-    setting = admin_pb2.AlterGroupConfigsRequest.Setting(name="classic.max.size", value="7")
+    setting = admin_pb2.AlterGroupConfigsRequest.Setting(name="classic.max.size", value=value)
     request = admin_pb2.AlterGroupConfigsRequest(
         groups=[
             admin_pb2.AlterGroupConfigsRequest.Group(group_id=f"g{n}", settings=[setting])
@@ -88,12 +88,13 @@ def test_each_call_has_one_entry_whichever_node_it_was_asked(cluster):
         return all_ if expected <= said else None
 
     wait_for(recorded, "every node has recorded its calls")
-    again = [node_id for node_id in asked if alter(cluster, node_id, "later")]
+    again = [node_id for node_id in asked if alter(cluster, node_id, "later", "8")]
     expected |= {f"later-{node_id}" for node_id in again}
     found = [
         one
         for one in wait_for(recorded, "and a later batch, behind one that came twice")
-        if one["method"] == "AlterGroupConfigs" or one["detail"]["request"].get("name") == "orders"
+        if one["method"] == "AlterGroupConfigs"
+        or one["detail"].get("request", {}).get("name") == "orders"
     ]
     assert set(Counter(one["request_id"] for one in found).values()) == {1}
     methods = Counter(one["method"] for one in found)
