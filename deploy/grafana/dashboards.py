@@ -533,6 +533,46 @@ GROUPS = (
     ),
 )
 
+OPERATION = (
+    Panel(
+        "Age of the last backup",
+        "Since it was begun; nothing where none was ever noted. Bad: more than 26 hours: an alert "
+        "fires.",
+        "s",
+        ((f"time() - max(muster_backup_last_timestamp_seconds{{{CLUSTER}}})", "age"),),
+    ),
+    Panel(
+        "Calls over a quota",
+        "Calls that were told to wait, by what their principal or group had used up. Bad: it goes "
+        "on: workers do more than they may.",
+        "reqps",
+        (
+            (
+                f"sum by (key) (rate(muster_quota_throttled_total{{{NODE}}}{RATE}))",
+                "{{key}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Audit entries that wait",
+        "Entries that a node has and shard 0 has not. Bad: near 1,000: more are lost.",
+        "short",
+        ((f"sum by (instance) (muster_audit_entries_waiting{{{NODE}}})", "{{instance}}"),),
+    ),
+    Panel(
+        "Audit entries lost",
+        "Entries that found no room, or that shard 0 did not take. Bad: anything but 0: calls of "
+        "operators are not in the trail.",
+        "short",
+        (
+            (
+                f"sum by (instance) (increase(muster_audit_entries_lost_total{{{NODE}}}{RATE}))",
+                "{{instance}}",
+            ),
+        ),
+    ),
+)
+
 ROWS = (
     ("Overview", OVERVIEW),
     ("Term", TERM),
@@ -541,6 +581,7 @@ ROWS = (
     ("Disk", DISK),
     ("Calls", CALLS),
     ("Groups", GROUPS),
+    ("Backup, quotas and audit", OPERATION),
 )
 
 

@@ -168,10 +168,15 @@ EXPECTED: dict[str, Expected] = {
     "Fenced requests / A": Rises(to=0.2),
     "Age of the last commit, top 10 / A": Appears(at_least=-1),  # read after its sample's time
     "Lag, top 10 / A": Appears(25),
+    # backup, quotas and audit
+    "Age of the last backup / A": Appears(at_least=-1),  # read after its sample's time
+    "Calls over a quota / A": Rises(to=0.2),
+    "Audit entries that wait / A": Rises(to=1),
 }
 """By panel and query of deploy/grafana/cluster.json."""
 
 CONSTANT = {
+    "Audit entries lost / A": "0: never do 1,000 wait, and each is taken",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",
     "Nodes that do not reach themselves / A": "0: every node answers at its clients' address",

@@ -7,12 +7,13 @@ never do: a member that assigns too little, falls silent and commits afterwards.
 import asyncio
 import secrets
 import threading
+import time
 from contextlib import AsyncExitStack
 
 import grpc
 
 import muster
-from muster.v1 import admin_pb2
+from muster.v1 import admin_pb2, quota_pb2
 from muster.v1 import group_pb2 as pb
 from muster.v1.admin_pb2_grpc import AdminStub
 from muster.v1.errors_pb2 import ErrorCode
@@ -23,6 +24,9 @@ WIDE_PARTITIONS = 100
 FLOOD_CALLS = 64
 """In flight at once, 400 KB each: three times what a shard's queue may hold."""
 RETRY_S = 0.1
+LIMITED = "limited"
+"""A group that may commit once a second."""
+
 EXPECTED = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -113,6 +117,8 @@ class Load:
             self._again(self._forgetful_member),
             self._again(self._impatient),
             self._again(self._flood),
+            self._again(self._operator),
+            self._again(self._over_its_quota),
             *(self._again(self._bulk, number) for number in range(BULK_GROUPS)),
         )
 
@@ -161,6 +167,42 @@ class Load:
         if self.refused:
             await asyncio.Event().wait()
         await asyncio.gather(*(commit() for _ in range(FLOOD_CALLS)))
+
+    async def _operator(self, channel):
+        """Notes a backup and sets a quota, until the node does not lead shard 0 any more.
+
+        Each call is an entry of the audit trail.
+        """
+        stub = AdminStub(channel)
+        while True:
+            noted = admin_pb2.NoteBackupRequest(wall_ms=time.time_ns() // 1_000_000)
+            quota = quota_pb2.QuotaChange(
+                entity=quota_pb2.QuotaEntity.QUOTA_GROUP,
+                name=LIMITED,
+                key=quota_pb2.QuotaKey.QUOTA_COMMITS,
+                per_s=1,
+            )
+            asked = admin_pb2.AlterClientQuotasRequest(changes=[quota])
+            for answer in (
+                await stub.NoteBackup(noted, timeout=5),
+                await stub.AlterClientQuotas(asked, timeout=5),
+            ):
+                if answer.status.code:
+                    return
+            await asyncio.sleep(RETRY_S)
+
+    async def _over_its_quota(self, channel):
+        """Commits to a group more often than it may."""
+        stub = GroupCoordinatorStub(channel)
+        request = pb.OffsetCommitRequest(group_id=LIMITED, generation=-1)
+        request.partitions.add(topic="orders", offset=1)
+        over = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        while True:
+            answer = await stub.OffsetCommit(request, timeout=5)
+            codes = {answer.status.code, *(p.status.code for p in answer.partitions)}
+            if codes - {over, ErrorCode.NONE}:
+                return
+            await asyncio.sleep(RETRY_S)
 
     async def _bulk(self, channel, number):
         """Simple commits, one in flight, until the node is no longer the coordinator."""
