@@ -83,7 +83,7 @@ test-upgrade: venv-dev ## clusters of the former release, of today's and of the 
 
 .PHONY: test-upgrade-third
 test-upgrade-third: venv-dev ## every third of these upgrades, without the promised times
-	$(BIN)/python -m pytest -m upgrade --turn $(TURN) tests/upgrade
+	$(BIN)/python -m pytest -n 2 -m upgrade --turn $(TURN) tests/upgrade
 
 .PHONY: test-demo
 test-demo: venv-dev ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find

@@ -64,7 +64,7 @@ def test_ci_has_a_turn_of_what_there_is():
     assert " test-faults " in ci
     assert " test-demo " in ci
     upgrades = recipe("test-upgrade-third")
-    assert upgrades == ["-m", "upgrade", "--turn", "$(TURN)", "tests/upgrade"]
+    assert upgrades == ["-n", "2", "-m", "upgrade", "--turn", "$(TURN)", "tests/upgrade"]
     assert recipe("test-upgrade") == ["-m", "upgrade", "--quiet-machine", "tests/upgrade"]
     assert " test-upgrade-third " in ci
 

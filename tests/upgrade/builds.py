@@ -67,14 +67,22 @@ EDITS = {
 }
 """What makes the next build of today's: each place has to be found once."""
 
+SHORT_LOGS = {
+    "raft/settings.py": [
+        ("log_disk_bytes: int = 64 * MIB\n", "log_disk_bytes: int = 16384\n"),
+        ("log_trim_bytes: int = 4 * MIB\n", "log_trim_bytes: int = 4096\n"),
+    ],
+}
+"""What has a build keep little of its logs: who was away, or lost its disk, gets snapshots."""
+
 
 def former(folder: Path) -> Path:
     """Unpack the former release's tree; raises CalledProcessError without its history."""
     return _unpacked(folder, ["git", "-C", str(ROOT), "archive", FORMER])
 
 
-def next_one(folder: Path) -> Path:
-    """Copy today's tree as it is, and edit it to a level above today's."""
+def today(folder: Path) -> Path:
+    """Copy today's tree as it is."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", *ROOMS], check=True, capture_output=True
     ).stdout
@@ -82,10 +90,20 @@ def next_one(folder: Path) -> Path:
         to = folder / name
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, to, follow_symlinks=False)
-    for name, edits in EDITS.items():
+    return folder
+
+
+def next_one(folder: Path) -> Path:
+    """Copy today's tree, and edit it to a level above today's."""
+    return edited(today(folder), EDITS)
+
+
+def edited(folder: Path, edits: Mapping[str, list[tuple[str, str]]]) -> Path:
+    """Edit a build's tree: by file, what is there once, and what takes its place."""
+    for name, changes in edits.items():
         path = folder / name
         text = path.read_text("utf-8")
-        for old, new in edits:
+        for old, new in changes:
             assert text.count(old) == 1, f"{name}: {old}"
             text = text.replace(old, new)
         path.write_text(text, "utf-8")

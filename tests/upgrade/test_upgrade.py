@@ -24,6 +24,7 @@ from musterd.coordinator.node.launcher import Cluster
 from musterd.levels import LAST_UNNAMED, LEVEL
 from tests.e2e.bare import Member, Router, read
 from tests.upgrade import builds
+from tests.upgrade.conftest import FIGURES
 
 pytestmark = [pytest.mark.upgrade, pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -207,14 +208,13 @@ class Course:
 
 
 @pytest.fixture
-def judge(capsys, request):
-    """Print an upgrade's figures, and refuse what must not be."""
+def judge(record_property, request):
+    """Have an upgrade's figures printed, and refuse what must not be."""
     longest_s = PROMISED_S if request.config.getoption("--quiet-machine") else OUTAGE_S
 
     def say(course):
         said = {**asdict(course), "longest_s": course.longest_s}
-        with capsys.disabled():
-            print(json.dumps(said))  # noqa: T201
+        record_property(FIGURES, json.dumps(said))
         assert (course.lost, course.rebalances) == (0, 0)
         assert course.longest_s <= longest_s
 
