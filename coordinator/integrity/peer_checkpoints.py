@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import grpc
 import structlog
@@ -12,10 +13,12 @@ from muster.net.bearer_token import is_loopback
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.runtime.routing import Directory
-from musterd.coordinator.runtime.timeouts import PEER_CHECKPOINT_CALL_MS
+from musterd.coordinator.runtime.timeouts import FORMER_CHANNEL_MS, PEER_CHECKPOINT_CALL_MS
 from musterd.raft.contract import NodeId
 
 log = structlog.get_logger()
+
+MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,9 @@ class PeerCheckpoints:
         self._credentials = credentials
         self._store_uuid = store_uuid
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._left: list[grpc.aio.Channel] = []
-        """With former certificates; the next round closes them, none of whose calls lasts so long.
+        self._left: list[tuple[float, grpc.aio.Channel]] = []
+        """With former certificates, and from when on a round closes them. To close one that has a
+        call under way would cancel the task that made it.
         """
         self._answers: dict[NodeId, _PeerAnswer] = {}
 
@@ -75,20 +79,24 @@ class PeerCheckpoints:
 
     async def refresh(self) -> None:
         """Ask every other node now; one that does not answer has said nothing."""
-        left, self._left = self._left, []
         await asyncio.gather(*(self._ask(node) for node in self.nodes))
-        for channel in left:
+        now_s = asyncio.get_running_loop().time()
+        over = [channel for due_s, channel in self._left if due_s <= now_s]
+        self._left = [one for one in self._left if one[0] > now_s]
+        for channel in over:
             await channel.close()
 
     def use(self, credentials: grpc.ChannelCredentials | None) -> None:
         """Connect with these from now on; calls that are under way end by themselves."""
         self._credentials = credentials
-        self._left.extend(self._channels.values())
+        due_s = asyncio.get_running_loop().time() + FORMER_CHANNEL_MS / MS
+        self._left.extend((due_s, channel) for channel in self._channels.values())
         self._channels = {}
 
     async def close(self) -> None:
-        channels, self._channels = [*self._channels.values(), *self._left], {}
-        self._left = []
+        left, self._left = self._left, []
+        channels = [*self._channels.values(), *(channel for _, channel in left)]
+        self._channels = {}
         for channel in channels:
             await channel.close()
 
@@ -121,7 +129,7 @@ class PeerCheckpoints:
         try:
             return await stub.Checkpoints(
                 pb.CheckpointsRequest(),
-                timeout=PEER_CHECKPOINT_CALL_MS / 1_000,
+                timeout=PEER_CHECKPOINT_CALL_MS / MS,
                 metadata=self.shown(node),
             )
         except grpc.aio.AioRpcError as error:

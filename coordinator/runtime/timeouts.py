@@ -158,6 +158,9 @@ CREDENTIALS_LOOK_MS: Final = 1_000
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
 
+FORMER_CHANNEL_MS: Final = 5_000
+"""How long a channel to another node stays open after a change of certificates, for its calls."""
+
 RESTART_CHECK_CALL_MS: Final = 1_000
 """Deadline of one node's question to another whether its own restart would stop a shard."""
 
