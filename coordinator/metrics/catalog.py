@@ -110,6 +110,15 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "Calls, or items of calls, that the rules refused: of nobody, or without the right.",
             "why",
         ),
+        "muster_jwt_checks_total": _counter(
+            "JWTs that were looked at: verified, refused, or their key was awaited. One that was "
+            "verified is remembered.",
+            "result",
+        ),
+        "muster_jwt_keys": _gauge("Keys of the identity provider that this node has."),
+        "muster_jwt_key_fetches_total": _counter(
+            "Looks at the identity provider's keys: they were read, or that failed.", "result"
+        ),
         "muster_active_level": _gauge("The cluster's level, as this node knows it."),
         "muster_shard_quarantined": _gauge(
             "1 where a majority of the nodes contradicts this replica: it serves nothing.", "shard"

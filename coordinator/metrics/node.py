@@ -17,6 +17,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
+from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.quota_buckets import KEY_NAMES, QuotaBuckets
 from musterd.coordinator.api.limits.requests_under_way import Requests
@@ -93,6 +94,10 @@ class Sources:
     quarantine: Quarantine
     access_refusals: Callable[[], tuple[int, int]]
     """How many calls, or items of calls, the rules denied, and how many callers were nobody."""
+    jwt: JwtVerifier | None
+    """What knows JWTs; None: none are taken."""
+    jwt_fetches: Callable[[], tuple[int, int]]
+    """How many looks at the keys went well, and how many failed."""
     topics: TopicRegistry
     heartbeats: Heartbeats
     admission: Admission
@@ -267,6 +272,22 @@ class NodeMetrics:
         refused.add_metric(["denied"], denied)
         refused.add_metric(["unauthenticated"], unauthenticated)
         yield from (losses, lost, learners, reaches, levels, active, is_open, refused)
+        yield from self._jwt(sources)
+
+    @staticmethod
+    def _jwt(sources: Sources) -> Pages:
+        checks, keys = counter("muster_jwt_checks_total"), gauge("muster_jwt_keys")
+        fetches = counter("muster_jwt_key_fetches_total")
+        known = sources.jwt
+        if known is not None:
+            checks.add_metric(["verified"], known.verified_total)
+            checks.add_metric(["refused"], known.refused_total)
+            checks.add_metric(["awaited"], known.awaited_total)
+            keys.add_metric([], len(known.keys))
+            read, failed = sources.jwt_fetches()
+            fetches.add_metric(["read"], read)
+            fetches.add_metric(["failed"], failed)
+        yield from (checks, keys, fetches)
 
     def _elections(self) -> Pages:
         changes = counter("muster_raft_leader_changes_total")

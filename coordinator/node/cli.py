@@ -196,6 +196,23 @@ def serve(  # noqa: PLR0917  # typer makes options of them
             "the same on every node. Without one: on loopback alone.",
         ),
     ] = None,
+    jwt_issuer: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Whose JWTs are taken as bearer tokens."),
+    ] = None,
+    jwt_audience: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whom they have to be for.")
+    ] = None,
+    jwt_keys: Annotated[
+        str | None,
+        typer.Option(metavar="URL|FILE", help="The keys of that issuer (JWK set)."),
+    ] = None,
+    jwt_keys_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The authority of that URL.")
+    ] = None,
+    jwt_claim: Annotated[
+        str | None, typer.Option(metavar="CLAIM", help="Which claim names a JWT's owner: sub.")
+    ] = None,
     insecure: Annotated[
         bool | None,
         typer.Option("--insecure", help="Clients beyond loopback may come without TLS."),
@@ -300,6 +317,11 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "peer_tls": peer_tls,
         "tls_dir": tls_dir,
         "admin_secret_file": admin_secret_file,
+        "jwt_issuer": jwt_issuer,
+        "jwt_audience": jwt_audience,
+        "jwt_keys": jwt_keys,
+        "jwt_keys_ca": jwt_keys_ca,
+        "jwt_claim": jwt_claim,
         "insecure": insecure,
         "insecure_peers": insecure_peers,
         "metrics_token_file": metrics_token_file,

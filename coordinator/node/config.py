@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -18,8 +19,10 @@ from pydantic_settings import (
 )
 
 from musterd.coordinator.api.frame.identity import Callers
+from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier, KeySetError, parse_keys
 from musterd.coordinator.api.frame.operator_access import OperatorAccess, read_secret
 from musterd.coordinator.machine.limits import LIMITS, MIB
+from musterd.coordinator.node.jwt_keys import is_url, read_file
 from musterd.coordinator.node.timeout_rules import broken_rules
 from musterd.coordinator.runtime.growth import StateLimits
 from musterd.coordinator.runtime.timeouts import REACH_PROBE_MS
@@ -130,6 +133,18 @@ class Settings(BaseSettings):
     superusers: Annotated[tuple[str, ...], NoDecode] = ()
     """Principals that may do everything, whatever the rules say, the same on every node; as text
     "ann,bob". The first rule is refused where there are none (docs/access.md)."""
+    jwt_issuer: str = ""
+    """The identity provider whose JWTs are taken as bearer tokens, as their `iss` says it; "": none
+    are (docs/access.md). This and the next four are the same on every node."""
+    jwt_audience: str = ""
+    """What their `aud` has to name."""
+    jwt_keys: str = ""
+    """The provider's keys (JWK set): an https:// URL, an http:// URL of this machine, or a file.
+    They are looked at again while the node runs."""
+    jwt_keys_ca: Path | None = None
+    """The authority of that URL's certificate, PEM; those of the system where none is given."""
+    jwt_claim: str = "sub"
+    """The claim that names a JWT's owner: the principal is `jwt:` and its text."""
     insecure: bool = False
     """`listen` may be another address than loopback without TLS: anybody there is a client."""
     insecure_peers: bool = False
@@ -244,6 +259,10 @@ class Settings(BaseSettings):
             raise ValueError(f"peer_tls = {self.peer_tls} needs peer_cert, peer_key and peer_ca")
         if not self.listen or not self.peer_listen:
             raise ValueError("listen and peer_listen cannot be empty")
+        given = {bool(one) for one in (self.jwt_issuer, self.jwt_audience, self.jwt_keys)}
+        if len(given) > 1 or not self.jwt_claim:
+            raise ValueError("jwt_issuer, jwt_audience and jwt_keys belong together")
+        _check_keys_url(self.jwt_keys, self.jwt_keys_ca)
         if self.ready_needs_reach and not self.reach_probe_ms:
             raise ValueError("ready_needs_reach needs reach_probe_ms: nobody would look")
         if (
@@ -345,6 +364,25 @@ class Settings(BaseSettings):
         return None if self.admin_secret_file is None else read_secret(self.admin_secret_file)
 
     @property
+    def jwt(self) -> JwtVerifier | None:
+        """A verifier of the identity provider's JWTs, with the keys of a file; None: there is none.
+
+        Raises ConfigError.
+        """
+        if not self.jwt_issuer:
+            return None
+        verifier = JwtVerifier(self.jwt_issuer, self.jwt_audience, self.jwt_claim)
+        if not is_url(self.jwt_keys):
+            try:
+                verifier.use(parse_keys(read_file(Path(self.jwt_keys))))
+            except (OSError, KeySetError) as error:
+                raise ConfigError(
+                    f"jwt_keys: {self.jwt_keys}: {error}",
+                    "give the JWK set of the identity provider, or its URL",
+                ) from error
+        return verifier
+
+    @property
     def callers(self) -> Callers:
         """How the node knows who calls. Raises ConfigError."""
         has_tls = self.tls_cert is not None
@@ -354,6 +392,7 @@ class Settings(BaseSettings):
             has_tls,
             has_client_ca=has_tls and self.tls_ca is not None,
             named_by=self.tls_client_names,
+            jwt=self.jwt,
         )
 
     @property
@@ -378,6 +417,21 @@ class Settings(BaseSettings):
     def endpoint(self) -> str:
         """The address that clients are told."""
         return self.advertise or self.listen
+
+
+def _check_keys_url(source: str, ca: Path | None) -> None:
+    """Raise ValueError where keys would come in the clear, or a URL is none."""
+    if not is_url(source):
+        if ca is not None:
+            raise ValueError("jwt_keys_ca is for an https:// URL in jwt_keys")
+        return
+    url = urlsplit(source)  # ValueError where its brackets are no address
+    if not source.isascii() or not source.isprintable() or " " in source or url.fragment:
+        raise ValueError("jwt_keys: a URL has ASCII characters, no spaces and no fragment")
+    if not url.hostname or "@" in url.netloc or url.port == 0:
+        raise ValueError("jwt_keys: a URL needs a host, and takes no user")
+    if url.scheme == "http" and not is_loopback(f"{url.hostname}:{url.port or 80}"):
+        raise ValueError("jwt_keys: by http:// whoever is on the way could give keys; use https://")
 
 
 def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
@@ -411,7 +465,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
         raise ConfigError(f"{file}: {error}") from error
     merged.check_exposure()
     _ = merged.metrics_token
-    _ = merged.operator_access  # a secret that cannot be read is told before anything starts
+    _ = merged.callers  # a secret that cannot be read is told before anything starts
     return merged
 
 

@@ -27,6 +27,7 @@ from musterd.coordinator.node.audit_sender import AuditSender
 from musterd.coordinator.node.certificates import Certificates, Loaded
 from musterd.coordinator.node.config import ConfigError, Settings, is_loopback, split_address
 from musterd.coordinator.node.event_log import EventLog
+from musterd.coordinator.node.jwt_keys import JwtKeys
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.reach_probe import ReachProbe
 from musterd.coordinator.node.restart_check import RestartCheck
@@ -87,6 +88,7 @@ class Node:
 
     def _assemble(self) -> None:
         settings, rng = self.settings, Random()  # noqa: S311  # jitter, no secret
+        callers = settings.callers
         addresses = {node: split_address(at) for node, at in settings.peers.items()}
         self._hub = PeerHub(addresses, self._fail, rng)
         self.driver, self.assembly = open_node(
@@ -97,7 +99,7 @@ class Node:
             self.metrics.machine,
             Retention(settings.offset_retention_ms),
             settings.state_limits,
-            callers=settings.callers,
+            callers=callers,
             settings=settings.raft_settings,
             auto_finalize=settings.auto_finalize,
         )
@@ -105,6 +107,15 @@ class Node:
         self.certificates = Certificates(settings, self.driver.identity)
         self.certificates.changed.append(self._use_certificates)
         self._hub.attach(self.driver, self.certificates.peers)
+        self._jwt = callers.jwt
+        self._jwt_keys = None
+        if callers.jwt is not None:
+            self._jwt_keys = JwtKeys(
+                settings.jwt_keys,
+                settings.jwt_keys_ca,
+                callers.jwt,
+                self.assembly.core.access.changed,
+            )
         self._room = RoomWatch(
             settings.data_dir,
             settings.disk_reserve_bytes,
@@ -197,6 +208,8 @@ class Node:
                     core.access.denied_total,
                     core.access.unauthenticated_total,
                 ),
+                jwt=self._jwt,
+                jwt_fetches=lambda: self._jwt_keys.counts if self._jwt_keys else (0, 0),
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,
@@ -237,6 +250,8 @@ class Node:
             asyncio.create_task(_trim()),
             asyncio.create_task(self.certificates.follow()),
         ]
+        if self._jwt_keys is not None:
+            self._tasks.append(asyncio.create_task(self._jwt_keys.follow()))
         if self.settings.reach_probe_ms:
             probing = self._reach.run(self.settings.reach_probe_ms / MS)
             self._tasks.append(asyncio.create_task(probing))

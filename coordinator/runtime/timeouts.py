@@ -152,6 +152,16 @@ AUDIT_STOP_MS: Final = 500
 CERTIFICATES_LOOK_MS: Final = 5_000
 """How often a node looks whether the files of its certificates have changed."""
 
+JWT_KEYS_LOOK_MS: Final = 300_000
+"""How often a node fetches the identity provider's keys from their URL (node/jwt_keys.py)."""
+
+JWT_KEYS_GAP_MS: Final = 10_000
+"""After a fetch, or a look at their file, before the next one: tokens of unknown keys, and
+failures, cause no more."""
+
+JWT_KEYS_FETCH_MS: Final = 5_000
+"""One fetch of them, from the look-up of its name on."""
+
 CREDENTIALS_LOOK_MS: Final = 1_000
 """How often calls that wait are looked at, whether what they were let in by has ended."""
 

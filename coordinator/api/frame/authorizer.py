@@ -152,12 +152,12 @@ class Authorizer:
         `identity`: who made it, as it was let in; None: nobody asked. It costs nothing where the
         rules have not changed and the caller's credential has not ended.
         """
-        version = self.version
+        version = self.identities.version
         ends_wall_ms = identity.expires_wall_ms if identity else 0
 
         def ask() -> Refused | None:
             has_ended = 0 < ends_wall_ms <= self.identities.wall_ms()
-            if (self.version == version and not has_ended) or not self.is_guarded:
+            if (self.identities.version == version and not has_ended) or not self.is_guarded:
                 return None
             identity = self.identities.of(context)
             for operation, resource, name in questions():

@@ -26,6 +26,7 @@ from musterd.coordinator.api.frame.bounds import Bounds, refuse_node, refuse_sha
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination, Unserved
 from musterd.coordinator.api.frame.identity import CERTIFICATE_ENDED, Identity
+from musterd.coordinator.api.frame.jwt_verifier import AWAITED
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.frame.rpc_rules import RULES, RpcRule
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
@@ -234,7 +235,9 @@ class ActiveCall:
         if access.is_closed and not passes:  # a token may be good, but cannot be looked up
             await self._context.abort(grpc.StatusCode.UNAVAILABLE, NOT_CURRENT)
         if isinstance(found, str):
-            await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, found)
+            is_awaited = found == AWAITED
+            code = grpc.StatusCode.UNAVAILABLE if is_awaited else grpc.StatusCode.UNAUTHENTICATED
+            await self._context.abort(code, found)
         else:
             self.identity = found
             self.principal = found.principal

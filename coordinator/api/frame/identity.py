@@ -1,7 +1,8 @@
 """Finds out who calls: by the operators' secret, a bearer token, or a client certificate.
 
-A token's text is `muster_<id>_<secret>`. Shard 0 has the blake2b hash of the secret, so who reads
-the state or a backup cannot show the token.
+A bearer token is one of this cluster, or a JWT of the identity provider (`jwt_verifier.py`). The
+text of the former is `muster_<id>_<secret>`. Shard 0 has the blake2b hash of the secret, so who
+reads the state or a backup cannot show the token.
 """
 
 import base64
@@ -18,6 +19,7 @@ from musterd.coordinator.api.frame.client_certificate import (
     principal_of,
     valid_until_s,
 )
+from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier
 from musterd.coordinator.api.frame.operator_access import LOOPBACK, METADATA_KEY, OperatorAccess
 from musterd.coordinator.machine.access import Operation, Resource, Token, TokenScope
 from musterd.coordinator.machine.records.shard_records import ShardState
@@ -107,6 +109,8 @@ class Callers(NamedTuple):
     """The cluster whose names in certificates count."""
     named_by: NamedBy = "uri"
     """See `principal_of`."""
+    jwt: JwtVerifier | None = None
+    """What it knows of its identity provider; None: there is none."""
 
 
 NO_CALLERS: Final = Callers()
@@ -131,8 +135,9 @@ class Identities:
         self.has_client_ca = callers.has_client_ca
         """Whether callers have certificates."""
         self._cluster_id, self._named_by = callers.cluster_id, callers.named_by
-        self._known: dict[str, tuple[int, Identity]] = {}
-        """By credential, as of a version of the rules."""
+        self._jwt = callers.jwt
+        self._known: dict[bytes, tuple[tuple[int, int], Identity]] = {}
+        """By the hash of a credential, as of a version of rules and of keys."""
 
     def of(self, context: CallerContext) -> Identity | str:
         """Who makes this call; or why nobody known does."""
@@ -185,28 +190,47 @@ class Identities:
         refusal = operator.refusal(metadata, is_private=self.is_private(context))
         return refusal or Identity(OPERATOR, is_operator=True)
 
-    def _by_bearer(self, text: str) -> Identity | str:
-        state = self._state()
-        known = self._known.get(text)
-        if known is None or known[0] != state.access_version:
-            if len(text) > BEARER_CHARS_MAX or text[: len(BEARER)].lower() != BEARER:
-                return NOT_VALID
-            identity = self._by_token(text[len(BEARER) :].strip(), state)
-            if identity is None:
-                return NOT_VALID
+    @property
+    def version(self) -> tuple[int, int]:
+        """Rises with each change by which a bearer token may be another one's, or nobody's."""
+        return self._state().access_version, 0 if self._jwt is None else self._jwt.version
+
+    def _by_bearer(self, credential: str) -> Identity | str:
+        if len(credential) > BEARER_CHARS_MAX or credential[: len(BEARER)].lower() != BEARER:
+            return NOT_VALID
+        text = credential[len(BEARER) :].strip()
+        key, version = hash_secret(text.encode("utf-8", "surrogatepass")), self.version
+        known = self._known.get(key)
+        if known is None or known[0] != version:
+            identity = self._by_token(text) if text.startswith(PREFIX) else self._by_jwt(text)
+            if isinstance(identity, str):
+                return identity
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[text] = (state.access_version, identity)
+            known = self._known[key] = (version, identity)
         identity = known[1]
         if 0 < identity.expires_wall_ms <= self.wall_ms():
             return NOT_VALID
         return identity
 
-    def _by_token(self, text: str, state: ShardState) -> Identity | None:
+    def _by_jwt(self, text: str) -> Identity | str:
+        if self._jwt is None:
+            return NOT_VALID
+        found = self._jwt.verify(text, self.wall_ms())
+        if isinstance(found, str):
+            return found
+        return Identity(
+            found.principal,
+            found.principal in self.superusers,
+            expires_wall_ms=found.expires_wall_ms,
+            by_token=True,
+        )
+
+    def _by_token(self, text: str) -> Identity | str:
         token_id, secret = split_token(text)
-        token: Token | None = state.tokens.get(token_id)
+        token: Token | None = self._state().tokens.get(token_id)
         if token is None or not hmac.compare_digest(hash_secret(secret), token.secret_hash):
-            return None
+            return NOT_VALID
         return Identity(
             token.principal,
             token.principal in self.superusers,

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
+from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
 from musterd.coordinator.api.limits.requests_under_way import Requests
@@ -85,6 +86,12 @@ def metrics(rig, quarantine, tmp_path):
     return metrics
 
 
+def _jwt():
+    known = JwtVerifier("https://idp", "muster")
+    known.verified_total, known.refused_total, known.awaited_total = 5, 4, 2
+    return known
+
+
 def _sources(rig, quarantine, data_dir):
     refusing = Requests()
     refusing.refused_total = 4
@@ -104,6 +111,8 @@ def _sources(rig, quarantine, data_dir):
         unsynced_s=lambda: 4.5,
         quarantine=quarantine,
         access_refusals=lambda: (2, 1),
+        jwt=_jwt(),
+        jwt_fetches=lambda: (7, 3),
         topics=TopicRegistry(lambda: ShardState(topics={"t": 4}, topics_version=4), lambda: True),
         heartbeats=Heartbeats([rig.shard], DisconnectDetector()),
         admission=Admission(),
