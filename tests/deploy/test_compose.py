@@ -38,11 +38,14 @@ def test_the_file_is_what_compose_takes():
 
 
 @pytest.mark.parametrize("number", NODES)
-def test_a_node_s_environment_are_settings_that_a_node_takes(monkeypatch, number):
+def test_a_node_s_environment_are_settings_that_a_node_takes(monkeypatch, tmp_path, number):
     """Read as the node reads them; its peers are the other two, at their own ports."""
     for name, value in NODES[number]["environment"].items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MUSTERD_DATA_DIR", "/var/lib/muster/node")
+    secret = tmp_path / "admin.secret"
+    secret.write_text("0123456789abcdef0123")
+    monkeypatch.setenv("MUSTERD_ADMIN_SECRET_FILE", str(secret))
     settings = load_settings(None, {})
     assert settings.endpoint == f"node-{number}:7070"
     assert settings.peers == {n: f"node-{n}:7170" for n in NODES if n != number}
@@ -92,6 +95,8 @@ def test_its_certificates_are_the_nodes_and_clients_own(monkeypatch, volumes):
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("MUSTERD_DATA_DIR", str(volumes[f"data-{number}"] / "node"))
         monkeypatch.setenv("MUSTERD_TLS_DIR", str(folder))
+        secret = folder / Path(environment["MUSTERD_ADMIN_SECRET_FILE"]).name
+        monkeypatch.setenv("MUSTERD_ADMIN_SECRET_FILE", str(secret))
         settings = load_settings(None, {})
         identity = Identity("compose", number, 0, tuple(NODES), 16, bytes(16))
         found = Certificates(settings, identity)
@@ -105,6 +110,8 @@ def test_its_certificates_are_the_nodes_and_clients_own(monkeypatch, volumes):
     environment = SERVICES["muster"]["environment"]
     for name in ("MUSTER_TLS_CA", "MUSTER_TLS_CERT", "MUSTER_TLS_KEY"):
         assert in_volume(environment[name], volumes).is_file()
+    mine = in_volume(environment["MUSTER_ADMIN_SECRET_FILE"], volumes)
+    assert mine.read_bytes() == secret.read_bytes()
     shown = in_volume(environment["MUSTER_TLS_CERT"], volumes).read_bytes()
     assert principal_of(shown, "compose").name in settings.superusers
 

@@ -1,13 +1,18 @@
 """The Helm chart and the kustomize base: by Kubernetes' schemas, and by what a node takes."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
+from cryptography import x509
 
-from musterd.coordinator.node.config import load_settings
+from musterd.coordinator.node.certificates import Certificates
+from musterd.coordinator.node.config import Settings, load_settings
+from musterd.raft.identity import Identity
+from musterd.raft.tls import node_uri
 
 pytestmark = pytest.mark.deploy
 
@@ -15,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "muster"
 BASE = ROOT / "deploy" / "kubernetes" / "base"
 HELM = ROOT / ".venv" / "helm"
+PLAIN = ("tls.insecure=true",)
 TLS = ("tls.issuer=ca", "adminSecret=muster-admin", "antiAffinity=preferred", "nodes=5")
 
 
@@ -31,9 +37,9 @@ def objects(text):
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
 
 
-@pytest.fixture(scope="module", params=[(), TLS], ids=["defaults", "tls"])
+@pytest.fixture(scope="module", params=[(), TLS, PLAIN], ids=["defaults", "tls", "plain"])
 def made(request):
-    """The chart's objects, at its defaults and with everything that is optional."""
+    """The chart's objects: at its defaults, with everything that is optional, without TLS."""
     return objects(rendered(*request.param))
 
 
@@ -85,7 +91,106 @@ def test_a_pod_starts_a_node_with_settings_that_a_node_takes(made, monkeypatch, 
     assert settings.peers == {
         n: f"muster-{n}.{place}:7170" for n in range(replicas) if n != ordinal
     }
-    assert settings.insecure is (settings.tls_cert is None)
+    settings.check_exposure()
+    called = environment["MUSTER_BOOTSTRAP"].split(",")
+    assert called == [f"muster-{n}.{place}:7070" for n in range(replicas)]
+    secret = environment.get("MUSTERD_ADMIN_SECRET_FILE")
+    assert environment.get("MUSTER_ADMIN_SECRET_FILE") == secret
+    mounted = [one["mountPath"] for one in node["volumeMounts"]]
+    if settings.insecure:
+        assert settings.insecure_peers
+        assert settings.tls_cert is settings.peer_files is None
+        assert not {"/tls", "/peers"} & set(mounted)
+        return
+    assert not settings.insecure_peers
+    files = settings.peer_files
+    assert {"/tls", "/peers"} <= set(mounted)
+    for one in (files.cert, files.key, files.ca):
+        name = one.relative_to("/peers").as_posix()
+        assert secret_of(pod, "peers")[name] == (f"muster-peer-{ordinal}", one.name)
+    for one in (settings.tls_cert, settings.tls_key, Path(environment["MUSTER_TLS_CA"])):
+        assert secret_of(pod, "tls") == "muster-tls"
+        assert one.relative_to("/tls").name in ("tls.crt", "tls.key", "ca.crt")
+
+
+def secret_of(pod, volume):
+    """The name of a volume's Secret; of several, by each file's name the Secret and its key."""
+    [found] = [one for one in pod["volumes"] if one["name"] == volume]
+    if "secret" in found:
+        return found["secret"]["secretName"]
+    return {
+        item["path"]: (source["secret"]["name"], item["key"])
+        for source in found["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+
+
+KUBECTL = """#!/bin/sh
+set -eu
+[ "$1 $2 $3 $4 $5" = "-n muster create secret generic" ]
+mkdir "$SECRETS/$6"
+for one in "$@"; do
+  case $one in --from-file=*) file=${one#--from-file=} ;; *) continue ;; esac
+  cp "${file#*=}" "$SECRETS/$6/${file%%=*}"
+done
+"""
+
+
+def test_the_secrets_that_the_page_makes_are_those_of_the_pods(tmp_path):
+    """Word for word, with a kubectl that writes files: each node would start with them."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    [block] = [one for one in page.split("```") if "muster cert ca" in one]
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL)
+    kubectl.chmod(0o755)
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    subprocess.run(
+        ["sh", "-euc", block.removeprefix("sh\n")],
+        cwd=tmp_path,
+        env={"PATH": path, "SECRETS": str(secrets)},
+        check=True,
+        capture_output=True,
+    )
+    chart = objects(rendered())
+    pod = chart["StatefulSet", "muster"]["spec"]["template"]["spec"]
+    sources = secret_of(pod, "peers")
+    asked = {name for name, _ in sources.values()} | {secret_of(pod, "tls")}
+    assert {one.name for one in secrets.iterdir()} == asked
+    client = secrets / "muster-tls"
+    names = x509.load_pem_x509_certificate((client / "tls.crt").read_bytes()).extensions
+    hosts = names.get_extension_for_class(x509.SubjectAlternativeName).value
+    wanted = objects(rendered(*TLS))["Certificate", "muster"]["spec"]["dnsNames"]
+    assert sorted(hosts.get_values_for_type(x509.DNSName)) == sorted(wanted)
+    for node in range(3):
+        cert, key, ca = (
+            secrets / sources[f"{node}/{kind}"][0] / sources[f"{node}/{kind}"][1]
+            for kind in ("tls.crt", "tls.key", "ca.crt")
+        )
+        settings = Settings(
+            data_dir=tmp_path,
+            peer_cert=cert,
+            peer_key=key,
+            peer_ca=ca,
+            tls_cert=client / "tls.crt",
+            tls_key=client / "tls.key",
+        )
+        identity = Identity("muster", node, 0, (0, 1, 2), 16, bytes(16))
+        assert Certificates(settings, identity).peers.requires
+
+
+def test_cert_manager_is_asked_for_each_nodes_own_name():
+    """The one that the other nodes look for, in the Secret that its pod reads."""
+    made = objects(rendered(*TLS, "clusterId=shop/eu"))
+    pod = made["StatefulSet", "muster"]["spec"]["template"]["spec"]
+    sources = secret_of(pod, "peers")
+    for node in range(5):
+        asked = made["Certificate", f"muster-peer-{node}"]["spec"]
+        [uri] = asked["uris"]
+        assert uri == node_uri("shop/eu", node)
+        assert {"server auth", "client auth"} <= set(asked["usages"])
+        assert sources[f"{node}/tls.crt"] == (asked["secretName"], "tls.crt")
 
 
 def test_a_pod_is_live_without_a_majority_and_waits_until_it_is_safe_to_stop(made):
