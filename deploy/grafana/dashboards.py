@@ -543,8 +543,8 @@ OPERATION = (
     ),
     Panel(
         "Calls over a quota",
-        "Calls that were told to wait, by what their principal or group had used up. Bad: it goes "
-        "on: workers do more than they may.",
+        "Calls that were told to wait, by what their principal or group had used up; members: "
+        "newcomers that were refused. Bad: it goes on: workers do more than they may.",
         "reqps",
         (
             (

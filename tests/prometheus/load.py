@@ -180,7 +180,7 @@ class Load:
                 entity=quota_pb2.QuotaEntity.QUOTA_GROUP,
                 name=LIMITED,
                 key=quota_pb2.QuotaKey.QUOTA_COMMITS,
-                per_s=1,
+                value=1,
             )
             asked = admin_pb2.AlterClientQuotasRequest(changes=[quota])
             for answer in (
