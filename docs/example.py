@@ -9,9 +9,9 @@ WRITE = """INSERT INTO done VALUES (?, ?, ?) ON CONFLICT DO UPDATE
   SET offset = excluded.offset, token = excluded.token WHERE token <= excluded.token"""
 
 async def main(addresses: str) -> None:
-    async with muster.Client(addresses) as client:
+    async with muster.Client(addresses, tls=muster.Tls.from_environment()) as client:
         await client.create_topic("orders", 4, exist_ok=True)
-        async with client.group("billing", ["orders"]) as group:
+        async with client.group("billing-eu", ["orders"]) as group:
             @group.on_partition  # one task per owned partition, cancelled when it is taken away
             async def work(p: muster.Partition) -> None:
                 for offset in range(p.position or 0, 10_000):

@@ -135,6 +135,8 @@ class Client:
     async def create_topic(self, name: str, partitions: int, *, exist_ok: bool = False) -> Topic:
         """Create a topic; with `exist_ok`, one that exists is fine, also where it has grown since.
 
+        With `exist_ok` who may only describe the topic needs no right to create it, once it exists.
+
         Returns:
             The topic as it is: it may have more partitions than were asked for.
 
@@ -143,6 +145,7 @@ class Client:
             InvalidPartitions: it exists with fewer partitions (`add_partitions` raises the count),
                 or, where `exist_ok` is False, with more; or the count is not possible.
             InvalidTopic: the name is not possible.
+            TopicAuthorizationFailed: the caller may not create it.
         """
         core = self._opened()
         return await topics.create_topic(

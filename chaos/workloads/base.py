@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, get_args
 import pydantic
 
 from muster import Client, timeouts
-from muster.cli.connection import tls
+from muster.net.tls import Tls
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.chaos.workloads.track import Track
@@ -68,7 +68,7 @@ class Worker(ABC, Generic[_S_co]):
         self.rng = random.Random(f"{brief.seed} {brief.name}")
         self.book = OperationLog(brief.history, brief.name)
         self.track = Track(brief.track)
-        self.tls = tls() if brief.secure else None
+        self.tls = Tls.from_environment() if brief.secure else None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.at_work = asyncio.Event()
         """Not set: it keeps its memberships, and begins no call that it need not make."""

@@ -77,7 +77,7 @@ def make_client(
     days: Days = 90,
     output: Output = Format.TABLE,
 ) -> None:
-    """Make DIR/client-NAME with cert.pem, key.pem and ca.pem, for MUSTER_TLS_CERT and so on."""
+    """Make DIR/client-NAME with cert.pem, key.pem and ca.pem, for MUSTER_TLS_DIR."""
     from musterd.coordinator.node.authority import Authority  # noqa: PLC0415  # slow to import
 
     _show_made([_told(lambda: Authority.read(folder).client(name, days))], output)

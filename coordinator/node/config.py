@@ -41,7 +41,14 @@ RAFT = RaftSettings()
 SUPERUSERS_MAX: Final = 100
 PREFIX: Final = "MUSTERD_"
 CLIENT_PREFIX: Final = "MUSTER_"
-CLIENTS: Final = ("admin_secret_file", "insecure_admin_secret", "tls_ca", "tls_cert", "tls_key")
+CLIENTS: Final = (
+    "admin_secret_file",
+    "insecure_admin_secret",
+    "tls_ca",
+    "tls_cert",
+    "tls_dir",
+    "tls_key",
+)
 """Settings of clients that have the names of a node's: each reads its own prefix."""
 
 

@@ -14,6 +14,7 @@ from muster.errors import (
     MusterError,
     RequestTimedOut,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
     error_from_status,
 )
@@ -46,6 +47,10 @@ async def create_topic(
         grown = await _grown(caller, name, partitions, timeout_ms)
         if grown is not None:
             return grown
+    if exist_ok and int(response.status.code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        there = await _grown(caller, name, partitions - 1, timeout_ms)
+        if there is not None:
+            return there
     raise_status(response.status)
     if not response.created and not exist_ok:
         raise TopicAlreadyExists(
@@ -55,10 +60,13 @@ async def create_topic(
 
 
 async def _grown(caller: Caller, name: str, least: int, timeout_ms: float) -> Topic | None:
-    """The topic where it has more partitions than so many; None where it has not, or is gone."""
+    """The topic where it has more partitions than so many.
+
+    None where it has not, is gone, or the caller may not know of it.
+    """
     try:
         found = await describe_topics(caller, [name], timeout_ms)
-    except UnknownTopicOrPartition:
+    except (UnknownTopicOrPartition, TopicAuthorizationFailed):
         return None
     return found[name] if found[name].partitions > least else None
 

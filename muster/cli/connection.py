@@ -18,7 +18,7 @@ import grpc
 from muster.admin.operator_secret import METADATA_KEY, goes_in_the_clear, operator_metadata
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.known_nodes import learn, with_known
-from muster.cli.refusals import refused
+from muster.cli.refusals import DENIED, UNKNOWN, refused
 from muster.errors import InvalidConfig
 from muster.net.bearer_token import FILE_VARIABLE, BearerToken, is_loopback
 from muster.net.nodes import MESSAGE_BYTES_MAX, parse_endpoints, what_each_said
@@ -130,7 +130,7 @@ class Connection:
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
         self._endpoints = with_known(_endpoints(bootstrap))
-        self._tls = tls()
+        self._tls = Tls.from_environment()
         self._credentials = credentials()
         self._token = token()
         self._said: dict[str, str] = {}
@@ -328,7 +328,7 @@ class Connection:
         if code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
             raise CommandError(
                 f"{endpoint} refuses: {_details(error)}",
-                next_step="ask for the permission, or use other credentials",
+                next_step=UNKNOWN if code is grpc.StatusCode.UNAUTHENTICATED else DENIED,
                 exit_code=ExitCode.NOT_PERMITTED,
             ) from error
         if code in _ELSEWHERE:
@@ -469,25 +469,21 @@ def token() -> BearerToken:
         ) from error
 
 
-def tls() -> Tls | None:
-    """The files that `MUSTER_TLS_CA`, `_CERT`, `_KEY` name, not read yet; None: connect plainly."""
-    ca, cert, key = (os.environ.get(f"MUSTER_TLS_{name}", "") for name in ("CA", "CERT", "KEY"))
-    return Tls(ca, cert, key) if ca or cert or key else None
-
-
 def credentials() -> grpc.ChannelCredentials | None:
-    """Return what `MUSTER_TLS_CA`, `_CERT` and `_KEY` (PEM files) ask for; None where none is set.
+    """Return what `MUSTER_TLS_DIR`, `_CA`, `_CERT` and `_KEY` ask for; None where none is set.
 
     Raises CommandError (usage) where a file cannot be read.
     """
-    files = tls()
+    files = Tls.from_environment()
     if files is None:
         return None
     try:
         return files.credentials()
     except InvalidConfig as error:
         raise _usage(
-            error, "MUSTER_TLS_CA, MUSTER_TLS_CERT and MUSTER_TLS_KEY name PEM files"
+            error,
+            "MUSTER_TLS_DIR names a folder as `muster cert client` makes it, or MUSTER_TLS_CA, "
+            "MUSTER_TLS_CERT and MUSTER_TLS_KEY name PEM files",
         ) from error
 
 

@@ -11,7 +11,7 @@ import typer
 
 from muster.cli.certificates import served_until
 from muster.cli.cluster.commands import trouble
-from muster.cli.connection import Connection, NodeAnswer, Stubs, tls
+from muster.cli.connection import Connection, NodeAnswer, Stubs
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.findings import Finding, Verdict, on_node
 from muster.cli.group.list import groups_of_all_nodes
@@ -20,6 +20,7 @@ from muster.cli.group.read import described
 from muster.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Output, Timeout
 from muster.cli.output import Format, Result, Table, show
 from muster.cli.version import installed
+from muster.net.tls import Tls
 from muster.v1.admin_pb2 import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -209,7 +210,7 @@ def _clocks(answers: list[NodeAnswer[_Look]]) -> list[Finding]:
 
 def _certificate(node_id: int, endpoint: str) -> Finding:
     where = f"node {node_id}"
-    files = tls()
+    files = Tls.from_environment()
     if files is None:
         host = endpoint.rpartition(":")[0].strip("[]")
         if host in {"localhost", "::1"} or host.startswith("127."):

@@ -9,7 +9,10 @@ _CONFLICT = (
 )
 _BAD_INPUT = "correct the argument; `muster COMMAND --help` shows what is accepted"
 _NO_LEADER = "wait a moment and repeat; `muster cluster status` shows which shards have no leader"
-_DENIED = "ask for the permission, or use other credentials"
+DENIED = "ask who runs the cluster for it (`muster acl grant`), or use other credentials"
+"""For who is known."""
+UNKNOWN = "name a token in MUSTER_TOKEN_FILE, or a certificate's folder in MUSTER_TLS_DIR"
+"""For who is nobody."""
 _TIMED_OUT = "the outcome is not known; repeating is safe. --timeout gives it longer"
 _REPEAT = "wait until the group's rebalance is over and repeat"
 _FULL = "delete groups or offsets that are not needed, or raise the limit that is named"
@@ -32,9 +35,9 @@ BY_CODE: dict[int, tuple[ExitCode, str]] = {
     ErrorCode.INVALID_SESSION_TIMEOUT: (ExitCode.USAGE, _BAD_INPUT),
     ErrorCode.REBALANCE_IN_PROGRESS: (ExitCode.CONFLICT, _REPEAT),
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: (ExitCode.USAGE, _BAD_INPUT),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, _DENIED),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, _DENIED),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, _DENIED),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, DENIED),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, DENIED),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (ExitCode.NOT_PERMITTED, DENIED),
     ErrorCode.UNSUPPORTED_VERSION: (
         ExitCode.ERROR,
         "`muster cluster upgrade` shows levels; use the CLI of the server's version",

@@ -111,7 +111,13 @@ _BACK_OFF_IN_JOIN = frozenset(
 _FATAL_IN_HEARTBEAT = frozenset(
     {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED}
 )
-_NO_MEMBER_THERE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+_NO_MEMBER_THERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,  # a Leave would be refused as the Join was
+    }
+)
 
 _MISSED = Refusal(ErrorCode.ILLEGAL_GENERATION, "a generation was formed without this member")
 """What it holds may have been another member's meanwhile (a static member that was away keeps its

@@ -26,11 +26,11 @@ class TlsFault(Enum):
 
     PLAIN_CLIENT = (
         "give Client(tls=muster.Tls(ca=FILE)), the certificate of the nodes' authority",
-        "let MUSTER_TLS_CA name the certificate of the nodes' authority",
+        "let MUSTER_TLS_CA, or the folder MUSTER_TLS_DIR, have the nodes' authority's certificate",
     )
     PLAIN_NODE = (
         "leave Client(tls=...) out, or reach the node by its port that speaks TLS",
-        "unset MUSTER_TLS_CA, MUSTER_TLS_CERT and MUSTER_TLS_KEY, or name another port",
+        "unset MUSTER_TLS_DIR, _CA, _CERT and _KEY, or name another port",
     )
     AUTHORITY = (
         "let Tls(ca=FILE) name the certificate of the authority that signed the node's",
@@ -46,7 +46,7 @@ class TlsFault(Enum):
     )
     CLIENT_CERTIFICATE = (
         "let Tls(cert=FILE, key=FILE) name a certificate of the authority that the node trusts",
-        "let MUSTER_TLS_CERT and MUSTER_TLS_KEY name one of the authority that the node trusts",
+        "let MUSTER_TLS_DIR, or MUSTER_TLS_CERT and _KEY, name one of the node's authority",
     )
 
     def __init__(self, sdk_hint: str, command_hint: str) -> None:

@@ -1,6 +1,7 @@
 """Which node is asked, and what happens when it is the wrong one or gone."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -9,6 +10,7 @@ import pytest
 from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE, METADATA_KEY
 from muster.cli import connection
 from muster.cli.errors import ExitCode
+from muster.net.tls import Tls
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
 
@@ -192,6 +194,19 @@ def test_a_cluster_behind_tls_is_reached_with_its_authority(tls_endpoint, muster
     assert muster("topic", "list", "-o", "name", "-b", tls_endpoint).out == "t\n"
     monkeypatch.delenv("MUSTER_TLS_CA")
     assert muster("topic", "list", "-b", tls_endpoint, "--timeout", "5").exit_code == 6
+
+
+def test_a_folder_of_muster_cert_gives_all_three_files_and_each_variable_wins(monkeypatch):
+    """MUSTER_TLS_DIR for a command and the SDK; without any of the four there is no TLS."""
+    assert Tls.from_environment() is None
+    monkeypatch.setenv("MUSTER_TLS_DIR", "certs/client-ann")
+    folder = "certs/client-ann/"
+    all_three = Tls(f"{folder}ca.pem", f"{folder}cert.pem", f"{folder}key.pem")
+    assert Tls.from_environment() == all_three
+    monkeypatch.setenv("MUSTER_TLS_CA", "other.pem")
+    assert Tls.from_environment() == replace(all_three, ca="other.pem")
+    monkeypatch.delenv("MUSTER_TLS_DIR")
+    assert Tls.from_environment() == Tls("other.pem")
 
 
 def test_a_certificate_file_that_is_missing_is_a_usage_error(muster, monkeypatch, tmp_path):

@@ -529,7 +529,7 @@ async def test_the_example_is_deployed_again_after_its_topic_has_grown(open_clus
         await seen_in(example, "offset", 4)
         await ended(example)
         await client.add_partitions("orders", 6)
-        stored = await client.committed("billing")
+        stored = await client.committed("billing-eu")
         again = await start_example(cluster.bootstrap, tmp_path / "orders.db")
         first = [(await again.stdout.readline()).decode().split() for _ in range(6)]
         assert {int(line[1]) for line in first} == set(range(6))

@@ -21,6 +21,7 @@ from muster.errors import (
     RequestTimedOut,
     TlsHandshakeFailed,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -53,6 +54,23 @@ async def test_topics_are_created_listed_and_grow(open_cluster):
         assert (await client.describe_topics(["a"]))["a"].partitions == 5
         with pytest.raises(UnknownTopicOrPartition, match="zzz"):
             await client.describe_topics(["a", "zzz"])
+
+
+async def test_who_may_only_describe_a_topic_makes_sure_that_it_exists(open_cluster):
+    """So one worker runs with and without the right to create; what it may not see is refused."""
+    denied = errors_pb2.Status(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    hidden = admin_pb2.DescribeTopicsResponse.Result(name="b", status=denied)
+    async with open_cluster(1, topics={"a": 3}) as (cluster, client):
+        for most in (2, 3):
+            cluster.script("CreateTopic", admin_pb2.CreateTopicResponse(status=denied))
+            assert await client.create_topic("a", most, exist_ok=True) == muster.Topic("a", 3)
+        for count, exist_ok, name in ((3, False, "a"), (4, True, "a"), (1, True, "b")):
+            cluster.script("CreateTopic", admin_pb2.CreateTopicResponse(status=denied))
+            if name == "b":
+                answer = admin_pb2.DescribeTopicsResponse(results=[hidden])
+                cluster.script("DescribeTopics", answer)
+            with pytest.raises(TopicAuthorizationFailed):
+                await client.create_topic(name, count, exist_ok=exist_ok)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "größe", "a/b", "a" * 250])

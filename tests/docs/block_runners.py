@@ -48,7 +48,10 @@ RUN = {
     ("docs/replay.md", "import pandas"): (
         "tests/replay/test_summary.py::test_the_queries_of_the_docs_give_what_they_promise"
     ),
-    ("docs/secure.md", ""): f"{WALKS}test_every_block_of_the_page_on_tls",
+    ("docs/secure.md", ""): (
+        "tests/packaging/test_secure_page.py::"
+        "test_a_new_user_makes_three_tls_nodes_and_a_worker_that_may_no_more_than_its_work"
+    ),
     ("docs/tasks.md", ""): f"{CLIENT}test_the_blocks_on_tasks",
     ("docs/testing.md", ""): f"{WALKS}test_every_block_of_the_page_on_testing",
     ("docs/tutorial.md", ""): f"{WALKS}test_every_block_of_the_tutorial",

@@ -232,7 +232,8 @@ def _commands() -> str:
     files = {
         FILE_VARIABLE: "The nodes' admin secret, for [operators' commands](access.md#the-admin-secret).",
         "MUSTER_TOKEN_FILE": "A bearer token (`muster token create`), which says who asks; `--token-file` wins.",
-        "MUSTER_TLS_CA": "Nodes must have a certificate of this authority. With any of the three, connections are TLS.",
+        "MUSTER_TLS_DIR": "A folder as `muster cert client` makes it, for the three below, each of which wins. With any of the four, connections are TLS.",
+        "MUSTER_TLS_CA": "Nodes must have a certificate of this authority.",
         "MUSTER_TLS_CERT": "This client's certificate, where nodes demand one.",
         "MUSTER_TLS_KEY": "Its key.",
     }

@@ -1,20 +1,23 @@
 """Pages that are run from top to bottom, each block of them."""
 
 import asyncio
-import contextlib
-import random
-import socket
 
 import pytest
 
 from muster.cli.errors import ExitCode
 from musterd.coordinator.node.launcher import Cluster
 from tests.docs.block_runners import record_run
-from tests.docs.walkthrough import PATIENCE_S, ROOT, Shell, blocks, is_said, walk
+from tests.docs.walkthrough import (
+    PATIENCE_S,
+    ROOT,
+    Shell,
+    blocks,
+    first_port,
+    is_said,
+    walk,
+)
 
 DOCS = ROOT / "docs"
-OFFSETS = (0, 1, 2, 100, 101, 102, 200, 201, 202)
-"""Of the ports of a cluster of three nodes from its first one."""
 
 
 def test_every_block_of_the_page_on_testing(tmp_path):
@@ -45,20 +48,6 @@ def test_a_block_that_fails_or_is_of_no_kind_fails_the_page(tmp_path):
     assert asyncio.run(walk(page, tmp_path)) == 1
 
 
-def first_port():
-    """Of a cluster; all of its ports are free."""
-    while True:
-        first = random.randrange(20_000, 30_000)  # below what the kernel gives out by itself
-        with contextlib.ExitStack() as stack:
-            try:
-                for offset in OFFSETS:
-                    one = stack.enter_context(socket.socket())
-                    one.bind(("127.0.0.1", first + offset))
-            except OSError:
-                continue
-            return first
-
-
 @pytest.mark.processes
 def test_every_block_of_the_tutorial(tmp_path):
     """From `muster dev` to the end; only its ports are others."""
@@ -66,18 +55,6 @@ def test_every_block_of_the_tutorial(tmp_path):
     replaced = [("muster dev ", f"muster dev --port {first} ")]
     replaced += [(f"127.0.0.1:{7070 + i}", f"127.0.0.1:{first + i}") for i in range(3)]
     assert asyncio.run(walk(DOCS / "tutorial.md", tmp_path, replaced, record_run)) == 20
-
-
-@pytest.mark.processes
-def test_every_block_of_the_page_on_tls(tmp_path):
-    """Certificates, three nodes, a client, a renewal; only its ports are others."""
-    first = first_port()
-    replaced = [
-        (f"127.0.0.1:7{tens}7{i}", f"127.0.0.1:{first + 100 * tens + i}")
-        for tens in range(2)
-        for i in range(3)
-    ]
-    assert asyncio.run(walk(DOCS / "secure.md", tmp_path, replaced, record_run)) == 7
 
 
 @pytest.mark.deploy
@@ -111,8 +88,10 @@ def test_every_block_of_the_page_on_rights(tmp_path):
 
 SHOWN = {
     "tail -n 4 worker.log": "orders ... offset ... token 1",
-    "muster group describe billing": "billing ... Stable ...\nbilling ... orders(0,1,2,3) ...",
-    "muster group offsets billing": "billing orders 0 ...\nbilling orders 3 ...",
+    "muster group describe billing-eu": (
+        "billing-eu ... Stable ...\nbilling-eu ... orders(0,1,2,3) ..."
+    ),
+    "muster group offsets billing-eu": "billing-eu orders 0 ...\nbilling-eu orders 3 ...",
 }
 """What a reader of the README waits for."""
 

@@ -9,15 +9,20 @@ another kind fails the page. A comment right before a block says why it is not r
 """
 
 import asyncio
+import contextlib
 import os
+import random
 import re
 import signal
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240
+OFFSETS = (0, 1, 2, 100, 101, 102, 200, 201, 202)
+"""Of the ports of a cluster of three nodes from its first one."""
 FENCE = re.compile(
     r"(?:<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -57,11 +62,29 @@ def is_said(expected, output):
     return True
 
 
-class Shell:
-    """One bash; all that it starts is of its process group, and ends with it."""
+def first_port():
+    """Of a cluster; all of its ports are free. A multiple of ten."""
+    while True:
+        first = random.randrange(20_000, 30_000, 10)  # below what the kernel gives out by itself
+        with contextlib.ExitStack() as stack:
+            try:
+                for offset in OFFSETS:
+                    one = stack.enter_context(socket.socket())
+                    one.bind(("127.0.0.1", first + offset))
+            except OSError:
+                continue
+            return first
 
-    def __init__(self, folder):
+
+class Shell:
+    """One bash; all that it starts is of its process group, and ends with it.
+
+    `environment`: variables that it has beside this process's own, or that others have otherwise.
+    """
+
+    def __init__(self, folder, environment=None):
         self._folder = folder
+        self._more = environment or {}
 
     async def __aenter__(self):
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -69,7 +92,8 @@ class Shell:
         self._bash = await asyncio.create_subprocess_exec(
             "bash",
             cwd=self._folder,
-            env={**environment, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+            env={**environment, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+            | self._more,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -102,16 +126,25 @@ class Shell:
         await self._bash.wait()
 
 
-async def walk(page, folder, replaced=(), record=lambda _: None, before="", after=lambda _: None):
+async def walk(
+    page,
+    folder,
+    replaced=(),
+    record=lambda _: None,
+    before="",
+    after=lambda _: None,
+    environment=None,
+):
     """Run a page in this folder; how many blocks were run.
 
     `replaced`: pairs of a text of the page that a test cannot take as it stands, and another one.
     `record`: called with each block's text once it was run. `before`: what the shell runs first.
     `after`: called with `Shell.run` at the end of the page, to look at what became of it.
+    `environment`: see `Shell`.
     """
     reader = _Reader(page, replaced, record)
     try:
-        async with asyncio.timeout(PATIENCE_S), Shell(folder) as shell:
+        async with asyncio.timeout(PATIENCE_S), Shell(folder, environment) as shell:
             if before:
                 await shell.run(before)
             await reader.read(shell)

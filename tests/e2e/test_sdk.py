@@ -155,7 +155,7 @@ async def rebalance_and_example(folder):
             example.send_signal(signal.SIGTERM)
             await example.communicate()
             assert example.returncode == 0
-            stored = await one.committed("billing")
+            stored = await one.committed("billing-eu")
             assert {key.partition: bool(at.offset) for key, at in stored.items()} == dict.fromkeys(
                 range(4), True
             )

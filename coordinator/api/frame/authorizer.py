@@ -240,9 +240,7 @@ def refused_right(
     error, what = _FAILED[resource]
     named = what if resource is Resource.CLUSTER else what + quoted(name)
     right = operation.name.lower()
-    return Refused(
-        error, f"{quoted(identity.principal)} has no right to {right} on {named}: ask for it."
-    )
+    return Refused(error, f"{quoted(identity.principal)} has no right to {right} on {named}.")
 
 
 def questions_of(rule: RpcRule, command: Command) -> Questions:
