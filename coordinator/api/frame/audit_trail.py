@@ -9,7 +9,7 @@ each, however many there are.
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Any, Final
@@ -290,7 +290,9 @@ class CallRecord:
             asked = str(shortened(json.dumps(self._request), ASKED_MAX))
             trail.unchanged(principal, peer, self.method, result, asked)
             return
-        parts = {"request": self._request, "before": self.before, "after": self.after}
+        parts: dict[str, object] = {"request": self._request}
+        if self._changed or result in (OK, MIXED):
+            parts |= {"before": self.before, "after": self.after}
         given = {name: part for name, part in parts.items() if part is not None}
         text = ""
         for most in (PART_MAX, PART_LEAST):
@@ -317,6 +319,14 @@ def shortened(value: object, most: int) -> object:
     """The value; as text that is cut where it takes more bytes."""
     text = json.dumps(value)
     return value if len(text) <= most else f"{text[:most]}..."
+
+
+def listed(pairs: Iterable[tuple[str, object]], number: int) -> dict[str, object]:
+    """The first few of so many named values, for an entry; "and" says how many more there are."""
+    some: dict[str, object] = dict(islice(pairs, LISTED_MAX))
+    if number > LISTED_MAX:
+        some["and"] = f"{number - LISTED_MAX} more"
+    return some
 
 
 def _host(peer: str) -> str:

@@ -22,6 +22,7 @@ from musterd.coordinator.machine.access import (
     Operation,
     Pattern,
     Resource,
+    Token,
     TokenScope,
     authorize,
     deciding_rules,
@@ -73,7 +74,9 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         await call.confirmed(self.core.shards[CLUSTER_SHARD])
         if added and self.core.access.is_open and not self.core.access.identities.superusers:
             call.invalid(NO_SUPERUSER)
+        before = self._rules_now()
         done = await call.ask(command, call.size, Done)
+        call.changed(before, self._rules_now())
         self._tell(call, command, changed=done.changed)
         return pb.AlterAclsResponse(changed=done.changed, access_version=self._state.access_version)
 
@@ -134,6 +137,7 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
             token_id, request.principal, secret_hash, request.expires_wall_ms, scopes
         )
         await call.ask(command, call.size, Done)
+        call.changed(None, {"token_id": token_id})
         self._tell(call, command, changed=True)
         return pb.CreateTokenResponse(
             token_id=token_id, token=text, access_version=self._state.access_version
@@ -170,6 +174,8 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         if len(request.token_id) > LIMITS.id_max_bytes:
             call.invalid("A token's id has 16 hex digits.")
         command = RevokeToken(request.token_id)
+        token = self._state.tokens.get(request.token_id)
+        call.changed(token and _noted(token), None)
         done = await call.ask(command, bounds.command_size(len(request.token_id.encode())), Done)
         self._tell(call, command, changed=done.changed)
         return pb.RevokeTokenResponse(access_version=self._state.access_version)
@@ -180,6 +186,10 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         if call.identity is not None and call.identity.scopes:
             call.refuse(SCOPED, call)
         call.needs_level(ACCESS_LEVEL)
+
+    def _rules_now(self) -> dict[str, object]:
+        """What the audit trail says of the rules before and after a change, beside the change."""
+        return {"rules": len(self._state.rules), "access_version": self._state.access_version}
 
     def _tell(self, call: ActiveCall, command: Command, *, changed: bool) -> None:
         """Log who changed what; of a token there is no secret in the command."""
@@ -218,6 +228,15 @@ def _pattern(call: ActiveCall, one: Any) -> Pattern:
         return Pattern(one.pattern)
     except ValueError:
         call.invalid("A name is literal or a prefix.")
+
+
+def _noted(token: Token) -> dict[str, object]:
+    """What the audit trail says of a token."""
+    return {
+        "principal": token.principal,
+        "expires_wall_ms": token.expires_wall_ms,
+        "scopes": len(token.scopes),
+    }
 
 
 def _told_rule(rule: AclRule) -> pb.AclRule:

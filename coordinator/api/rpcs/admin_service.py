@@ -165,6 +165,7 @@ class AdminService(
             call.invalid(
                 f"The store of node {cluster.node_id} forgot nothing that is not accepted."
             )
+        call.changed({"loss_accepted": False}, {"loss_accepted": True})
         return pb.AcceptLossResponse()
 
     def _repairs_itself(self) -> bool:

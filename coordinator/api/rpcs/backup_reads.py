@@ -10,6 +10,7 @@ from typing import Final
 from muster.v1 import admin_pb2 as pb
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.handler import (
+    CLUSTER_SHARD,
     ActiveCall,
     ClusterService,
     handler,
@@ -63,6 +64,7 @@ class BackupReads(ClusterService):
         self, request: pb.NoteBackupRequest, call: ActiveCall
     ) -> pb.NoteBackupResponse:
         """Keep in shard 0 when the backup was begun that is whole now."""
+        call.changed(self.core.shards[CLUSTER_SHARD].state.backup_wall_ms, request.wall_ms)
         await call.ask(NoteBackup(request.wall_ms), NOTE_BYTES, Done)
         return pb.NoteBackupResponse()
 

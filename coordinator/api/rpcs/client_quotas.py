@@ -5,6 +5,7 @@ from typing import Final
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import quota_pb2
 from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.audit_trail import listed
 from musterd.coordinator.api.frame.handler import (
     CLUSTER_SHARD,
     ActiveCall,
@@ -59,5 +60,14 @@ class ClientQuotas(ClusterService):
             )
         except ValueError:
             call.invalid("A quota is of a principal or a group, and of one of the keys.")
+        quotas = self.core.shards[CLUSTER_SHARD].state.quotas
+        before = ((_named(one), quotas.get(one.of, 0)) for one in changes)
+        after = ((_named(one), one.value) for one in changes)
+        call.changed(listed(before, len(changes)), listed(after, len(changes)))
         done = await call.ask(AlterQuotas(changes), call.size, Done)
         return pb.AlterClientQuotasResponse(changed=done.changed)
+
+
+def _named(change: QuotaChange) -> str:
+    """What the audit trail calls a quota."""
+    return f"{change.entity.name.lower()}:{change.name} {change.key.name.lower()}"

@@ -1,7 +1,10 @@
 """The RPCs by which an operator removes groups, offsets, members (gp-2.5, gp-2.10, gp-2.11)."""
 
+from collections.abc import Iterable, Iterator
+
 from muster.v1 import admin_pb2 as pb
 from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.audit_trail import listed
 from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
@@ -21,6 +24,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Done, OffsetsDeleted
+from musterd.coordinator.machine.state import Group
 from musterd.coordinator.runtime.answers import Answer
 
 KICKED = "kicked by operator"
@@ -45,6 +49,8 @@ class Deletions(CoordinatorService):
         """
         group_ids = list(dict.fromkeys(request.group_ids))  # sc-E21
         response = pb.DeleteGroupsResponse()
+        there = [one for one in group_ids if one in self.core.shard_for(one).state.groups]
+        call.changed(listed(((one, self._group(one)) for one in there), len(there)), None)
 
         def done(group_id: str, answer: Answer) -> None:
             result = response.results.add(group_id=group_id)
@@ -71,6 +77,9 @@ class Deletions(CoordinatorService):
         if unknown:
             await call.topic_unknown(request, core.shard_for(request.group_id))
         command = OffsetDelete(request.group_id, tuple(key for key in keys if key not in unknown))
+        group = core.shard_for(request.group_id).state.groups.get(request.group_id)
+        stored = [key for key in keys if group is not None and key in group.offsets]
+        call.changed(listed(_offsets(group, stored), len(stored)), None)
         told = iter((await call.ask(command, call.size, OffsetsDeleted)).partitions)
         response = pb.OffsetDeleteResponse()
         for key in keys:
@@ -90,12 +99,33 @@ class Deletions(CoordinatorService):
         """Remove members, whatever they do, each on its own, in one round (gp-2.5, gp-P-22)."""
         command = await call.decoded(len(request.members), _kicking, request)
         response = pb.KickMembersResponse()
-        for member_id, error, instance_id in await depart(command, call):
+        before = self._group(request.group_id)
+        results = await depart(command, call)
+        call.changed(before, self._group(request.group_id))
+        for member_id, error, instance_id in results:
             one = response.results.add(member_id=member_id, group_instance_id=instance_id)
             if error is not Error.NONE:
                 message = NOT_HERE.get(error, error.name)
                 one.status.CopyFrom(self.core.statuses.error(error, message))
         return response
+
+    def _group(self, group_id: str) -> object:
+        """What the audit trail says of a group as this node has it; None where there is none."""
+        group = self.core.shard_for(group_id).state.groups.get(group_id)
+        if group is None:
+            return None
+        return {
+            "state": group.phase.value,
+            "generation": group.generation,
+            "members": len(group.members),
+            "offsets": len(group.offsets),
+        }
+
+
+def _offsets(group: Group | None, keys: Iterable[TopicPartition]) -> Iterator[tuple[str, object]]:
+    if group is not None:
+        for key in keys:
+            yield f"{key.topic}:{key.partition}", group.offsets[key].offset
 
 
 def _kicking(request: pb.KickMembersRequest) -> LeaveGroup:

@@ -36,9 +36,11 @@ class LeaderTransfer(ClusterService):
         shard = self.core.shards[request.shard]
         await call.confirmed(shard)
         to = NodeId(request.to_node) if request.HasField("to_node") else None
+        before = _led(shard)
         if to != self.cluster.node_id:  # else it is a repeat
             await self._hand_over(shard, to)
         leader = shard.log.leader
+        call.changed(before, _led(shard))
         if leader is None:
             message = f"Shard {shard.number} has no leader yet: `DescribeCluster` says when it has."
             raise Failure(shard, Refused(Error.COORDINATOR_NOT_AVAILABLE, message))
@@ -54,6 +56,11 @@ class LeaderTransfer(ClusterService):
         )
         if log.term == term and log.role is Role.LEADER:
             raise Failure(shard, nobody)
+
+
+def _led(shard: Shard) -> dict[str, object]:
+    """What the audit trail says of who leads a shard."""
+    return {"leader": shard.log.leader, "term": shard.log.term}
 
 
 def _nobody(shard: int, to: NodeId | None) -> str:

@@ -36,6 +36,7 @@ class LevelFinalisation(ClusterService):
         known = {node.node_id: node.level for node in self.cluster.nodes()}
         before = shard.state.level or LAST_UNNAMED
         level = request.level or max(min(known.values()), before)
+        call.changed(before, level)
         if level <= before:
             return pb.FinalizeLevelResponse(level=before, level_before=before)
         _refuse_behind(known, level, call)

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import re
+from pathlib import Path
 
 import grpc
 import pytest
 
+from muster.v1 import access_pb2, admin_pb2, group_pb2
 from muster.v1 import admin_pb2 as pb
-from muster.v1 import group_pb2
-from musterd.coordinator.api.frame.audit_trail import HandOver
+from musterd.coordinator.api.frame.audit_trail import LISTED_MAX, READS, HandOver
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
+from musterd.raft.contract import NodeId
 from tests.coordinator.api.test_access import GROUP, SECRET, TOPIC, on_node, rule
 
 OPERATOR = ((METADATA_KEY, SECRET),)
@@ -196,3 +199,150 @@ async def test_a_caller_without_any_right_leaves_refusals_alone(node):
     with pytest.raises(grpc.aio.AioRpcError):
         await node.admin.DeleteGroups(pb.DeleteGroupsRequest(group_ids=["a"]))
     assert [one[0] for one in await entries(node)] == ["refusals", "unchanged"]
+
+
+# ---- before and after
+
+
+async def told(node, method):
+    """The detail of the one entry of this RPC."""
+    (found,) = [detail for name, _, detail in await entries(node) if name == method]
+    return found
+
+
+async def of_groups(node):
+    await node.topics.CreateTopic(topic())
+    await with_an_offset(node)
+    await node.admin.DeleteGroups(pb.DeleteGroupsRequest(group_ids=["none", "g"]))
+    return "DeleteGroups", {"g": {"state": "Empty", "generation": 0, "members": 0, "offsets": 1}}
+
+
+async def of_offsets(node):
+    await node.topics.CreateTopic(topic())
+    await with_an_offset(node)
+    await node.admin.OffsetDelete(deletion(0))
+    return "OffsetDelete", {"t:0": 1}
+
+
+async def of_members(node):
+    request = group_pb2.JoinGroupRequest(
+        group_id="g",
+        protocol_type="x",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocols=[group_pb2.JoinGroupRequest.Protocol(name="x")],
+    )
+    given = await node.groups.JoinGroup(request)
+    request.member_id = given.member_id
+    joining = node.groups.JoinGroup(request)
+    while not (found := node.core.shard_for("g").state.groups.get("g")) or not found.members:
+        await asyncio.sleep(0)
+    kicked = [pb.KickMembersRequest.Member(member_id=given.member_id)]
+    await node.admin.KickMembers(pb.KickMembersRequest(group_id="g", members=kicked))
+    joining.cancel()
+    before = {"state": "PreparingRebalance", "generation": 0, "members": 1, "offsets": 0}
+    return "KickMembers", before, {**before, "members": 0}
+
+
+async def of_rules(node):
+    added = [access_pb2.AclRule(principal="p", operation=1, resource=1, pattern=1, name="g")]
+    await node.access_rpcs.AlterAcls(access_pb2.AlterAclsRequest(added=added), metadata=OPERATOR)
+    version = node.shards[0].state.access_version
+    before = {"rules": 0, "access_version": version - 1}
+    return "AlterAcls", before, {"rules": 1, "access_version": version}
+
+
+async def of_a_new_token(node):
+    request = access_pb2.CreateTokenRequest(principal="p")
+    made = await node.access_rpcs.CreateToken(request, metadata=OPERATOR)
+    return "CreateToken", None, {"token_id": made.token_id}
+
+
+async def of_a_revoked_token(node):
+    await node.token_of("p")
+    (token_id,) = node.tokens.values()
+    request = access_pb2.RevokeTokenRequest(token_id=token_id)
+    await node.access_rpcs.RevokeToken(request, metadata=OPERATOR)
+    return "RevokeToken", {"principal": "p", "expires_wall_ms": 0, "scopes": 0}
+
+
+async def of_quotas(node):
+    change = {"entity": 2, "name": "g", "key": 2}
+    for value in (5, 7):
+        request = pb.AlterClientQuotasRequest(changes=[{**change, "value": value}])
+        await node.admin.AlterClientQuotas(request, metadata=OPERATOR)
+        if value == 5:
+            await entries(node)
+    return "AlterClientQuotas", {"group:g commits": 5}, {"group:g commits": 7}
+
+
+async def of_a_transfer(node):
+    log = node.logs[1]
+    term = log.term
+
+    def transfer(_to):
+        log.follow(NodeId(1))
+        return True
+
+    log.transfer_leadership = transfer
+    request = pb.TransferLeaderRequest(shard=1, to_node=1)
+    await node.admin.TransferLeader(request, metadata=OPERATOR)
+    return "TransferLeader", {"leader": 0, "term": term}, {"leader": 1, "term": log.term}
+
+
+async def of_a_backup(node):
+    for wall_ms in (5_000, 7_000):
+        await entries(node)
+        request = pb.NoteBackupRequest(wall_ms=wall_ms)
+        await node.admin.NoteBackup(request, metadata=OPERATOR)
+    return "NoteBackup", 5_000, 7_000
+
+
+CHANGES = (
+    *(of_groups, of_offsets, of_members, of_rules, of_a_new_token, of_a_revoked_token),
+    *(of_quotas, of_a_transfer, of_a_backup),
+)
+
+
+@pytest.mark.parametrize("make", CHANGES, ids=lambda one: one.__name__)
+def test_what_a_call_changed_is_said_with_what_was_before(make):
+    """In its entry."""
+
+    @on_node
+    async def test(node):
+        follow(node)
+        method, before, *after = await make(node)
+        detail = await told(node, method)
+        assert (detail.get("before"), detail.get("after")) == (before, after[0] if after else None)
+
+    test()
+
+
+@on_node
+async def test_of_many_groups_the_first_few_are_said(node):
+    """And how many more there were."""
+    await node.topics.CreateTopic(topic())
+    groups = [f"g{number}" for number in range(LISTED_MAX + 3)]
+    for group_id in groups:
+        one = group_pb2.OffsetCommitRequest.Partition(topic="t", partition=0, offset=1)
+        request = group_pb2.OffsetCommitRequest(group_id=group_id, generation=-1, partitions=[one])
+        await node.groups.OffsetCommit(request)
+    follow(node)
+    await node.admin.DeleteGroups(pb.DeleteGroupsRequest(group_ids=groups))
+    detail = await told(node, "DeleteGroups")
+    assert detail["request"]["group_ids"][-1] == "and 3 more"
+    assert "g0" in detail["before"]
+
+
+def test_each_call_that_changes_something_is_in_the_table_of_the_page():
+    """docs/audit.md says of each what is said before and after."""
+    names = {
+        method.name
+        for file in (admin_pb2, access_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    table = page.partition("## Before and after")[2].partition("##")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == names - READS
