@@ -31,6 +31,13 @@ def unknown_names():
     return x509.UnrecognizedExtension(SUBJECT_ALTERNATIVE_NAME, _tlv(0x30, _tlv(0xA3, b"\x30\x00")))
 
 
+def of_unknown_version(cert):
+    """The same certificate (PEM) with a version that X.509 does not have."""
+    der = ssl.PEM_cert_to_DER_cert(cert.decode())
+    version = b"\xa0\x03\x02\x01"
+    return ssl.DER_cert_to_PEM_cert(der.replace(version + b"\x02", version + b"\x05", 1)).encode()
+
+
 def _tlv(tag, value):
     size = len(value)
     if size < 0x80:

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -442,6 +443,84 @@ def test_an_authority_is_changed_one_node_at_a_time_without_a_restart(tmp_path, 
             old = files_in(authority._folder / "node-1")
             await said_to(cluster.addresses[0], stranger_context(old), MAGIC)
             await cluster.until(lambda: cluster.nodes[0].hub.counters["certificate"] == 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_handshake_ends_by_the_certificates_with_which_it_began(tmp_path, authority):
+    """Those that are read while it runs are for the next one, which refuses the old authority's."""
+    later = Authority.create(tmp_path / "later", CLUSTER)
+    later.node(0, ["localhost"])
+    node = PeerTls(REQUIRE, CLUSTER, contexts_of(authority, 0))
+    called, dialling = node.session(dials=False), node.session(dials=True)
+    node.contexts = contexts_of(later, 0)
+    refusing = node.session(dials=False)
+    for session in (called, refusing):
+        tls, incoming, outgoing = session_of(files_in(authority._folder / "node-1"))
+        error = None
+        while error is None and session.node is None:
+            shaken(tls)
+            try:
+                assert session.receive(outgoing.read()) == b""
+            except PeerTlsError as one:
+                error = one
+            incoming.write(session.outgoing())
+        assert session.node == (1 if session is called else None)
+        assert (error is None) is (session is called)
+    other = PeerTls(REQUIRE, CLUSTER, contexts_of(authority, 1)).session(dials=False)
+    dialling.shake_hands()
+    while other.node is None:
+        other.receive(dialling.outgoing())
+        dialling.receive(other.outgoing())
+    assert (dialling.node, other.node) == (1, 0)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["half a handshake", "no hello behind it"])
+def test_who_stops_within_its_handshake_is_hung_up_on(tmp_path, authority, whole):
+    """Also with a node's certificate, and the other nodes are connected meanwhile."""
+    files = files_in(authority._folder / "node-1")
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1, tls=tls_of(authority)) as cluster:
+            hub = cluster.nodes[0].hub
+            hub.settings = replace(hub.settings, hello_timeout_ms=200)
+            tls, incoming, outgoing = session_of(files)
+            reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+            async with asyncio.timeout(PATIENCE_S):
+                shaken(tls)
+                said = outgoing.read()
+                writer.write(said if whole else said[: len(said) // 2])
+                while whole and not shaken(tls):
+                    incoming.write(await reader.read(65536))
+                if whole:
+                    writer.write(outgoing.read())
+                while await reader.read(65536):
+                    pass
+                writer.close()
+            assert hub.counters["no_hello"] == 1
+            await connected(cluster)
+            await cluster.commit(0, b"after")
+
+    asyncio.run(scenario())
+
+
+def test_a_silent_place_where_a_node_is_dialled_is_left_and_dialled_again(tmp_path, authority):
+    """It takes the connection, and says nothing to the handshake."""
+
+    async def scenario():
+        async def answer(reader, writer):
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        cluster = LoopbackCluster(tmp_path, shards=1, tls=tls_of(authority), late=(0, 1, 2))
+        cluster.addresses[1] = server.sockets[0].getsockname()
+        async with server, cluster:
+            await cluster.nodes[0].start()
+            hub = cluster.nodes[0].hub
+            hub.settings = replace(hub.settings, hello_timeout_ms=100)
+            await cluster.until(lambda: hub.counters["no_hello"] >= 4)
+            assert "did not say who it is" in cluster.nodes[0].driver.book.refusals["node 1"]
 
     asyncio.run(scenario())
 

@@ -21,7 +21,12 @@ CERTIFICATE_BYTES_MAX: Final = 16 * 1024
 REMEMBERED_MAX: Final = 1_024
 """Certificates whose names are kept: 16 MiB at most."""
 NODE_ID_DIGITS_MAX: Final = 9
-UNREADABLE: Final = (ValueError, x509.UnsupportedGeneralNameType, x509.DuplicateExtension)
+UNREADABLE: Final = (
+    ValueError,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+    x509.DuplicateExtension,
+)
 """What `cryptography` raises of a certificate that it does not understand."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 

@@ -15,7 +15,7 @@ from musterd.coordinator.node.authority import Authority, AuthorityError
 from musterd.coordinator.node.certificates import Certificates
 from musterd.coordinator.node.config import ConfigError, load_settings
 from musterd.raft.identity import new_identity
-from tests.certificates import key_pem, signed, unknown_names
+from tests.certificates import key_pem, of_unknown_version, signed, unknown_names
 
 PATIENCE_S = 20
 
@@ -112,6 +112,19 @@ def test_a_certificate_with_a_name_of_an_unknown_kind_is_refused_and_ends_no_run
     assert held.look() is None
     assert held.loaded is before
     with pytest.raises(ConfigError, match="certificates"):
+        certificates(folder)
+
+
+def test_a_certificate_of_an_unknown_version_is_refused_and_ends_no_running_node(authority):
+    """OpenSSL takes it; what reads its names does not."""
+    folder = folder_of(authority)
+    held = certificates(folder)
+    before = held.loaded
+    file = folder / "cert.pem"
+    file.write_bytes(of_unknown_version(file.read_bytes()))
+    assert held.look() is None
+    assert held.loaded is before
+    with pytest.raises(ConfigError, match="5 is not a valid X509 version"):
         certificates(folder)
 
 
