@@ -14,11 +14,14 @@ from statistics import median
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from muster.cli.doctor import expiry
 from muster.cli.findings import Finding, Verdict
+from musterd.coordinator.api.frame.client_certificate import UNREADABLE
 from musterd.coordinator.api.server import connections_max
 from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
+from musterd.raft.tls import read_contexts
 
 HERE: Final = "here"
 SYNCS: Final = 32
@@ -46,6 +49,7 @@ def examine(config: Path) -> list[Finding]:
         *ports(settings),
         *(peer(node, address) for node, address in settings.peers.items()),
         *certificate(settings.tls_cert, settings.tls_key),
+        *peer_certificate(settings),
         operators(settings),
     ]
 
@@ -205,6 +209,35 @@ def certificate(cert: Path | None, key: Path | None) -> list[Finding]:
     until = x509.load_pem_x509_certificate(cert.read_bytes()).not_valid_after_utc
     together = Finding("tls", HERE, Verdict.OK, f"{cert} and {key} belong together")
     return [together, expiry("expiry", HERE, until.timestamp(), time.time())]
+
+
+def peer_certificate(settings: Settings) -> list[Finding]:
+    """Whether what this node shows to other nodes can be read, is of `peer_ca`, and until when."""
+    files = settings.peer_files
+    if files is None:
+        return [Finding("peer tls", HERE, Verdict.OK, "none: nodes connect plainly")]
+    try:
+        read_contexts(files)
+        own = x509.load_pem_x509_certificate(files.cert.read_bytes())
+        authorities = x509.load_pem_x509_certificates(files.ca.read_bytes())
+    except (OSError, *UNREADABLE) as error:
+        step = "give peer_cert, peer_key and peer_ca PEM files, the key without a passphrase"
+        return [Finding("peer tls", HERE, Verdict.PROBLEM, f"{files.cert}: {error}", step)]
+    if not any(_is_of(own, authority) for authority in authorities):
+        step = "have that authority make it: `muster cert node` (docs/secure.md)"
+        detail = f"{files.cert} is not of an authority of {files.ca}"
+        return [Finding("peer tls", HERE, Verdict.PROBLEM, detail, step)]
+    together = Finding("peer tls", HERE, Verdict.OK, f"{files.cert} is of {files.ca}")
+    until, now = own.not_valid_after_utc.timestamp(), time.time()
+    return [together, expiry("peer expiry", HERE, until, now)]
+
+
+def _is_of(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def operators(settings: Settings) -> Finding:

@@ -107,7 +107,8 @@ def cluster_findings(bootstrap: str, timeout_s: float) -> list[Finding]:
             )
             for one in answers
         ]
-        findings = [*_health(cluster, views), *_versions(views), *_clocks(answers)]
+        findings = [*_health(cluster, views), *_versions(views), *_levels(views)]
+        findings += _clocks(answers)
         findings += [_certificate(one.node_id, one.endpoint) for one in views]
         try:
             findings += _groups(to)
@@ -174,6 +175,30 @@ def _versions(views: Views) -> list[Finding]:
         detail = f"muster-client {own}, the nodes have {', '.join(sorted(by_version))}"
         found.append(Finding("versions", "here", Verdict.WARNING, detail, step))
     return found
+
+
+def _levels(views: Views) -> list[Finding]:
+    """The cluster's level beside the levels that the nodes' builds know.
+
+    The highest one that a node tells counts: others have not applied it yet.
+    """
+    told = [view.answer for view in views if view.answer and view.answer.level]
+    if not told:
+        return [Finding("levels", "cluster", Verdict.UNKNOWN, "these builds do not tell it")]
+    level = max(answer.level for answer in told)
+    known = {node.node_id: node.level for answer in told for node in answer.nodes if node.level}
+    by_level: dict[int, list[int]] = {}
+    for node_id, knows in known.items():
+        by_level.setdefault(knows, []).append(node_id)
+    spelled = ", ".join(f"{knows} by {_ids(nodes)}" for knows, nodes in sorted(by_level.items()))
+    detail = f"the cluster is at level {level}; known are {spelled or 'none'}"
+    if len(by_level) > 1:
+        step = "upgrade the nodes that know less (docs/operations.md, Upgrade)"
+        return [Finding("levels", "cluster", Verdict.WARNING, detail, step)]
+    if any(knows > level for knows in by_level):
+        step = "`muster cluster upgrade --finalize` once nobody wants the former release back"
+        return [Finding("levels", "cluster", Verdict.WARNING, detail, step)]
+    return [Finding("levels", "cluster", Verdict.OK, detail)]
 
 
 def _ids(nodes: list[int]) -> str:

@@ -18,11 +18,15 @@ DAY_S = 24 * 3_600
 def healthy(cluster):
     """Three nodes whose clocks are right, without groups."""
     cluster.ahead_ms = dict.fromkeys((1, 2, 3), 0)
+    cluster.level, cluster.levels = 6, dict.fromkeys((1, 2, 3), 6)
 
     def view(node):
         def answer(_request):
             made = cluster.view(node.node_id)
             made.wall_ms = int(time.time() * 1_000) + cluster.ahead_ms[node.node_id]
+            made.level = cluster.level
+            for one in made.nodes:
+                one.level = cluster.levels[one.node_id]
             return made
 
         return answer
@@ -49,7 +53,7 @@ def test_of_a_healthy_cluster_nothing_is_wrong(healthy, muster):
     assert ran.exit_code == 0, ran.err
     findings = json.loads(ran.out)["findings"]
     assert {one["check"] for one in findings} == {
-        *("nodes", "shards", "versions", "clock", "tls", "groups")
+        *("nodes", "shards", "versions", "levels", "clock", "tls", "groups")
     }
     assert {one["result"] for one in findings} == {"ok"}
     table = muster("doctor").out.splitlines()
@@ -96,6 +100,28 @@ def test_a_node_that_is_silent_and_one_of_another_version_are_found(healthy, mus
     assert ran.exit_code == 5
     assert "node 3 does not answer" in str(found(ran, "health"))
     assert "next: start the node again" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("level", "levels", "result", "detail", "step"),
+    [
+        (6, (6, 6, 6), "ok", "known are 6 by nodes 1, 2, 3", ""),
+        (5, (6, 5, 6), "warning", "known are 5 by node 2, 6 by nodes 1, 3", "upgrade the nodes"),
+        (5, (6, 6, 6), "warning", "at level 5; known are 6 by nodes 1, 2, 3", "--finalize"),
+        (0, (0, 0, 0), "unknown", "do not tell", ""),
+    ],
+)
+def test_levels_that_differ_or_wait_to_be_finalised_are_named(
+    healthy, muster, level, levels, result, detail, step
+):
+    """With what to do: upgrade the rest, or finalise."""
+    healthy.level, healthy.levels = level, dict(zip((1, 2, 3), levels, strict=True))
+    ran = muster("doctor", "-o", "json")
+    assert ran.exit_code == 0
+    got = found(ran, "levels")["cluster"]
+    assert got[0] == result
+    assert detail in got[1]
+    assert step in (got[2] or "")
 
 
 def test_a_cluster_that_is_not_there_is_a_finding_too(healthy, muster):

@@ -53,7 +53,7 @@ def test_a_machine_that_is_fit_has_no_problem(config):
     file = config()
     found = examine(file)
     assert {one.check for one in found} == {
-        *("settings", "data", "disk", "fsync", "files", "tls", "operators"),
+        *("settings", "data", "disk", "fsync", "files", "tls", "peer tls", "operators"),
         *("port listen", "port peer_listen", "port metrics_listen"),
     }
     assert [one for one in found if one.result.value == "problem"] == []
@@ -179,3 +179,37 @@ def test_operators_of_a_node_beyond_loopback_are_told_what_becomes_of_their_secr
     found = checks(examine(file))
     assert found["operators"][0] == result
     assert said in found["operators"][1]
+
+
+def with_peer_files(config, folder, **more):
+    """Settings of a node that shows this folder's certificate to other nodes."""
+    files = {"peer_cert": "cert.pem", "peer_key": "key.pem", "peer_ca": "ca.pem"}
+    return config(**{name: f'"{folder / file}"' for name, file in files.items()} | more)
+
+
+@pytest.mark.parametrize(("days", "result"), [(90, "ok"), (10, "warning")])
+def test_the_certificate_for_other_nodes_is_looked_at(config, tmp_path, days, result):
+    """That it is of peer_ca, and its end."""
+    authority = Authority.create(tmp_path / "ca", "c")
+    folder = authority.node(0, ["localhost"], days=days).folder
+    found = checks(examine(with_peer_files(config, folder)))
+    assert found["peer tls"][0] == "ok"
+    assert found["peer expiry"][0] == result
+
+
+def test_a_certificate_of_another_authority_than_peer_ca_is_a_problem(config, tmp_path):
+    """The other nodes would refuse it."""
+    folder = Authority.create(tmp_path / "ca", "c").node(0, ["localhost"]).folder
+    other = Authority.create(tmp_path / "other", "c").node(0, ["localhost"]).folder
+    found = checks(examine(with_peer_files(config, folder, peer_ca=f'"{other / "ca.pem"}"')))
+    result, detail = found["peer tls"]
+    assert result == "problem"
+    assert "is not of an authority of" in detail
+
+
+def test_a_key_of_another_certificate_is_a_problem_of_peers_too(config, tmp_path):
+    """As of the client port's."""
+    authority = Authority.create(tmp_path / "ca", "c")
+    folder, other = (authority.node(number, ["localhost"]).folder for number in (0, 1))
+    found = checks(examine(with_peer_files(config, folder, peer_key=f'"{other / "key.pem"}"')))
+    assert found["peer tls"][0] == "problem"
