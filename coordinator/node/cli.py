@@ -276,6 +276,9 @@ def serve(  # noqa: PLR0917  # typer makes options of them
     election_max_ms: Annotated[
         int | None, typer.Option(metavar="MS", help="Silence before an election, at most.")
     ] = None,
+    connections_per_host: Annotated[
+        int | None, typer.Option(metavar="N", help="Connections of one host of clients.")
+    ] = None,
     reach_probe_ms: Annotated[
         int | None,
         typer.Option(metavar="MS", help="Between looks whether clients get here."),
@@ -338,6 +341,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "quorum_ms": quorum_ms,
         "election_min_ms": election_min_ms,
         "election_max_ms": election_max_ms,
+        "connections_per_host": connections_per_host,
         "reach_probe_ms": reach_probe_ms,
         "ready_needs_reach": ready_needs_reach,
         "log_format": log_format,

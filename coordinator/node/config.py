@@ -21,6 +21,7 @@ from pydantic_settings import (
 from musterd.coordinator.api.frame.identity import Callers
 from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier, KeySetError, parse_keys
 from musterd.coordinator.api.frame.operator_access import OperatorAccess, read_secret
+from musterd.coordinator.host import FILES_MAX
 from musterd.coordinator.machine.limits import LIMITS, MIB
 from musterd.coordinator.node.jwt_keys import is_url, read_file
 from musterd.coordinator.node.timeout_rules import broken_rules
@@ -192,6 +193,9 @@ class Settings(BaseSettings):
     """A follower that hears nothing for so long begins an election, at the earliest."""
     election_max_ms: int = Field(default=RAFT.election_max_ms, ge=1)
     """And at the latest."""
+    connections_per_host: int = Field(default=0, ge=0, le=FILES_MAX)
+    """Connections of one host to the client port; those that come beyond it are ended within a
+    second. 0: half of what the node takes in all (docs/quotas.md)."""
     reach_probe_ms: int = Field(default=REACH_PROBE_MS, ge=0, le=600_000)
     """How often the node connects, as a client would, to the address that clients are told. After
     three failures in a row it hands its shards to nodes that reach themselves; 0 = off."""

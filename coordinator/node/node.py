@@ -18,8 +18,13 @@ from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answ
 from musterd.coordinator.api.limits.queue_probe import QueueProbe
 from musterd.coordinator.api.limits.turn_rest import TurnPacing
 from musterd.coordinator.api.rpcs.services import Services
-from musterd.coordinator.api.server import Health, listen, make_server
-from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
+from musterd.coordinator.api.server import Health, connections_max, listen, make_server
+from musterd.coordinator.host import (
+    calm_collector,
+    freeze_heap,
+    give_memory_back,
+    open_files_max,
+)
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.metrics.node import NodeMetrics, Sources
 from musterd.coordinator.node.assembly import Integrity, open_node
@@ -27,6 +32,7 @@ from musterd.coordinator.node.audit_sender import AuditSender
 from musterd.coordinator.node.certificates import Certificates, Loaded
 from musterd.coordinator.node.config import ConfigError, Settings, is_loopback, split_address
 from musterd.coordinator.node.event_log import EventLog
+from musterd.coordinator.node.host_connections import HostConnections
 from musterd.coordinator.node.jwt_keys import JwtKeys
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.reach_probe import ReachProbe
@@ -39,6 +45,7 @@ from musterd.coordinator.runtime.timeouts import (
     CHECKPOINT_INTERVAL_MS,
     DEPOSED_HOLD_MS,
     DRAIN_MS_MAX,
+    HOSTS_LOOK_MS,
     STOP_GRACE_MS,
     STORE_CLOSE_MS_MAX,
     TRIM_INTERVAL_MS,
@@ -248,6 +255,7 @@ class Node:
             asyncio.create_task(self._follow_exporter()),
             asyncio.create_task(self._audit.run()),
             asyncio.create_task(_trim()),
+            asyncio.create_task(_bound_hosts(self.settings)),
             asyncio.create_task(self.certificates.follow()),
         ]
         if self._jwt_keys is not None:
@@ -596,6 +604,15 @@ def _log_awaited(awaited: list[int]) -> None:
 async def _live() -> str:
     """The loop turns, or nobody would say so. No quorum is asked for."""
     return ""
+
+
+async def _bound_hosts(settings: Settings) -> None:
+    """End what one host has too many of, the connections of clients."""
+    most = settings.connections_per_host or connections_max(open_files_max()) // 2
+    connections = HostConnections(split_address(settings.listen)[1], most)
+    while True:
+        await asyncio.sleep(HOSTS_LOOK_MS / MS)
+        await asyncio.to_thread(connections.look)
 
 
 async def _trim() -> None:

@@ -162,6 +162,9 @@ failures, cause no more."""
 JWT_KEYS_FETCH_MS: Final = 5_000
 """One fetch of them, from the look-up of its name on."""
 
+HOSTS_LOOK_MS: Final = 500
+"""How often a node looks whether one host has too many connections of clients."""
+
 CREDENTIALS_LOOK_MS: Final = 1_000
 """How often calls that wait are looked at, whether what they were let in by has ended."""
 

@@ -18,11 +18,18 @@ FILES = 160
 CONNECTIONS = 2 * FILES
 
 
+MORE_FILES = 1_000
+FLOOD = 2_000
+
+
 class FewFiles(Equipment):
     """Nodes that may have few files open."""
 
+    def __init__(self, files=FILES):
+        self.files = files
+
     def command(self, node_id, argv):
-        return [*argv[:2], str(Path(__file__).parent / "few_files.py"), str(FILES), *argv[2:]]
+        return [*argv[:2], str(Path(__file__).parent / "few_files.py"), str(self.files), *argv[2:]]
 
 
 def test_a_flood_of_connections_does_not_end_a_node() -> None:
@@ -42,3 +49,19 @@ def test_a_flood_of_connections_does_not_end_a_node() -> None:
             flood.close()
             with Load(cluster.endpoints, groups=1) as another:
                 another.wait_progress()
+
+
+def test_one_host_with_2000_connections_keeps_no_other_host_out() -> None:
+    """A client of another host that comes while they stand commits; so does one that was there."""
+    with World(1, 1, equipment=[FewFiles(MORE_FILES)]) as cluster:
+        cluster.create_topic(TOPIC, 1)
+        with Load(cluster.endpoints, groups=1) as load, contextlib.ExitStack() as flood:
+            load.wait_progress()
+            at = split_address(cluster.nodes[0].endpoint)
+            for _ in range(FLOOD):
+                one = socket.create_connection(at, 10.0, source_address=("127.0.0.2", 0))
+                flood.enter_context(one)
+            with Load(cluster.endpoints, groups=1) as another:
+                another.wait_progress()
+            load.wait_progress()
+            assert cluster.nodes[0].running, cluster.log_tail(0)
