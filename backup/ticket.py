@@ -107,7 +107,9 @@ def make_ticket(folder: Folder, name: str, now_s: int, *, keep_tokens: bool = Fa
         raise ArchiveError("; ".join(wrong))
     from_s = max(now_s, finished_s + 1)
     token_s = max(one.token for one in verdicts) // TOKENS_PER_S
-    _check_ahead(token_s, from_s, manifest.began_wall_ms // SECOND_MS)
+    claimed_s = max(_claimed(folder.folder(CLAIMS)), default=0)
+    ahead_s = max(token_s, claimed_s - CLAIMS_MAX)  # a clock may be a little off
+    _check_ahead(ahead_s, from_s, manifest.began_wall_ms // SECOND_MS)
     instant_s = _claim(folder, from_s)
     digests = tuple(
         f"{restored(load_shard(folder, cut), instant_s, keep_tokens=keep_tokens).digest:032x}"
@@ -116,26 +118,30 @@ def make_ticket(folder: Folder, name: str, now_s: int, *, keep_tokens: bool = Fa
     return Ticket(name, folder.url, manifest.check, instant_s, keep_tokens, digests)
 
 
-def _check_ahead(token_s: int, from_s: int, began_s: int) -> None:
-    """Refuse an instant that does not come after the second of the highest token.
+def _check_ahead(ahead_s: int, from_s: int, began_s: int) -> None:
+    """Refuse an instant that does not come after the second that a cluster's tokens are of.
 
     Tokens that were given out since the backup was begun reach as far beyond it as time has passed.
     """
-    if token_s >= from_s:
+    if ahead_s >= from_s:
         raise BackupError(
-            f"this backup has fencing tokens of the second {token_s}, {token_s - from_s} s after "
-            f"{from_s}: its cluster was restored by a clock that ran ahead, and tokens would be "
-            "given out again. Where this clock is right, give --instant a second after all that "
-            "tickets of this cluster's backups name, and not before "
-            f"{token_s + 1 + from_s - began_s}"
+            f"the cluster of this backup, or one that was restored of it, has fencing tokens of "
+            f"the second {ahead_s}, {ahead_s - from_s} s after {from_s}: it was restored by a "
+            "clock that ran ahead, and tokens would be given out again. Where this clock is right, "
+            "give --instant a second after all that tickets of these clusters' backups name, and "
+            f"not before {ahead_s + CLAIMS_MAX + 1 + from_s - began_s}"
         )
+
+
+def _claimed(claims: Folder) -> list[int]:
+    """The seconds as of which a backup was restored."""
+    return [int(name) for name in claims.files() if name.isascii() and name.isdigit()]
 
 
 def _claim(folder: Folder, from_s: int) -> int:
     """The first second from `from_s` on, and after all that were claimed, that is nobody's."""
     claims = folder.folder(CLAIMS)
-    taken = [int(name) for name in claims.files() if name.isascii() and name.isdigit()]
-    first = max([from_s, *(one + 1 for one in taken)])
+    first = max([from_s, *(one + 1 for one in _claimed(claims))])
     for instant_s in range(first, first + CLAIMS_MAX):
         if claims.claim(str(instant_s), b"a cluster was restored with tokens of this second\n"):
             return instant_s

@@ -12,7 +12,7 @@ from muster.cli import build, families
 from musterd.backup.archive import load_shard, read_manifest
 from musterd.backup.errors import ArchiveError, BackupError
 from musterd.backup.restored_state import restored
-from musterd.backup.ticket import BYTES_MAX, decode, make_ticket
+from musterd.backup.ticket import BYTES_MAX, CLAIMS_MAX, decode, make_ticket
 from musterd.coordinator.machine.shard_state import load_state, shard_records
 from musterd.coordinator.node.init import initialise, initialise_restored
 from musterd.raft.identity import IdentityError, load_identity
@@ -77,7 +77,7 @@ def test_a_cluster_that_was_restored_by_a_clock_that_ran_ahead_repeats_no_token(
         state.groups["g"].fence, state.fence_floor = state.fence_floor + 1, 0
     state = load_state(sorted(shard_records(state)))
     folder, _ = backed_up(tmp_path / "b", [world_of(LIVES[0]).state, state])
-    earliest = AHEAD_S + 1 + NOW_S
+    earliest = AHEAD_S + CLAIMS_MAX + 1 + NOW_S
     with pytest.raises(BackupError, match=f"ran ahead.*--instant.*not before {earliest}$"):
         make_ticket(folder, "again", NOW_S)
     with pytest.raises(BackupError, match="--instant"):
@@ -85,6 +85,16 @@ def test_a_cluster_that_was_restored_by_a_clock_that_ran_ahead_repeats_no_token(
     assert not (tmp_path / "b" / "restored").exists()
     ticket = make_ticket(folder, "again", AHEAD_S + 1)
     assert ticket.instant_s == AHEAD_S + 1
+
+
+def test_a_backup_that_was_restored_by_a_clock_that_ran_ahead_repeats_no_token(folder):
+    """Its first life has given out tokens since, and the next second is not above all of them."""
+    assert make_ticket(folder, "one", AHEAD_S).instant_s == AHEAD_S
+    with pytest.raises(BackupError, match="ran ahead") as refused:
+        make_ticket(folder, "two", NOW_S)
+    late_enough = int(str(refused.value).rpartition(" ")[2])
+    assert late_enough > AHEAD_S + NOW_S
+    assert make_ticket(folder, "two", late_enough).instant_s == late_enough
 
 
 def test_an_instant_can_be_chosen_and_never_one_that_has_passed(folder, tmp_path):
