@@ -6,6 +6,7 @@ beside that of a rolling restart that changes nothing.
 """
 
 import asyncio
+import contextlib
 import json
 import shutil
 import socket
@@ -29,6 +30,8 @@ SHARDS = 4
 NODES = (0, 1, 2)
 GROUPS = ("a", "b", "c")
 WAIT_S = 60
+MODES = (("off", True, False), ("prefer", True, True), ("require", False, True))
+"""A `peer_tls`, and whether it takes plain connections, and those with a node's certificate."""
 READ_ANEW = "certificates were read anew"
 
 
@@ -156,27 +159,22 @@ class Load:
             print(json.dumps({"longest_s": self.longest_s}))  # noqa: T201
 
 
-def said_plainly(cluster, node):
-    """What a peer port answers to muster's first bytes without TLS."""
-    with socket.create_connection(split_address(cluster.nodes[node].addresses.peer_listen)) as one:
-        one.settimeout(WAIT_S)
-        one.sendall(MAGIC)
-        one.shutdown(socket.SHUT_WR)
-        return one.recv(1)
+def is_taken(cluster, node, files=None):
+    """Whether a peer port reads on, plainly or by TLS with these files.
 
-
-def is_taken(cluster, node, files):
-    """Whether a peer port goes on after a handshake with these files."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.load_cert_chain(files.cert, files.key)
+    What it reads is of another version of the protocol, to which it says its own.
+    """
     at = split_address(cluster.nodes[node].addresses.peer_listen)
-    with socket.create_connection(at) as plain, context.wrap_socket(plain) as one:
-        one.settimeout(0.2)
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(socket.create_connection(at, timeout=WAIT_S))
         try:
-            return one.recv(1) != b""
-        except TimeoutError:
-            return True
+            if files is not None:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                context.load_cert_chain(files.cert, files.key)
+                one = stack.enter_context(context.wrap_socket(one))
+            one.sendall(MAGIC[:-1] + b"\xff")
+            return one.recv(len(MAGIC)) == MAGIC
         except (ssl.SSLError, ConnectionError):
             return False
 
@@ -194,11 +192,12 @@ def test_a_cluster_comes_to_tls_by_two_rolling_restarts_under_load(tmp_path, cap
 
     async def scene():
         async with Load(cluster) as load:
-            for mode in ("off", "prefer", "require"):
+            mine = files_in(kit.folder(1))
+            for mode, plain, tls in MODES:
                 kit.mode = mode
                 await load.measured(mode, load.restart_each())
-            assert [said_plainly(cluster, node) for node in NODES] == [b""] * len(NODES)
-            assert is_taken(cluster, 0, files_in(kit.folder(1)))
+                assert [is_taken(cluster, node) for node in NODES] == [plain] * len(NODES)
+                assert [is_taken(cluster, node, mine) for node in NODES] == [tls] * len(NODES)
             await load.end(capsys)
 
     with cluster:
