@@ -10,7 +10,14 @@ import pytest
 from google.protobuf.message import Message
 
 from muster.cli import main
-from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+from muster.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    admin_pb2,
+    admin_pb2_grpc,
+    group_pb2,
+    group_pb2_grpc,
+)
 from muster.v1.admin_pb2 import DescribeClusterResponse
 from muster.v1.errors_pb2 import Coordinator, ErrorCode, Status
 
@@ -45,6 +52,7 @@ class Node:
         for package, rpc_module, services in (
             (admin_pb2, admin_pb2_grpc, ("Topics", "Admin")),
             (group_pb2, group_pb2_grpc, ("GroupCoordinator",)),
+            (access_pb2, access_pb2_grpc, ("Access",)),
         ):
             for service in services:
                 methods = package.DESCRIPTOR.services_by_name[service].methods
