@@ -126,14 +126,14 @@ def test_without_rules_the_audit_trail_names_certificates_and_the_operator(tmp_p
                 entries.extend(some)
                 return HandOver.DONE
 
-            create = admin_pb2.CreateTopicRequest(name="t", partitions=1)
+            creates = [admin_pb2.CreateTopicRequest(name=f"t{n}", partitions=1) for n in range(4)]
             alter = admin_pb2.AlterClientQuotasRequest()
             async with node.connect(node.authority.client("billing").folder) as channel:
-                await admin_pb2_grpc.TopicsStub(channel).CreateTopic(create)
+                await admin_pb2_grpc.TopicsStub(channel).CreateTopic(creates.pop())
                 by_secret = ((METADATA_KEY, SECRET),)
                 await admin_pb2_grpc.AdminStub(channel).AlterClientQuotas(alter, metadata=by_secret)
             for metadata in ((), (("authorization", "Bearer muster_1_2"),), by_secret):
-                await node.topics.CreateTopic(create, metadata=metadata)
+                await node.topics.CreateTopic(creates.pop(), metadata=metadata)
             await node.core.audit.flush(keep)
             assert [one.principal for one in entries] == [
                 "billing",
