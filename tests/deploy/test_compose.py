@@ -130,7 +130,14 @@ def test_the_worker_connects_with_its_own_certificate(tmp_path, volumes):
     worker = tmp_path / Path(SERVICES["worker"]["entrypoint"][1]).name
     arguments = ["127.0.0.1:1", str(tmp_path / "orders.db")]
     command = [sys.executable, "-P", str(worker), *arguments]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        command,
+        env=SERVICES["worker"]["environment"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert ran.returncode == 1
     assert "InvalidConfig" in ran.stderr
     assert "'/etc/muster/worker/ca.pem'" in ran.stderr
