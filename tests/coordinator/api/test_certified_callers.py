@@ -113,6 +113,29 @@ def test_rules_are_asked_of_the_name_in_a_certificate(tmp_path):
     asyncio.run(scenario())
 
 
+def test_without_rules_a_superuser_s_or_node_s_certificate_is_enough_for_operators_calls(tmp_path):
+    """So the first rule needs no admin secret where there are certificates; another is refused."""
+
+    async def scenario():
+        async with certified(tmp_path) as node:
+            node.shards[0].state.level = 6
+            made = {name: node.authority.client(name).folder for name in ("billing", "root")}
+            made["node"] = node.authority.node(1, ["localhost"]).folder
+            found = {}
+            for name, folder in made.items():
+                async with node.connect(folder) as channel:
+                    try:
+                        await admin_pb2_grpc.AdminStub(channel).AlterClientQuotas(
+                            admin_pb2.AlterClientQuotasRequest(), timeout=PATIENCE_S
+                        )
+                        found[name] = "OK"
+                    except grpc.aio.AioRpcError as error:
+                        found[name] = error.code().name
+            assert found == {"billing": "UNAUTHENTICATED", "root": "OK", "node": "OK"}
+
+    asyncio.run(scenario())
+
+
 def test_without_rules_the_audit_trail_names_certificates_and_the_operator(tmp_path):
     """As docs/audit.md and docs/quotas.md say: all others are anonymous, also by a token."""
 
