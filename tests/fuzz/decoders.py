@@ -6,8 +6,10 @@ A client's requests come through a real node's client port instead: tests/fuzz/c
 import asyncio
 import contextlib
 import hashlib
+import http.client
 import io
 import json
+import ssl
 import struct
 import tempfile
 import zlib
@@ -34,10 +36,12 @@ from musterd.backup.records_file import END, decode_records, encode_block
 from musterd.backup.records_file import MAGIC as MAGIC_OF_RECORDS
 from musterd.coordinator import codec as log_codec
 from musterd.coordinator.api.frame.identity import split_token
+from musterd.coordinator.api.frame.jwt_verifier import KeySetError, parse_keys
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.shard_records import RecordExamination, load_state
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.node.config import ConfigError, load_settings
+from musterd.coordinator.node.jwt_keys import body_of
 from musterd.export.layout import LayoutError, Manifest
 from musterd.levels import LEVEL
 from musterd.raft import codec, hello
@@ -45,7 +49,7 @@ from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, IdentityError
 from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import PeerBook
-from musterd.raft.tls import PeerTls, PeerTlsMode
+from musterd.raft.tls import PeerTls, PeerTlsError, PeerTlsMode
 from musterd.raft.transport import MAGIC, TransportSettings, _Connection, framed
 from musterd.replay.checks import SourceFile, inspect
 from musterd.storage import export_cursor
@@ -53,6 +57,7 @@ from musterd.storage.life import Life
 from musterd.storage.manifest import _damage
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import CorruptStoreError, Family
+from tests.fuzz import credentials
 from tests.fuzz.mutation import (
     NUMBERS,
     as_json,
@@ -605,7 +610,30 @@ DECODERS = (
         plain,
         1,
     ),
+    Decoder(
+        "client_certificate",
+        credentials.client_certificate,
+        (),
+        credentials.make_certificate,
+        2,
+    ),
+    Decoder(
+        "peer_certificate",
+        credentials.peer_certificate,
+        (PeerTlsError, ssl.SSLError),  # the latter where a handshake fails
+        credentials.make_certificate,
+        2,
+    ),
+    Decoder("jwt", credentials.jwt_text, (), credentials.make_jwt, 2),
+    Decoder("jwt_keys", parse_keys, (KeySetError,), documents, 2),
+    Decoder(
+        "jwt_keys_answer",
+        body_of,
+        (OSError, ValueError, http.client.HTTPException),  # which a look takes as its failure
+        plain,
+        1,
+    ),
 )
-"""All of them. `share` sums up to 101 with the client port's, of which nothing depends."""
+"""All of them. `share` sums up to 110 with the client port's, of which nothing depends."""
 
 BY_NAME = {one.name: one for one in DECODERS}
