@@ -185,7 +185,7 @@ class TlsSession:
     def _peer(self) -> int:
         try:
             names = self._names()
-        except ValueError as error:  # of bytes that are no text
+        except (ValueError, SystemError) as error:  # of bytes that are no text, and odd forms
             raise PeerTlsError(
                 "certificate", "its certificate has names that are no text"
             ) from error

@@ -180,7 +180,10 @@ def body_of(raw: bytes) -> bytes:
     answer.begin()
     if answer.status != http.client.OK:
         raise KeySetError(f"answers {answer.status}, not 200")
-    return answer.read()
+    try:
+        return answer.read()
+    except OverflowError as error:
+        raise KeySetError("answers with a length that nothing has") from error
 
 
 class _Received:

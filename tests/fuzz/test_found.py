@@ -5,11 +5,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from cryptography import x509
 
 from muster.errors import MusterError
 from muster.tasks import task_store
 from musterd.backup import manifest as backup_manifest
 from musterd.backup.errors import ArchiveError
+from musterd.coordinator.api.frame.client_certificate import principal_of
 from musterd.coordinator.codec import UnknownFormatError
 from musterd.coordinator.node.config import ConfigError, load_settings
 from musterd.export.layout import Gap, LayoutError, Manifest
@@ -17,12 +19,14 @@ from musterd.raft import codec
 from musterd.raft.codec import FRAME_MESSAGES_MAX, CodecError
 from musterd.raft.identity import Identity, load_identity, write_identity
 from musterd.raft.log_format import decode_entry, decode_hard_state
+from musterd.raft.tls import PeerTlsError, TlsSession
 from musterd.replay.checks import SourceFile, inspect
 from musterd.storage import keys
 from musterd.storage.life import Life
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import CorruptStoreError, Family
-from tests.fuzz.decoders import BY_NAME
+from tests.fuzz.credentials import CLUSTER_ID, pem_of
+from tests.fuzz.decoders import BY_NAME, CORPUS
 
 
 @pytest.mark.parametrize(
@@ -138,3 +142,25 @@ def test_a_segment_whose_events_cannot_be_read_is_unsound(tmp_path, monkeypatch)
 
 def _unreadable(_data):
     raise UnknownFormatError("a later build wrote this")
+
+
+@pytest.mark.parametrize("name", ["version", "bit-string"])
+def test_a_clients_certificate_of_an_unknown_form_names_nobody(name):
+    """A version that does not exist, and a common name of bits; both are in the corpus."""
+    lines = (CORPUS / "client_certificate.txt").read_text("ascii").splitlines()
+    (data,) = [bytes.fromhex(line.split()[1]) for line in lines if line.startswith(f"{name} ")]
+    with pytest.raises((x509.InvalidVersion, TypeError)):
+        x509.load_der_x509_certificate(data).subject  # noqa: B018 - it is what raises
+    assert principal_of(pem_of(data), CLUSTER_ID, "cn") is None
+
+
+def test_a_peers_certificate_that_python_cannot_take_apart_ends_its_connection_alone():
+    """Python's ssl raises SystemError of some names, where OpenSSL took the certificate."""
+
+    def getpeercert():
+        raise SystemError("returned a result with an exception set")
+
+    session = TlsSession.__new__(TlsSession)
+    session._cluster_id, session._tls = CLUSTER_ID, SimpleNamespace(getpeercert=getpeercert)
+    with pytest.raises(PeerTlsError, match="no text"):
+        session._peer()

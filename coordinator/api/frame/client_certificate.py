@@ -23,9 +23,10 @@ REMEMBERED_MAX: Final = 1_024
 NODE_ID_DIGITS_MAX: Final = 9
 UNREADABLE: Final = (
     ValueError,
+    TypeError,  # a name of a type that its kind cannot have
+    x509.DuplicateExtension,
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
-    x509.DuplicateExtension,
 )
 """What `cryptography` raises of a certificate that it does not understand."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
@@ -81,7 +82,7 @@ def valid_until_s(certificate: bytes) -> float:
         return 0.0
     try:
         return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
-    except ValueError:
+    except UNREADABLE:
         return 0.0
 
 

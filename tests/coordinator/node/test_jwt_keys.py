@@ -182,6 +182,7 @@ def test_the_urls_certificate_is_checked(tmp_path):
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n{}",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\n{}",
         b"HTTP/1.1 " + b"9" * 5_000 + b" OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1_000 + b"\r\n",
         b"HTTP/1.1 200 OK\r\na: " + b"b" * 70_000 + b"\r\n\r\n",
