@@ -42,6 +42,9 @@ looked at, to say what is wrong."""
 TLS_PROBE_GAP_MS = 1_000
 """Between two such looks at one node, for as long as no connection has stood."""
 
+TLS_FILES_LOOK_MS = 5_000
+"""How often a client looks whether its certificate files have changed."""
+
 PING_MS = 100
 PING_MS_MAX = 150
 """A node where a call may be parked is asked whether it is alive, first after so long, then after

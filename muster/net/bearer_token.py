@@ -5,6 +5,7 @@ import ipaddress
 from pathlib import Path
 
 from muster.errors import InvalidConfig
+from muster.net.tls import stamp
 
 METADATA_KEY = "authorization"
 """The key under which a call's metadata carry the token."""
@@ -28,7 +29,7 @@ class BearerToken:
         if token and file:
             raise InvalidConfig("token and token_file: give one of them")
         self._file = file
-        self._changed_ns = 0
+        self._stamp: tuple[int, ...] = ()
         self._metadata = _metadata_of(token) if token else ()
         if file:
             try:
@@ -44,10 +45,10 @@ class BearerToken:
         return self._metadata
 
     def _read(self) -> None:
-        changed_ns = Path(self._file).stat().st_mtime_ns
-        if changed_ns != self._changed_ns:
+        now = stamp(self._file)
+        if now != self._stamp or not now:
             self._metadata = _metadata_of(Path(self._file).read_text("utf-8").strip())
-            self._changed_ns = changed_ns
+            self._stamp = now
 
 
 def _metadata_of(token: str) -> Metadata:

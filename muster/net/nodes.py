@@ -107,6 +107,27 @@ class Nodes:
         """Whether calls that are cancelled were so because of that."""
         for endpoint in self._bootstrap:
             self._open(endpoint)
+        self._follower = (
+            background_tasks.start(self._follow_files(tls, tls.stamps()))
+            if tls is not None and tls.stamps()
+            else None
+        )
+
+    async def _follow_files(self, tls: Tls, seen: tuple[tuple[int, ...], ...]) -> None:
+        """Connect anew when the files have changed and belong together.
+
+        Calls that are under way go on by the former connections.
+        """
+        while True:
+            await asyncio.sleep(timeouts.TLS_FILES_LOOK_MS / 1000)
+            now = tls.stamps()
+            credentials = tls.renewed_credentials() if now != seen else None
+            if credentials is None:
+                continue
+            seen, self._credentials = now, credentials
+            for endpoint in list(self._channels):
+                self._drop(endpoint, timeouts.PARKED_ATTEMPT_MS)
+                self._open(endpoint)
 
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints that the cluster named; before that, those that the user gave."""
@@ -255,13 +276,13 @@ class Nodes:
     def _look_again(self) -> None:
         self._ready_now = None
 
-    def _drop(self, endpoint: str) -> None:
+    def _drop(self, endpoint: str, grace_ms: int = timeouts.COMMIT_ATTEMPT_MS) -> None:
         channel = self._channels.pop(endpoint, None)
         keeper = self._keepers.pop(endpoint, None)
         self._probed.pop(endpoint, None)
         for key in [key for key in self._calls if key[0] == endpoint]:
             del self._calls[key]
-        grace_s = timeouts.COMMIT_ATTEMPT_MS / 1000
+        grace_s = grace_ms / 1000
         if channel is not None and keeper is not None:
             self._close_soon(_close(channel, keeper, grace_s))
         for one in self._more.pop(endpoint, ()):
@@ -275,6 +296,8 @@ class Nodes:
     async def close(self) -> None:
         """Close every channel; calls still open are cancelled."""
         self.closed = True
+        if self._follower is not None:
+            self._follower.cancel()
         for endpoint in list(self._channels):
             channel, keeper = self._channels.pop(endpoint), self._keepers.pop(endpoint)
             await _close(channel, keeper, None)

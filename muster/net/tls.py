@@ -1,6 +1,7 @@
 """The PEM files of a client's connections."""
 
 import os
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -20,7 +21,8 @@ class Tls:
     """PEM files for connections.
 
     Without `ca` the system's authorities count; without `cert` and `key` the client shows no
-    certificate.
+    certificate. Files that change are read again within seconds (`TLS_FILES_LOOK_MS`), and new
+    connections have what is there then.
     """
 
     ca: str = ""
@@ -56,3 +58,33 @@ class Tls:
         except OSError as error:
             raise InvalidConfig(f"tls: {error}") from error
         return grpc.ssl_channel_credentials(ca, key, cert)
+
+    def renewed_credentials(self) -> grpc.ChannelCredentials | None:
+        """Read files that have changed; None while they do not belong together."""
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if self.ca:
+                context.load_verify_locations(self.ca)
+            if self.cert:
+                context.load_cert_chain(self.cert, self.key, password=_no_passphrase)
+            return self.credentials()
+        except (OSError, ValueError, InvalidConfig):  # ssl.SSLError is an OSError
+            return None
+
+    def stamps(self) -> tuple[tuple[int, ...], ...]:
+        """When each file was written, as far as the file system says it."""
+        return tuple(stamp(name) for name in (self.ca, self.cert, self.key) if name)
+
+
+def stamp(name: str) -> tuple[int, ...]:
+    """What changes with a file; () while it cannot be found."""
+    try:
+        found = Path(name).stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask on the terminal otherwise."""
+    raise ValueError("the key has a passphrase")
