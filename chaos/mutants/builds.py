@@ -8,6 +8,7 @@ from musterd.chaos.mutants import (
     levels,
     protocol,
     quarantine,
+    quotas,
     sdk,
     service,
 )
@@ -23,6 +24,7 @@ BUILDS: dict[str, Build] = {
     **sdk.BUILDS,
     **service.BUILDS,
     **access.BUILDS,
+    **quotas.BUILDS,
 }
 PROCESS_BUILDS = BUILDS | disk.REAL
 """Those that a real server can be."""

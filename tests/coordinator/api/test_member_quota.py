@@ -140,7 +140,9 @@ def test_after_a_failover_members_count_for_who_made_them():
         for one in (state, loaded):
             quota = MemberQuota(lambda one=one: one.quotas, lambda one=one: [one], {MEMBERS: 0})
             beyond = dataclasses.replace(join("b"), principal="ann")
-            assert quota.refusal(beyond, one.groups["g"]).error == FULL
+            refused = quota.refusal(beyond, one.groups["g"])
+            assert refused is not None
+            assert refused.error == FULL
 
 
 def test_the_place_of_a_member_is_counted_once_and_given_back():
