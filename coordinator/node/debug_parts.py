@@ -36,7 +36,7 @@ def parts(config: Path) -> NodeParts:
     ]
     if settings.metrics_listen:
         try:
-            files["node/metrics.txt"] = _page(settings.metrics_listen)
+            files["node/metrics.txt"] = metrics_page(settings.metrics_listen)
         except OSError as error:
             files["node/metrics.error.txt"] = f"{error}\n".encode()
     return NodeParts(files, secrets)
@@ -51,7 +51,7 @@ def _secret_files(config: Path) -> list[Path]:
     return [Path(keys[name]) for name in SECRET_FILES if isinstance(keys.get(name), str)]
 
 
-def _page(address: str) -> bytes:
+def metrics_page(address: str) -> bytes:
     """Fetch the metrics page. Raises OSError."""
     host, port = split_address(address)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # no address to bind

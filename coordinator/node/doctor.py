@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 import shutil
 import socket
@@ -21,6 +22,7 @@ from muster.cli.findings import Finding, Verdict
 from musterd.coordinator.api.frame.client_certificate import UNREADABLE
 from musterd.coordinator.api.server import connections_max
 from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
+from musterd.coordinator.node.debug_parts import metrics_page
 from musterd.raft.tls import read_contexts
 
 HERE: Final = "here"
@@ -51,6 +53,7 @@ def examine(config: Path) -> list[Finding]:
         *certificate(settings.tls_cert, settings.tls_key),
         *peer_certificate(settings),
         operators(settings),
+        *quotas(settings.metrics_listen),
     ]
 
 
@@ -258,6 +261,30 @@ def operators(settings: Settings) -> Finding:
         detail = "the admin secret is taken in the clear: whoever listens has it"
         return Finding(check, HERE, Verdict.WARNING, detail, step)
     return Finding(check, HERE, Verdict.OK, "there is an admin secret, and nobody can listen to it")
+
+
+def quotas(metrics_listen: str) -> list[Finding]:
+    """What callers of the running node were told to wait for; nothing where it does not run."""
+    if not metrics_listen or not _is_live(metrics_listen):
+        return []
+    try:
+        page = metrics_page(metrics_listen).decode()
+    except OSError as error:
+        return [Finding("quotas", HERE, Verdict.UNKNOWN, str(error))]
+    if "TYPE muster_quota_throttled_total " not in page:
+        return [Finding("quotas", HERE, Verdict.UNKNOWN, "the metrics page does not tell it")]
+    counted = [(key, int(float(calls))) for key, calls in _THROTTLED.findall(page)]
+    told = ", ".join(f"{key} {calls}" for key, calls in counted if calls)
+    if not told:
+        return [Finding("quotas", HERE, Verdict.OK, "nobody was told to wait since the start")]
+    step = "`muster quota list` shows them: raise them, or have clients ask less (docs/quotas.md)"
+    detail = f"calls that were told to wait since the start, by quota: {told}"
+    return [Finding("quotas", HERE, Verdict.WARNING, detail, step)]
+
+
+_THROTTLED: Final = re.compile(
+    r'^muster_quota_throttled_total\{(?:[^}]*,)?key="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
+)
 
 
 def _no_password() -> str:

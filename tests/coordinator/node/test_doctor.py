@@ -2,6 +2,8 @@
 
 import errno
 import socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -213,3 +215,43 @@ def test_a_key_of_another_certificate_is_a_problem_of_peers_too(config, tmp_path
     folder, other = (authority.node(number, ["localhost"]).folder for number in (0, 1))
     found = checks(examine(with_peer_files(config, folder, peer_key=f'"{other / "key.pem"}"')))
     assert found["peer tls"][0] == "problem"
+
+
+class MetricsOfANode(BaseHTTPRequestHandler):
+    """A metrics port that is live; the page has this counter."""
+
+    protocol_version = "HTTP/1.1"
+    throttled = 0
+
+    def do_get(self):
+        name = "muster_quota_throttled_total"
+        text = f'# TYPE {name} counter\n{name}{{key="commits_per_s"}} {self.throttled}.0\n'
+        body = b"" if self.path != "/metrics" or self.throttled < 0 else text.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_get  # noqa: N815
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("throttled", "result", "said"),
+    [(0, "ok", "nobody"), (7, "warning", "commits_per_s 7"), (-1, "unknown", "does not tell")],
+)
+def test_calls_that_were_told_to_wait_for_a_quota_are_named(throttled, result, said):
+    """Of a node that runs, by quota, with what to do."""
+    page = type("Page", (MetricsOfANode,), {"throttled": throttled})
+    with ThreadingHTTPServer(("127.0.0.1", 0), page) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            (one,) = doctor.quotas(f"127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            serving.join()
+    assert (one.result, said in one.detail) == (result, True)
+    assert ("muster quota list" in one.next_step) is (throttled > 0)
