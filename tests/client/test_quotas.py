@@ -1,5 +1,7 @@
 """Over a quota the SDK waits as long as it is told, within the time that the call has."""
 
+import asyncio
+
 import pytest
 
 from muster import TopicPartition
@@ -51,3 +53,16 @@ async def test_a_join_over_its_quota_waits_and_becomes_a_member(open_cluster):
             assignment = await group.next_assignment()
             assert len(assignment.partitions) == 4
         assert client.counters.throttled == 1
+
+
+async def test_a_commit_that_waits_goes_to_the_next_coordinator_after_a_failover(open_cluster):
+    """Its coordinator dies while the SDK waits; it is acknowledged by the next one, once."""
+    async with open_cluster(3) as (cluster, client), client.group("g", ["t"]) as group:
+        await group.next_assignment()
+        cluster.script("OffsetCommit", group_pb2.OffsetCommitResponse(status=over(1_000)))
+        waiting = asyncio.create_task(group.commit({T0: 7}))
+        while not client.counters.throttled:
+            await asyncio.sleep(0)
+        await cluster.kill(cluster.leader)
+        assert (await waiting).acknowledged == {T0: 7}
+        assert len(cluster.seen("OffsetCommit")) == 2
