@@ -165,6 +165,7 @@ class Client:
 
         Each group gets every partition of the topic once, so nothing is overwritten.
         """
+        await self.prepare()  # who leads may have changed since
         wanted = mib << 20
         batches = (
             (member, first)
@@ -201,7 +202,9 @@ class Client:
                 continue
             if answer.status.code == errors_pb2.NONE:
                 return len(request.partitions) * FILL_METADATA_BYTES
-            if not answer.status.retriable:
+            if answer.status.code == errors_pb2.NOT_COORDINATOR:
+                member.endpoint = answer.status.coordinator.endpoint or member.endpoint
+            elif not answer.status.retriable:
                 raise RawError(f"fill: {name_of(answer.status.code)} {answer.status.message}")
             await asyncio.sleep(0.05)
 

@@ -5,7 +5,6 @@ No engine runs it here, and Grafana cannot be had: what they would read is looke
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 from cryptography import x509
 
+import muster
 from musterd.coordinator.api.frame.client_certificate import principal_of
 from musterd.coordinator.node.certificates import Certificates
 from musterd.coordinator.node.config import load_settings
@@ -108,12 +108,10 @@ def test_its_certificates_are_the_nodes_and_clients_own(monkeypatch, volumes):
         assert f"node-{number}" in names.get_values_for_type(x509.DNSName)
         assert not (folder / "ca.key").exists()
     environment = SERVICES["muster"]["environment"]
-    for name in ("MUSTER_TLS_CA", "MUSTER_TLS_CERT", "MUSTER_TLS_KEY"):
-        assert in_volume(environment[name], volumes).is_file()
     mine = in_volume(environment["MUSTER_ADMIN_SECRET_FILE"], volumes)
     assert mine.read_bytes() == secret.read_bytes()
-    shown = in_volume(environment["MUSTER_TLS_CERT"], volumes).read_bytes()
-    assert principal_of(shown, "compose").name in settings.superusers
+    shown = in_volume(environment["MUSTER_TLS_DIR"], volumes) / "cert.pem"
+    assert principal_of(shown.read_bytes(), "compose").name in settings.superusers
 
 
 def in_volume(name, volumes):
@@ -121,28 +119,16 @@ def in_volume(name, volumes):
     return volumes["clients"] / Path(name).relative_to("/etc/muster")
 
 
-def test_the_worker_connects_with_its_own_certificate(tmp_path, volumes):
-    """It looks where the volume is, for files that are there, and runs the README's worker."""
-    mounted = dict(volume.split(":")[:2] for volume in SERVICES["worker"]["volumes"])
-    for source, target in mounted.items():
-        if source.startswith("."):
-            shutil.copy(FOLDER / source, tmp_path / Path(target).name)
-    worker = tmp_path / Path(SERVICES["worker"]["entrypoint"][1]).name
-    arguments = ["127.0.0.1:1", str(tmp_path / "orders.db")]
-    command = [sys.executable, "-P", str(worker), *arguments]
-    ran = subprocess.run(
-        command,
-        env=SERVICES["worker"]["environment"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ran.returncode == 1
-    assert "InvalidConfig" in ran.stderr
-    assert "'/etc/muster/worker/ca.pem'" in ran.stderr
-    assert mounted["clients"] == "/etc/muster"
-    assert (volumes["clients"] / "worker" / "ca.pem").is_file()
+def test_the_worker_connects_with_its_own_certificate(monkeypatch, volumes):
+    """The README's reads the environment; its folder is in a volume that it has."""
+    worker = SERVICES["worker"]
+    assert "muster.Tls.from_environment()" in (ROOT / "docs" / "example.py").read_text()
+    assert "clients:/etc/muster:ro" in worker["volumes"]
+    folder = in_volume(worker["environment"]["MUSTER_TLS_DIR"], volumes)
+    monkeypatch.setenv("MUSTER_TLS_DIR", str(folder))
+    assert muster.Tls.from_environment().credentials()
+    shown = (folder / "cert.pem").read_bytes()
+    assert principal_of(shown, "compose").name == "worker"
 
 
 def test_no_container_may_more_than_it_needs():
