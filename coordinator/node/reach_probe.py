@@ -52,9 +52,16 @@ class ReachProbe:
         self._failures = 0
 
     def use(self, credentials: grpc.ChannelCredentials | None, own: Tls | None) -> None:
-        """Look with these from now on. Raises OSError where the files of `own` are gone."""
+        """Look with these from now on; with those of before where the files of `own` are gone.
+
+        They change once more then, and whoever follows them comes here again.
+        """
+        try:
+            self._context = client_context(own)
+        except OSError as error:
+            log.warning("new certificates cannot be used: those of before stay", error=str(error))
+            return
         self._credentials, self._own = credentials, own
-        self._context = client_context(own)
 
     async def run(self, interval_s: float) -> None:
         while True:

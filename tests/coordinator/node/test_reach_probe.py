@@ -189,3 +189,18 @@ def test_an_error_of_another_kind_is_an_answer():
         grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.aio.Metadata(), grpc.aio.Metadata(), "busy"
     )
     assert reach_probe._failure(error, grpc.ChannelConnectivity.READY) == ""
+
+
+def test_certificates_that_are_gone_by_the_time_of_their_use_leave_those_of_before(tmp_path):
+    """They are being changed; a node does not end of it."""
+    make_certificates(tmp_path)
+    own = own_tls(tmp_path, "good")
+    credentials = server_credentials(Path(own.cert), Path(own.key), tmp_path / "authority.pem")
+
+    async def look():
+        async with Served(credentials=credentials) as node:
+            one = probe(f"127.0.0.1:{node.port}", own)
+            one.use(None, own_tls(tmp_path, "gone"))
+            assert await one.look() == ""
+
+    asyncio.run(look())
