@@ -55,7 +55,7 @@ USES = {
         "sorted(gone)": "ids, by code points",
     },
     "decide/quotas": {
-        "{PER_S_MAX}": "an int",
+        "{VALUE_MAX}": "an int",
         "sum((one.of not in state.quotas for one in changes))": "flags",
         "sum((not one.value for one in changes))": "flags",
     },

@@ -153,7 +153,7 @@ class ActiveCall:
     """
 
     __slots__ = (
-        *("_context", "_counted", "_is_certified_operator", "_method", "_place", "_rule"),
+        *("_context", "_counted", "_method", "_place", "_rule", "certified"),
         *("admitted", "core", "identity", "principal", "record", "size"),
     )
 
@@ -166,7 +166,8 @@ class ActiveCall:
         self._method = method
         self._counted: Refused | None = None
         """The last refusal for want of a right that is in the audit trail."""
-        self._is_certified_operator = False
+        self.certified: Identity | None = None
+        """Who the caller is by certificate, where there are no rules."""
         """Whether its certificate is a superuser's or a node's, where there are no rules."""
         self.identity: Identity | None = None
         """Who calls; None where nobody asks, since there are no rules."""
@@ -252,7 +253,7 @@ class ActiveCall:
         found = identities.by_certificate(self._context)
         if isinstance(found, Identity):
             self.principal = found.principal
-            self._is_certified_operator = found.is_operator
+            self.certified = found
         elif found == CERTIFICATE_ENDED:
             await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, found)
 
@@ -325,8 +326,8 @@ class ActiveCall:
         return found
 
     def must_be_operator(self) -> None:
-        """End the call where there are rules and it is not a node's or the operator's."""
-        who = self.identity
+        """End the call of somebody who is neither a node nor has the admin secret."""
+        who = self.identity or self.certified
         if who is None:
             return
         if who.by_certificate or not self.core.access.passes_closed(who):
@@ -339,7 +340,9 @@ class ActiveCall:
         A superuser's and a node's certificate are enough. Where there are rules they have said
         already whether the caller may.
         """
-        if not self._rule.by_operator or self.identity is not None or self._is_certified_operator:
+        if not self._rule.by_operator or self.identity is not None:
+            return
+        if self.certified is not None and self.certified.is_operator:
             return
         access: OperatorAccess = service.access  # type: ignore[attr-defined]  # a ClusterService
         if access.is_open:

@@ -37,7 +37,7 @@ class AuditRecords(ClusterService):
         call.must_be_operator()
         call.needs_level(AUDIT_LEVEL)
         call.refuse(self.refuse_node(request.node_id), request)
-        who = call.identity
+        who = call.identity or call.certified
         is_other = who is not None and who.principal not in (OPERATOR, f"node:{request.node_id}")
         if is_other or any(one.node_id != request.node_id for one in request.entries):
             call.invalid("A node records its own calls alone.")

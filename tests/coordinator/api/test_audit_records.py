@@ -2,6 +2,7 @@
 
 import asyncio
 
+import grpc
 import pytest
 
 from muster.v1 import admin_pb2 as pb
@@ -41,17 +42,33 @@ def test_a_batch_far_ahead_of_the_clock_is_refused_and_the_nodes_own_are_recorde
     asyncio.run(scenario())
 
 
-def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path):
-    """Where there are rules, by which each caller is somebody."""
+@pytest.mark.parametrize("has_rules", [True, False])
+def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path, has_rules):
+    """Also before there are rules, when a superuser's certificate is enough for other calls."""
 
     async def scenario():
         async with certified(tmp_path) as node:
-            await node.allow("root")
-            async with node.connect(node.authority.node(1, ["localhost"]).folder) as channel:
-                admin = admin_pb2_grpc.AdminStub(channel)
-                own = await admin.RecordAudit(request(1, 1))
-                other = await admin.RecordAudit(request(2, 1))
-            assert (own.status.code, other.status.code) == (0, Error.INVALID_REQUEST)
+            node.shards[0].state.level = 6
+            if has_rules:
+                await node.allow("root")
+            answers = []
+            node_1 = node.authority.node(1, ["localhost"]).folder
+            for folder, of_node in (
+                (node_1, 1),
+                (node_1, 2),
+                (node.authority.client("root").folder, 2),
+                (node.authority.client("ann").folder, 2),
+            ):
+                async with node.connect(folder) as channel:
+                    admin = admin_pb2_grpc.AdminStub(channel)
+                    try:
+                        answer = await admin.RecordAudit(request(of_node, 1))
+                        answers.append(Error(answer.status.code))
+                    except grpc.aio.AioRpcError as error:
+                        answers.append(error.code())
+            denied = Error.CLUSTER_AUTHORIZATION_FAILED
+            nobody = denied if has_rules else grpc.StatusCode.UNAUTHENTICATED
+            assert answers == [Error.NONE, Error.INVALID_REQUEST, denied, nobody]
             assert set(node.shards[0].state.audit_batches) == {1}
 
     asyncio.run(scenario())
