@@ -2,7 +2,7 @@
 
 A call is not held up by its entry. So an entry is lost where the node ends before shard 0 has it,
 and where too many wait; the latter are counted. What is refused for want of a right is gathered,
-and so are calls that changed nothing of those who need not be operators: one entry a second of
+and so are calls that changed nothing of those who need not be operators: a few entries a second of
 each, however many there are.
 """
 
@@ -32,6 +32,11 @@ BATCH: Final = 16
 GATHERED_MAX: Final = 64
 """Distinct refusals of one second that are named, and as many calls that changed nothing; the rest
 is counted."""
+GATHERED_ENTRIES_MAX: Final = 5
+"""Entries of one second's refusals, and of its calls that changed nothing: as many as it takes to
+name GATHERED_MAX of them where names are ordinary."""
+GATHERED_BYTES_MAX: Final = 3_600
+"""Bytes of what one of these entries names, as JSON."""
 TEXT_MAX: Final = 256
 """Bytes of a principal, an address, a request id."""
 PART_MAX: Final = 700
@@ -40,9 +45,9 @@ much for an entry, PART_LEAST."""
 PART_LEAST: Final = 300
 DETAIL_MAX: Final = 3 * PART_MAX + 200
 REFUSALS: Final = "refusals"
-"""`method` of the entry of a second's refusals."""
+"""`method` of the entries of a second's refusals."""
 UNCHANGED: Final = "unchanged"
-"""`method` of the entry of a second's calls that changed nothing."""
+"""`method` of the entries of a second's calls that changed nothing."""
 ASKED_MAX: Final = 120
 """Bytes of the request of the first of several such calls, as JSON."""
 OK: Final = "OK"
@@ -91,7 +96,7 @@ Send = Callable[[int, Sequence[AuditEntry]], Awaitable[HandOver]]
 
 
 class _Gathered:
-    """What is one entry a second, however often it happens."""
+    """What is a few entries a second, however often it happens."""
 
     def __init__(self, method: str, result: str, name: str) -> None:
         """`name`: of the list in the entry's detail."""
@@ -108,23 +113,38 @@ class _Gathered:
         else:
             self._more += 1
 
-    def take(self) -> str:
-        """Make the entry's detail of all since the last time; "" where there is none."""
+    def take(self) -> list[str]:
+        """Make the details of the entries of all since the last time, GATHERED_ENTRIES_MAX at most.
+
+        `calls` of an entry are those that it names and `more` that none does.
+        """
         if not self._each:
-            return ""
+            return []
         each, more = self._each, self._more
         self._each, self._more = {}, 0
-        calls = sum(count for count, _ in each.values()) + more
-        named: list[list[str | int]] = []
-        size = 0
+        parts: list[list[list[str | int]]] = [[]]
+        calls, size = [0], 0
         for key, (count, asked) in each.items():
             one: list[str | int] = [*key, count, asked] if asked else [*key, count]
-            size += len(json.dumps(one))
-            if size > 3 * PART_MAX:
+            bytes_of_one = len(json.dumps([one]))  # with what parts it from the next one
+            if parts[-1] and size + bytes_of_one > GATHERED_BYTES_MAX:
+                if len(parts) == GATHERED_ENTRIES_MAX:
+                    more += count
+                    continue
+                parts.append([])
+                calls.append(0)
+                size = 0
+            if bytes_of_one > GATHERED_BYTES_MAX:
                 more += count
-            else:
-                named.append(one)
-        return json.dumps({self._name: named, "more": more, "calls": calls})
+                continue
+            parts[-1].append(one)
+            calls[-1] += count
+            size += bytes_of_one
+        unnamed = [0] * (len(parts) - 1) + [more]
+        return [
+            json.dumps({self._name: named, "more": left, "calls": count + left})
+            for named, left, count in zip(parts, unnamed, calls, strict=True)
+        ]
 
 
 class AuditTrail:
@@ -233,10 +253,9 @@ class AuditTrail:
         return self._last_batch
 
     def _gather(self) -> None:
-        """Make one entry of the refusals since the last time, and one of what changed nothing."""
+        """Make entries of the refusals since the last time, and of what changed nothing."""
         for gathered in (self._refused, self._unchanged):
-            detail = gathered.take()
-            if detail:
+            for detail in gathered.take():
                 self.note("", "", gathered.method, uuid4().hex, gathered.result, detail)
 
 

@@ -11,6 +11,7 @@ from muster.v1 import access_pb2, admin_pb2, errors_pb2
 from musterd.coordinator.api.frame import audit_trail
 from musterd.coordinator.api.frame.audit_trail import (
     BATCH,
+    GATHERED_ENTRIES_MAX,
     GATHERED_MAX,
     READS,
     TEXT_MAX,
@@ -125,39 +126,54 @@ def test_below_its_level_nothing_is_gathered():
     assert (trail.waiting, trail.lost_total) == (0, 0)
 
 
-def test_refusals_of_a_second_are_one_entry_however_many_there_are(trail):
-    """The distinct ones by name and count, whatever port they came from; the rest is counted."""
+@pytest.mark.parametrize("kind", ["refused", "unchanged"])
+def test_as_many_distinct_ones_of_a_second_are_named_as_the_docs_say(trail, kind):
+    """By name and count, whatever port they came from; the rest is counted."""
+    host, error = "ipv4:10.20.30.40", "CONSUMER_GROUP_AUTHORIZATION_FAILED"
+    asked = json.dumps({"group_id": "billing-of-the-west", "dry_run": True, "x": "y" * 70})
+
+    def happens(principal, port):
+        if kind == "refused":
+            trail.refused(principal, f"{host}:{port}", "AlterGroupOffsets", error)
+        else:
+            trail.unchanged(principal, f"{host}:{port}", "AlterGroupOffsets", error, asked)
+
     for port in range(1_000):
-        trail.refused("p", f"ipv4:1.2.3.4:{port}", "JoinGroup", "GROUP_AUTHORIZATION_FAILED")
-    for number in range(GATHERED_MAX + 9):
-        trail.refused(f"{number}", "ipv4:1.2.3.4:5", "ListGroups", "CLUSTER_AUTHORIZATION_FAILED")
+        happens("billing-worker-0000", port)
+    for number in range(1, GATHERED_MAX + 9):
+        happens(f"billing-worker-{number:04}", 5)
     shard_0 = ShardZero()
     asyncio.run(trail.flush(shard_0))
-    (entry,) = shard_0.last
-    said = json.loads(entry.detail)
-    assert said["refused"][0] == [
-        *("p", "ipv4:1.2.3.4", "JoinGroup", "GROUP_AUTHORIZATION_FAILED"),
-        1_000,
+    said = [json.loads(entry.detail) for entry in shard_0.last]
+    named = [tuple(one[:5]) for part in said for one in part[kind]]
+    assert GATHERED_MAX == 64, "so many, by docs/audit.md"
+    assert named == [
+        (f"billing-worker-{number:04}", host, "AlterGroupOffsets", error, 1 if number else 1_000)
+        for number in range(GATHERED_MAX)
     ]
-    assert said["calls"] == 1_000 + GATHERED_MAX + 9
-    assert sum(one[-1] for one in said["refused"]) + said["more"] == said["calls"]
+    assert [part["more"] for part in said] == [0] * (len(said) - 1) + [9]
+    assert sum(part["calls"] for part in said) == 1_000 + GATHERED_MAX + 8
+    for part in said:
+        assert sum(one[4] for one in part[kind]) + part["more"] == part["calls"]
+    assert len(said) <= GATHERED_ENTRIES_MAX
     asyncio.run(trail.flush(shard_0))
-    assert len(shard_0.batches) == 1, "nothing is refused any more"
+    assert len(shard_0.batches) == 1, "nothing happens any more"
 
 
 def test_the_longest_entry_fits(trail):
     """Whatever callers call themselves and ask for, in any script."""
     long = "\U0001f600" * 5_000
+    trail.refused(long, long, long[:100], long[:100])  # which finds no room in any
     for number in range(GATHERED_MAX):
-        trail.refused(f"{number}{long}", long, long[:100], long[:100])
-        trail.unchanged(f"{number}{long}", long, long[:100], long[:100], long[:120])
+        trail.refused(f"{number}{long}", long, "M" * 100, "R" * 100)
+        trail.unchanged(f"{number}{long}", long, "M" * 100, "R" * 100, json.dumps(long[:10]))
     request = admin_pb2.DeleteGroupsRequest(group_ids=[long] * 50)
     record = CallRecord("DeleteGroups", request, {"x-request-id": long}, always=True)
     record.before = record.after = {long: long}
     record.ended(trail, long, long, long)
     shard_0 = ShardZero()
     asyncio.run(trail.flush(shard_0))
-    assert len(shard_0.last) == 3
+    assert len(shard_0.last) == 2 * GATHERED_ENTRIES_MAX + 1
     for entry in shard_0.last:
         assert len(put_entry(entry)) <= ENTRY_BYTES_MAX
         assert max(map(len, (entry.principal, entry.peer, entry.request_id))) <= TEXT_MAX
