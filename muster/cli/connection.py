@@ -17,8 +17,8 @@ import grpc
 
 from muster.admin.operator_secret import METADATA_KEY, goes_in_the_clear, operator_metadata
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.known_nodes import learn, with_known
 from muster.cli.refusals import DENIED, UNKNOWN, refused
+from muster.cli.rounds import credentials_of, learn, with_known
 from muster.errors import InvalidConfig
 from muster.net.bearer_token import FILE_VARIABLE, BearerToken, is_loopback
 from muster.net.nodes import MESSAGE_BYTES_MAX, parse_endpoints, what_each_said
@@ -472,13 +472,15 @@ def token() -> BearerToken:
 def credentials() -> grpc.ChannelCredentials | None:
     """Return what `MUSTER_TLS_DIR`, `_CA`, `_CERT` and `_KEY` ask for; None where none is set.
 
+    With `--watch` those of the round before, while the files do not belong together.
+
     Raises CommandError (usage) where a file cannot be read.
     """
     files = Tls.from_environment()
     if files is None:
         return None
     try:
-        return files.credentials()
+        return credentials_of(files)
     except InvalidConfig as error:
         raise _usage(
             error,

@@ -13,7 +13,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from typing import Annotated
@@ -21,9 +21,9 @@ from typing import Annotated
 import typer
 
 from muster.cli.errors import CommandError, ExitCode, report
-from muster.cli.known_nodes import kept_nodes
 from muster.cli.more_options import with_options
 from muster.cli.output import Format, drop_output, line
+from muster.cli.rounds import kept
 
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
@@ -38,7 +38,6 @@ DEFAULT_INTERVAL_S = 2.0
 HEARING_S = 0.1
 """A wait is interrupted within this, whoever took the signal."""
 
-_ENDS = {ExitCode.USAGE, ExitCode.NOT_PERMITTED}
 _HOME, _CLEAR, _LINE_END, _REST = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 
 
@@ -64,13 +63,15 @@ def repeat(once: Callable[[], None], interval_s: float, form: Format) -> None:
     """Run `once` and show what it wrote, then wait; ends with Ctrl-C or a closed pipe, as success.
 
     Raises:
-        CommandError: what no further round would change (usage, not permitted).
+        CommandError: what no further round would change (not permitted; usage in the first one).
     """
     screen = _Screen(form)
     try:
-        with kept_nodes():
+        with kept():
+            ends = {ExitCode.USAGE, ExitCode.NOT_PERMITTED}
             while True:
-                screen.show(*_round(once, terminal=screen.redraws))
+                screen.show(*_round(once, ends, terminal=screen.redraws))
+                ends.discard(ExitCode.USAGE)
                 _wait(interval_s)
     except KeyboardInterrupt:
         return
@@ -96,7 +97,9 @@ class _Captured(io.StringIO):
         return self._terminal
 
 
-def _round(once: Callable[[], None], *, terminal: bool) -> tuple[str, CommandError | None]:
+def _round(
+    once: Callable[[], None], ends: Container[ExitCode], *, terminal: bool
+) -> tuple[str, CommandError | None]:
     captured = _Captured(terminal=terminal)
     try:
         with ExitStack() as stack:
@@ -105,7 +108,7 @@ def _round(once: Callable[[], None], *, terminal: bool) -> tuple[str, CommandErr
                 stack.enter_context(redirect_stderr(captured))
             once()
     except CommandError as error:
-        if error.exit_code in _ENDS:
+        if error.exit_code in ends:
             raise
         return captured.getvalue(), error
     return captured.getvalue(), None

@@ -18,6 +18,7 @@ import pytest
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
 from tests.cli.offset_store import Entry, OffsetStore
+from tests.tls_servers import Case, make_certificates, serving
 
 PATIENCE_S = 30
 Described = admin_pb2.DescribeGroupsResponse
@@ -44,6 +45,15 @@ def rounds(monkeypatch):
         return waits
 
     return end_after
+
+
+def in_turn(steps):
+    """What makes one of these steps each time."""
+
+    def step():
+        next(steps)()
+
+    return step
 
 
 def test_tables_are_appended_with_an_empty_line_between(cluster, muster, rounds):
@@ -89,6 +99,62 @@ def test_what_no_further_round_would_change_ends_it(cluster, muster, rounds, no,
     else:
         ran = muster("group", "list", "--state", "asleep", "-w")
     assert (ran.exit_code, waits) == (expected, [])
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Pairs of several authorities."""
+    folder = tmp_path_factory.mktemp("tls")
+    make_certificates(folder)
+    return folder
+
+
+def test_certificates_are_renewed_while_a_watch_goes_on(
+    certificates, tmp_path, muster, rounds, monkeypatch
+):
+    """One that is gone for a moment, or is of another key, is no end: the former ones go on."""
+
+    def write(name, of):
+        (tmp_path / name).write_bytes((certificates / of).read_bytes())
+        monkeypatch.setenv(f"MUSTER_TLS_{name.upper()}", str(tmp_path / name))
+
+    write("ca", "good.pem")
+    write("cert", "good.pem")
+    write("key", "good.key")
+    steps = iter(
+        [
+            (tmp_path / "key").unlink,
+            lambda: write("key", "other.key"),
+            lambda: write("cert", "other.pem"),  # a pair again, which this node refuses
+        ]
+    )
+    rounds(9, between=in_turn(steps))
+    with serving(certificates, Case("good", "", demands="good")) as endpoint:
+        ran = muster("topic", "list", "-w", "-o", "name", "-b", endpoint)
+    assert ran.out == "t\n" * 3, ran.err
+    assert (ran.exit_code, next(steps, None)) == (7, None), ran.err
+    assert "refuses the certificate" in ran.err
+
+
+def test_a_token_s_file_that_is_written_anew_is_no_end(
+    cluster, muster, rounds, monkeypatch, tmp_path
+):
+    """It is told when it cannot be read, and the next round reads it again."""
+    file = tmp_path / "token"
+    file.write_text("a.b")
+    monkeypatch.setenv("MUSTER_TOKEN_FILE", str(file))
+    cluster.nodes[0].script["ListTopics"] = _topics("a")
+    steps = iter([file.unlink, lambda: file.write_text("c.d")])
+    rounds(3, between=in_turn(steps))
+    ran = muster("topic", "list", "-w", "-o", "name")
+    assert (ran.exit_code, ran.out) == (0, "a\na\n")
+    assert str(file) in ran.err
+    assert [one["authorization"] for one in cluster.nodes[0].metadata] == [
+        "Bearer a.b",
+        "Bearer c.d",
+    ]
+    file.unlink()
+    assert muster("topic", "list", "-w").exit_code == 2
 
 
 def test_a_node_that_goes_away_is_no_end_though_the_watch_began_there(cluster, muster, rounds):
