@@ -46,7 +46,9 @@ def test_a_node_s_environment_are_settings_that_a_node_takes(monkeypatch, tmp_pa
     secret = tmp_path / "admin.secret"
     secret.write_text("0123456789abcdef0123")
     monkeypatch.setenv("MUSTERD_ADMIN_SECRET_FILE", str(secret))
+    monkeypatch.setenv("MUSTERD_METRICS_TOKEN_FILE", str(secret))
     settings = load_settings(None, {})
+    assert not settings.insecure_metrics
     assert settings.endpoint == f"node-{number}:7070"
     assert settings.peers == {n: f"node-{n}:7170" for n in NODES if n != number}
     assert settings.metrics_listen == "0.0.0.0:7270"
@@ -97,6 +99,8 @@ def test_its_certificates_are_the_nodes_and_clients_own(monkeypatch, volumes):
         monkeypatch.setenv("MUSTERD_TLS_DIR", str(folder))
         secret = folder / Path(environment["MUSTERD_ADMIN_SECRET_FILE"]).name
         monkeypatch.setenv("MUSTERD_ADMIN_SECRET_FILE", str(secret))
+        token = folder / Path(environment["MUSTERD_METRICS_TOKEN_FILE"]).name
+        monkeypatch.setenv("MUSTERD_METRICS_TOKEN_FILE", str(token))
         settings = load_settings(None, {})
         identity = Identity("compose", number, 0, tuple(NODES), 16, bytes(16))
         found = Certificates(settings, identity)
@@ -112,6 +116,23 @@ def test_its_certificates_are_the_nodes_and_clients_own(monkeypatch, volumes):
     assert mine.read_bytes() == secret.read_bytes()
     shown = in_volume(environment["MUSTER_TLS_DIR"], volumes) / "cert.pem"
     assert principal_of(shown.read_bytes(), "compose").name in settings.superusers
+
+
+def test_prometheus_shows_the_token_of_the_metrics_page(volumes):
+    """From a volume of its own, which has nothing else; as nobody it can read the file."""
+    (job,) = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    shown = Path(job["authorization"]["credentials_file"])
+    prometheus = SERVICES["prometheus"]
+    assert f"scrape:{shown.parent}:ro" in prometheus["volumes"]
+    assert prometheus["depends_on"] == {"certs": ENDED}
+    [file] = volumes["scrape"].iterdir()
+    assert file.name == shown.name
+    assert file.stat().st_mode & 0o777 == 0o444
+    for number, node in NODES.items():
+        mine = Path(node["environment"]["MUSTERD_METRICS_TOKEN_FILE"]).name
+        there = volumes[f"data-{number}"] / "tls" / mine
+        assert there.read_bytes() == file.read_bytes()
+        assert there.stat().st_mode & 0o077 == 0
 
 
 def in_volume(name, volumes):
@@ -163,5 +184,6 @@ def test_what_is_mounted_is_there_and_is_what_prometheus_and_grafana_read():
     (provider,) = yaml.safe_load((FOLDER / "grafana/dashboards.yml").read_text())["providers"]
     assert mounted[f"{provider['options']['path']}/cluster.json"].name == "cluster.json"
     ours = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    del job["authorization"]
     theirs = re.sub(r"node-\d", "x", json.dumps(scraped))
     assert re.sub(r"127\.0\.0\.1:727\d", "x:7270", json.dumps(ours)) == theirs

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from cryptography import x509
 
+from musterd.coordinator.api.frame.operator_access import read_secret
 from musterd.coordinator.node.certificates import Certificates
 from musterd.coordinator.node.config import Settings, load_settings
 from musterd.raft.identity import Identity
@@ -20,8 +21,19 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "muster"
 BASE = ROOT / "deploy" / "kubernetes" / "base"
 HELM = ROOT / ".venv" / "helm"
-PLAIN = ("tls.insecure=true",)
+PLAIN = ("tls.insecure=true", "insecureMetrics=true")
 TLS = ("tls.issuer=ca", "adminSecret=muster-admin", "antiAffinity=preferred", "nodes=5")
+RULES = (
+    "adminSecret=muster-admin",
+    "superusers={ann,jwt:root}",
+    "tls.clients=muster-tls",
+    "jwt.issuer=https://id.example",
+    "jwt.audience=muster",
+    "jwt.keys=https://id.example/keys",
+    "jwt.keysCa=id-ca",
+    "metricsFrom[0].podSelector.matchLabels.app=prometheus",
+    "env.MUSTERD_CONNECTIONS_PER_HOST=400",
+)
 
 
 def rendered(*values):
@@ -32,12 +44,22 @@ def rendered(*values):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def refused(*values):
+    """What Helm says to values that the chart does not take."""
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        rendered(*values)
+    return error.value.stderr
+
+
 def objects(text):
     """By kind and name."""
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
 
 
-@pytest.fixture(scope="module", params=[(), TLS, PLAIN], ids=["defaults", "tls", "plain"])
+KINDS = {"defaults": (), "tls": TLS, "rules": RULES, "plain": PLAIN}
+
+
+@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS)
 def made(request):
     """The chart's objects: at its defaults, with everything that is optional, without TLS."""
     return objects(rendered(*request.param))
@@ -83,8 +105,9 @@ def test_a_pod_starts_a_node_with_settings_that_a_node_takes(made, monkeypatch, 
             name, _, value = line.partition("=")
             monkeypatch.setenv(name, value)
     (tmp_path / "admin.secret").write_text("0123456789abcdef0123")
-    if "MUSTERD_ADMIN_SECRET_FILE" in environment:
-        monkeypatch.setenv("MUSTERD_ADMIN_SECRET_FILE", str(tmp_path / "admin.secret"))
+    for name in ("MUSTERD_ADMIN_SECRET_FILE", "MUSTERD_METRICS_TOKEN_FILE"):
+        if name in environment:
+            monkeypatch.setenv(name, str(tmp_path / "admin.secret"))
     settings = load_settings(None, {})
     place = "muster-nodes.muster.svc"
     assert settings.endpoint == f"muster-{ordinal}.{place}:7070"
@@ -111,6 +134,64 @@ def test_a_pod_starts_a_node_with_settings_that_a_node_takes(made, monkeypatch, 
     for one in (settings.tls_cert, settings.tls_key, Path(environment["MUSTER_TLS_CA"])):
         assert secret_of(pod, "tls") == "muster-tls"
         assert one.relative_to("/tls").name in ("tls.crt", "tls.key", "ca.crt")
+
+
+def mounted_from(pod, file):
+    """The Secret that has a file of a node, and the file's key there."""
+    [place] = [
+        one
+        for one in pod["containers"][0]["volumeMounts"]
+        if Path(one["mountPath"]) == Path(file).parent
+    ]
+    return secret_of(pod, place["name"]), Path(file).name
+
+
+def test_a_cluster_with_rules_can_be_had(monkeypatch, tmp_path):
+    """Superusers, clients' certificates, JWTs, and a setting that the chart has no value for."""
+    made = objects(rendered(*RULES))
+    pod = made["StatefulSet", "muster"]["spec"]["template"]["spec"]
+    environment = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef0123")
+    for name, value in environment.items():
+        if name.startswith("MUSTERD_"):
+            monkeypatch.setenv(name, str(secret) if "SECRET" in name or "TOKEN" in name else value)
+    monkeypatch.setenv("MUSTERD_PEER_LISTEN", "127.0.0.1:7170")  # the pod's script has the files
+    settings = load_settings(None, {})
+    assert settings.superusers == ("ann", "jwt:root")
+    assert settings.connections_per_host == 400
+    assert settings.jwt_issuer == "https://id.example"
+    assert (settings.jwt_audience, settings.jwt_claim) == ("muster", "sub")
+    assert settings.jwt_keys == "https://id.example/keys"
+    assert mounted_from(pod, settings.jwt_keys_ca) == ("id-ca", "ca.crt")
+    assert mounted_from(pod, settings.tls_ca) == ("muster-tls", "ca.crt")
+    client = {environment["MUSTER_TLS_CERT"], environment["MUSTER_TLS_KEY"]}
+    assert client == {str(settings.tls_cert), str(settings.tls_key)}
+
+
+def test_the_metrics_page_needs_a_token_unless_it_is_said_otherwise():
+    """A Secret at the defaults; without one nothing is rendered."""
+    for values in ((), RULES):
+        pod = objects(rendered(*values))["StatefulSet", "muster"]["spec"]["template"]["spec"]
+        environment = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+        assert "MUSTERD_INSECURE_METRICS" not in environment
+        file = environment["MUSTERD_METRICS_TOKEN_FILE"]
+        assert mounted_from(pod, file) == ("muster-metrics", "metrics.token")
+    [metrics] = [
+        one
+        for one in objects(rendered(*RULES))["NetworkPolicy", "muster"]["spec"]["ingress"]
+        if {"port": "metrics"} in one["ports"]
+    ]
+    assert metrics["ports"] == [{"port": "metrics"}]
+    assert metrics["from"] == [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]
+    pod = objects(rendered(*PLAIN))["StatefulSet", "muster"]["spec"]["template"]["spec"]
+    assert {"name": "MUSTERD_INSECURE_METRICS", "value": "true"} in pod["containers"][0]["env"]
+    assert refused("metricsToken=").count("metricsToken") > 0
+
+
+def test_superusers_without_the_admin_secret_are_refused():
+    """The nodes would be strangers to each other."""
+    assert "set adminSecret" in refused("superusers={ann}")
 
 
 def secret_of(pod, volume):
@@ -156,8 +237,10 @@ def test_the_secrets_that_the_page_makes_are_those_of_the_pods(tmp_path):
     chart = objects(rendered())
     pod = chart["StatefulSet", "muster"]["spec"]["template"]["spec"]
     sources = secret_of(pod, "peers")
-    asked = {name for name, _ in sources.values()} | {secret_of(pod, "tls")}
+    asked = {name for name, _ in sources.values()}
+    asked |= {secret_of(pod, "tls"), secret_of(pod, "metrics")}
     assert {one.name for one in secrets.iterdir()} == asked
+    assert len(read_secret(secrets / "muster-metrics" / "metrics.token")) >= 32
     client = secrets / "muster-tls"
     names = x509.load_pem_x509_certificate((client / "tls.crt").read_bytes()).extensions
     hosts = names.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -209,7 +292,7 @@ def test_a_pod_is_live_without_a_majority_and_waits_until_it_is_safe_to_stop(mad
     assert spec["podManagementPolicy"] == "Parallel"
     assert made["PodDisruptionBudget", "muster"]["spec"]["maxUnavailable"] == 1
     assert made["Service", "muster-nodes"]["spec"]["publishNotReadyAddresses"]
-    (_, peers) = made["NetworkPolicy", "muster"]["spec"]["ingress"]
+    (*_, peers) = made["NetworkPolicy", "muster"]["spec"]["ingress"]
     assert peers["ports"] == [{"port": "peers"}]
     assert peers["from"]
 
