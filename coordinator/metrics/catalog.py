@@ -104,7 +104,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "The highest level that a node's build knows, as this node heard.", "node"
         ),
         "muster_access_open": _gauge(
-            "1 while this node knows no rule: everybody whom its ports take may do everything."
+            "1 while this node knows no rule: everybody whom its ports take may do everything but "
+            "operators' calls."
         ),
         "muster_access_refused_total": _counter(
             "Calls, or items of calls, that the rules refused: of nobody, or without the right.",

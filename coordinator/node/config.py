@@ -135,9 +135,8 @@ class Settings(BaseSettings):
     """A folder with cert.pem, key.pem and ca.pem, as `muster cert node` writes it: for each of
     `tls_cert`, `tls_key`, `tls_ca`, `peer_cert`, `peer_key` and `peer_ca` that is not given."""
     admin_secret_file: Path | None = None
-    """A file with the secret of operators' calls (docs/access.md, The admin secret), the same on
-    every node. Without one they are taken only where `listen` and `peer_listen` are on loopback, or
-    by rules."""
+    """A file with the secret of operators' calls, the same on every node. What else these calls
+    take, and what becomes of them without one: docs/access.md, The admin secret."""
     superusers: Annotated[tuple[str, ...], NoDecode] = ()
     """Principals that may do everything, whatever the rules say, the same on every node; as text
     "ann,bob". The first rule is refused where there are none (docs/access.md)."""

@@ -250,7 +250,7 @@ def operators(settings: Settings) -> Finding:
         return Finding(check, HERE, Verdict.OK, "the ports are for this machine alone")
     if settings.admin_secret_file is None:
         step = "set admin_secret_file on every node (docs/access.md, The admin secret)"
-        detail = "without an admin secret operators' calls are refused, but by rules"
+        detail = "without an admin secret operators' calls take rules or superusers' certificates"
         return Finding(check, HERE, Verdict.WARNING, detail, step)
     if not settings.hears_secret:
         step = "give the node certificates (docs/secure.md); else insecure_admin_secret"

@@ -61,6 +61,7 @@ def parse(config: Mapping[str, Any]) -> Settings:
         "client_id": check_id("client.id", client_id, CLIENT_ID_BYTES_MAX),
         "tls": _tls(given),
         "token": _text(given, "muster.token"),
+        "token_file": _text(given, "muster.token.file"),
         "request_timeout_ms": request_timeout_ms,
     }
     group = {

@@ -1,7 +1,8 @@
 """Writes the tables of docs/access.md: `python -m tests.docs.access`.
 
 They are made of `RULES`; that of each call of some rules for some principals, too, and each of its
-cells is tried with a real call: tests/coordinator/api/test_access_table.py.
+cells is tried with a real call: tests/coordinator/api/test_access_table.py in one process, and
+tests/e2e/test_guarded.py on three nodes with TLS.
 """
 
 from pathlib import Path
@@ -57,7 +58,7 @@ ROOT = "root"
 PRINCIPALS = (*GRANTED, ROOT)
 
 OF_NODES = {"RecordAudit"}
-"""What is taken from nodes and the operator alone, who show the admin secret."""
+"""What is taken from nodes and the operator alone, who show a certificate or the admin secret."""
 
 
 COMMANDS = {
@@ -112,7 +113,7 @@ def table() -> str:
     for rpc, rule in RULES.items():
         needs = f"{rule.operation.name.lower()} {rule.resource.name.lower()}"
         if rpc in OF_NODES:
-            needs = "the admin secret"
+            needs = "a node's certificate, or the admin secret"
         if rule.topics:
             needs += ", describe topic"
         for name in names_of(rpc):
@@ -123,7 +124,7 @@ def table() -> str:
 
 
 def of_operators() -> str:
-    """The RPCs that take the admin secret where there are no rules, with their commands."""
+    """The RPCs that ask who calls also where there are no rules, with their commands."""
     lines = ["| command | RPC |", "|---|---|"]
     for rpc, rule in RULES.items():
         if rule.by_operator:

@@ -25,6 +25,9 @@ FLAGS = {"peers": "--peer"}
 """Where a flag is not the key with dashes."""
 HIDDEN = {"dev"}
 """What `muster dev` sets on its nodes."""
+ADDRESSES = {"listen", "advertise", "peer_listen", "metrics_listen"}
+KINDS = {"dict": "id=host:port, ...", "tuple": "text, ...", "Path": "a path"}
+"""What is given for settings of other types than numbers, words and text."""
 UNITS = {"_ms": "ms", "_bytes": "bytes"}
 SESSION = f"{LIMITS.session_timeout_min_ms} to {LIMITS.session_timeout_max_ms}"
 ID = f"1 to {ID_BYTES_MAX} bytes"
@@ -58,7 +61,8 @@ COMPAT = (
     ("ssl.key.location", "none", "", "a path", "with `ssl`: its key."),
     ("on_commit", "none", "", "a function", "called after each commit, with its error or None and the partitions."),
     ("enable.auto.commit", "`false`", "", "`false`", "nothing is read here, so nobody knows what to commit."),
-    ("muster.token", "none", "", "none", "refused until nodes read it."),
+    ("muster.token", "none", "", "text", "a bearer token (`muster token create`), which is sent over TLS or to loopback alone."),
+    ("muster.token.file", "none", "", "a path", "a file with it instead, which is read again when it changes."),
 )  # fmt: skip
 """Key, default, unit, bounds and meaning of what muster.compat takes."""
 
@@ -111,7 +115,7 @@ OF_CLIENTS = """\
 The commands of `muster` that ask a cluster. A flag wins over its variable.
 
 {commands}
-The SDK reads no variable: a program says what it wants.
+The SDK reads `MUSTER_TLS_*` where a program calls `muster.Tls.from_environment()`, and no other variable: a program says what it wants.
 
 ### `muster.Client`
 
@@ -185,14 +189,14 @@ def _setting(name: str, field: FieldInfo) -> list[str] | None:
         f"`{flag(name)}`",
         default,
         _unit(name),
-        "[below](#times-that-go-together)" if name in SETTABLE else _bounds(field),
+        "[below](#times-that-go-together)" if name in SETTABLE else _bounds(name, field),
         " ".join(field.description.split()),
     ]
 
 
 def _shown(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
-    if default is None or default in ("", {}):
+    if default is None or default in ("", {}, ()):
         return "none"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
@@ -201,7 +205,7 @@ def _unit(name: str) -> str:
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
 
 
-def _bounds(field: FieldInfo) -> str:
+def _bounds(name: str, field: FieldInfo) -> str:
     least = [one.ge for one in field.metadata if isinstance(one, annotated_types.Ge)]
     most = [one.le for one in field.metadata if isinstance(one, annotated_types.Le)]
     if least and most:
@@ -210,11 +214,11 @@ def _bounds(field: FieldInfo) -> str:
         return f"at least {least[0]}"
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{one}`" for one in get_args(field.annotation))
-    return {bool: "`true`, `false`", str: "host:port"}.get(field.annotation, _kind(field))
-
-
-def _kind(field: FieldInfo) -> str:
-    return "id=host:port, ..." if "dict" in str(field.annotation) else "a path"
+    if field.annotation is str:
+        return "host:port" if name in ADDRESSES else "text"
+    if field.annotation is bool:
+        return "`true`, `false`"
+    return next(said for kind, said in KINDS.items() if kind in str(field.annotation))
 
 
 def _commands() -> str:

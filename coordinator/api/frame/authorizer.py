@@ -4,7 +4,7 @@ A call that waits is asked again, too, when the token or certificate that let it
 
 The rules are those of this node's copy of shard 0. A cluster without any is open. Where superusers
 are configured, a copy that was never current, or is in quarantine, is no rules at all: then nobody
-but superusers and operators passes, since an empty copy looks like a cluster without rules.
+but superusers, operators and nodes passes, since an empty copy looks like a cluster without rules.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Authorizer:
 
     @property
     def is_open(self) -> bool:
-        """Whether no rule is known here, so that everybody may do everything."""
+        """Whether no rule is known here: everybody may do everything but operators' calls."""
         return not self._state().rules
 
     @property

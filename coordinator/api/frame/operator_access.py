@@ -1,7 +1,7 @@
 """The check that a call comes from an operator, who has the cluster's secret.
 
-Where there are no rules, the RPCs whose row says `by_operator` (rpc_rules.py) need it, and all
-others are any client's.
+Where there are no rules, the RPCs whose row says `by_operator` (rpc_rules.py) need it, or the
+certificate of a superuser or node (`ActiveCall.authorize`), and all others are any client's.
 """
 
 import hmac
@@ -16,11 +16,12 @@ SECRET_BYTES_MIN: Final = 16
 SECRET_BYTES_MAX: Final = 1_024
 
 NOT_ENABLED: Final = (
-    "This node is reachable from beyond its machine and has no admin secret, so it takes no such "
-    "call: set admin_secret_file on every node."
+    "This node is reachable from beyond its machine and has no admin secret, so it takes such "
+    "calls by superusers' certificates alone: show one, or set admin_secret_file on every node."
 )
 NOT_SHOWN: Final = (
-    "This call needs the admin secret of the cluster: name its file in MUSTER_ADMIN_SECRET_FILE."
+    "This call needs the admin secret of the cluster, whose file MUSTER_ADMIN_SECRET_FILE names, "
+    "or a superuser's certificate."
 )
 
 HEARD: Final = (
@@ -35,7 +36,7 @@ class OperatorAccess:
     def __init__(
         self, secret: bytes | None, *, on_loopback: bool, in_the_clear: bool = False
     ) -> None:
-        """`secret` None: there is none, and calls are taken on loopback alone.
+        """`secret` None: there is none, and calls without a certificate need loopback.
 
         `on_loopback`: `listen` and `peer_listen` are on loopback.
         `in_the_clear`: the secret is taken over any connection.

@@ -1,6 +1,6 @@
 """What each RPC asks of the rules: the operation, and the resource that its request names.
 
-Where there are no rules some ask for the admin secret: these are the operators'.
+Where there are no rules some ask for the admin secret or a certificate: these are the operators'.
 
 Every RPC of every service has a row; `handler` (handler.py) refuses to make one without. Where a
 request speaks of one group or topic the frame asks before the handler runs. Where it speaks of many
@@ -28,7 +28,7 @@ class RpcRule(NamedTuple):
     topics: bool = False
     """Whether the caller needs `describe` of each topic that the request names, too."""
     by_operator: bool = False
-    """Whether the caller shows the admin secret where there are no rules."""
+    """Whether the caller has to be an operator, a superuser or a node where there are no rules."""
 
     @property
     def is_asked_at_once(self) -> bool:

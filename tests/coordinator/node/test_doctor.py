@@ -164,7 +164,7 @@ def test_the_end_of_a_certificate_is_looked_at(config, tmp_path):
 @pytest.mark.parametrize(
     ("more", "result", "said"),
     [
-        ({}, "warning", "refused"),
+        ({}, "warning", "superusers' certificates"),
         ({"admin_secret_file": "SECRET"}, "warning", "not taken without TLS"),
         ({"admin_secret_file": "SECRET", "insecure_admin_secret": "true"}, "warning", "listens"),
     ],
