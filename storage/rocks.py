@@ -111,6 +111,27 @@ def store_in_use(data_dir: Path) -> bool:
     return False
 
 
+def store_holder(data_dir: Path) -> int | None:
+    """The process that has the store of this directory open, other than this one.
+
+    None where there is none, 0 where it cannot be told: it is of another container, or of another
+    user. The lock itself is not touched.
+    """
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        with (data_dir / "db" / "LOCK").open("rb") as file:
+            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return 0
+    return None if kind == fcntl.F_UNLCK else max(pid, 0)
+
+
+_FLOCK = Struct("hhqqi0q")
+"""`struct flock` of Linux: kind, whence, start, length, process."""
+
+
 class _RocksBatch:
     """The pending write as a list of operations.
 

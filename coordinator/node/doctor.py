@@ -24,6 +24,7 @@ from musterd.coordinator.api.server import connections_max
 from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
 from musterd.coordinator.node.debug_parts import metrics_page
 from musterd.raft.tls import read_contexts
+from musterd.storage.rocks import store_holder
 
 HERE: Final = "here"
 SYNCS: Final = 32
@@ -47,7 +48,7 @@ def examine(config: Path) -> list[Finding]:
         *directory(settings.data_dir),
         *disk(settings.data_dir, settings.disk_reserve_bytes),
         *fsync(settings.data_dir),
-        open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        open_files(settings.data_dir),
         *ports(settings),
         *(peer(node, address) for node, address in settings.peers.items()),
         *certificate(settings.tls_cert, settings.tls_key),
@@ -119,11 +120,35 @@ def fsync(data_dir: Path, measure: Callable[[Path], list[float]] = sync_times) -
     return [Finding("fsync", HERE, Verdict.OK, detail)]
 
 
-def open_files(limit: int) -> Finding:
-    """Whether the process may open as many files as its clients' connections need."""
+def open_files(data_dir: Path, processes: Path = Path("/proc")) -> Finding:
+    """Whether the node may open as many files as its clients' connections need.
+
+    That is told of the process where it runs, else of one that this shell would start.
+    """
+    pid = store_holder(data_dir)
+    if pid is None:
+        return of_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1], "started from here")
+    try:
+        told = _OPEN_FILES.search((processes / str(pid) / "limits").read_text())
+    except OSError:
+        told = None
+    if not pid or told is None:
+        step = "run this on the node's machine, or in its container"
+        detail = "a node runs on this data directory, and what its process may open is not told"
+        return Finding("files", HERE, Verdict.UNKNOWN, detail, step)
+    limit = -1 if told[1] == "unlimited" else int(told[1])
+    return of_limit(limit, f"as it runs, process {pid}")
+
+
+_OPEN_FILES: Final = re.compile(r"^Max open files +(\d+|unlimited) ", re.MULTILINE)
+
+
+def of_limit(limit: int, whose: str) -> Finding:
+    """Judge how many files a node may open; -1 is any number."""
     if limit in {resource.RLIM_INFINITY, -1}:
-        return Finding("files", HERE, Verdict.OK, "any number of files may be open")
-    detail = f"{limit} files may be open: {connections_max(limit)} connections of clients"
+        return Finding("files", HERE, Verdict.OK, f"a node may open any number of files, {whose}")
+    connections = connections_max(limit)
+    detail = f"a node may open {limit} files, {whose}: {connections} connections of clients"
     if limit < FILES_FEW:
         step = f"raise it to {FILES_FEW} or more: LimitNOFILE= in the unit, or `ulimit -n`"
         return Finding("files", HERE, Verdict.WARNING, detail, step)

@@ -19,6 +19,7 @@ from muster.cli.group.owners import members_of
 from muster.cli.group.read import described
 from muster.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Output, Timeout
 from muster.cli.output import Format, Result, Table, show
+from muster.cli.quota import all_quotas
 from muster.cli.version import installed
 from muster.net.tls import Tls
 from muster.v1.admin_pb2 import (
@@ -116,6 +117,7 @@ def cluster_findings(bootstrap: str, timeout_s: float) -> list[Finding]:
             findings.append(
                 Finding("groups", "here", Verdict.UNKNOWN, error.message, error.next_step)
             )
+        findings.append(_quotas(to))
     return findings
 
 
@@ -260,6 +262,22 @@ def expiry(check: str, where: str, until: float, now: float) -> Finding:
     if until - now < EXPIRES_SOON_S:
         return Finding(check, where, Verdict.WARNING, f"{detail}, {days} days", step)
     return Finding(check, where, Verdict.OK, detail)
+
+
+# ---- quotas
+
+
+def _quotas(to: Connection) -> Finding:
+    """What is limited. Whom it made wait, a node's own page tells (--config)."""
+    try:
+        found = all_quotas(to)
+    except CommandError as error:
+        return Finding("quotas", "here", Verdict.UNKNOWN, error.message, error.next_step)
+    if not found:
+        return Finding("quotas", "cluster", Verdict.OK, "there are none")
+    entities = {(one.entity, one.name) for one in found}
+    detail = f"{len(found)} limit {len(entities)} entities (`muster quota list`)"
+    return Finding("quotas", "cluster", Verdict.OK, detail)
 
 
 # ---- groups

@@ -58,7 +58,7 @@ def list_quotas(
 ) -> None:
     """List all quotas."""
     with Connection(bootstrap, timeout) as to:
-        items = [_item(one) for one in _all(to)]
+        items = [_item(one) for one in all_quotas(to)]
     show(
         Result(
             schema="muster.quota.list/v1",
@@ -114,7 +114,7 @@ def delete(
     with Connection(bootstrap, timeout) as to:
         found = [
             QuotaChange(entity=kind, name=name, key=one.key)
-            for one in _all(to)
+            for one in all_quotas(to)
             if (one.entity, one.name) == (kind, name) and one.key in wanted
         ]
         if not found:
@@ -126,7 +126,8 @@ def delete(
         _alter(to, found, "muster.quota.delete/v1", output, dry_run=dry_run)
 
 
-def _all(to: Connection) -> Sequence[QuotaChange]:
+def all_quotas(to: Connection) -> Sequence[QuotaChange]:
+    """All quotas of the cluster. Raises CommandError, also without the right to see them."""
     shown, request = to.operator(), DescribeClientQuotasRequest()
     return to.ask(
         lambda at, s: at.admin.DescribeClientQuotas(request, timeout=s, metadata=shown)

@@ -8,7 +8,9 @@ import pytest
 from muster.cli.doctor import expiry, group_findings
 from muster.v1 import admin_pb2
 from muster.v1.admin_pb2 import DescribeGroupsResponse
+from muster.v1.errors_pb2 import ErrorCode
 from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
+from muster.v1.quota_pb2 import QuotaChange
 
 Group = DescribeGroupsResponse.Group
 DAY_S = 24 * 3_600
@@ -35,6 +37,7 @@ def healthy(cluster):
         node.script["DescribeCluster"] = view(node)
         node.script["ListGroups"] = admin_pb2.ListGroupsResponse()
         node.script["ListTopics"] = admin_pb2.ListTopicsResponse()
+        node.script["DescribeClientQuotas"] = admin_pb2.DescribeClientQuotasResponse()
     return cluster
 
 
@@ -53,7 +56,7 @@ def test_of_a_healthy_cluster_nothing_is_wrong(healthy, muster):
     assert ran.exit_code == 0, ran.err
     findings = json.loads(ran.out)["findings"]
     assert {one["check"] for one in findings} == {
-        *("nodes", "shards", "versions", "levels", "clock", "tls", "groups")
+        *("nodes", "shards", "versions", "levels", "clock", "tls", "groups", "quotas")
     }
     assert {one["result"] for one in findings} == {"ok"}
     table = muster("doctor").out.splitlines()
@@ -122,6 +125,26 @@ def test_levels_that_differ_or_wait_to_be_finalised_are_named(
     assert got[0] == result
     assert detail in got[1]
     assert step in (got[2] or "")
+
+
+def test_quotas_are_counted_and_unknown_without_the_right_to_see_them(healthy, muster, no):
+    """A missing right is no problem of the cluster, and the other checks are there."""
+    assert found(muster("doctor", "-o", "json"), "quotas") == {
+        "cluster": ("ok", "there are none", None)
+    }
+    quotas = [QuotaChange(entity=2, name="billing", key=key, value=9) for key in (1, 2)]
+    quotas.append(QuotaChange(entity=1, key=1, value=9))
+    refused = no(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+    for node in healthy.nodes:
+        node.script["DescribeClientQuotas"] = admin_pb2.DescribeClientQuotasResponse(quotas=quotas)
+    detail = "3 limit 2 entities (`muster quota list`)"
+    assert found(muster("doctor", "-o", "json"), "quotas") == {"cluster": ("ok", detail, None)}
+    for node in healthy.nodes:
+        node.script["DescribeClientQuotas"] = admin_pb2.DescribeClientQuotasResponse(status=refused)
+    ran = muster("doctor", "-o", "json")
+    result, detail, _ = found(ran, "quotas")["here"]
+    assert (ran.exit_code, result) == (0, "unknown")
+    assert "CLUSTER_AUTHORIZATION_FAILED" in detail
 
 
 def test_a_cluster_that_is_not_there_is_a_finding_too(healthy, muster):

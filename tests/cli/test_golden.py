@@ -355,6 +355,7 @@ def scene(cluster, no):
                     for n in (1, 2, 3)
                 ],
             ),
+            "DescribeClientQuotas": admin_pb2.DescribeClientQuotasResponse(),
             "ReplaceNode": replace,
             "AcceptLoss": admin_pb2.AcceptLossResponse(
                 status=None if node.node_id == 2 else no("INVALID_REQUEST", "It forgot nothing.")

@@ -39,10 +39,18 @@ def test_a_live_cluster_is_well_until_a_node_is_stopped(tmp_path):
         outside = muster("doctor", "-o", "json", "-b", cluster.bootstrap)
         assert outside.returncode == 0, outside.stderr
         findings = json.loads(outside.stdout)["findings"]
+        quotas = [one["detail"] for one in findings if one["check"] == "quotas"]
+        assert quotas == ["there are none"]
         clocks = [one["result"] for one in findings if one["check"] == "clock"]
         assert clocks == ["ok"] * 4
         inside = muster("doctor", "--config", config, "-o", "json")
         assert inside.returncode == 0, inside.stderr
+        (files,) = (
+            one["detail"]
+            for one in json.loads(inside.stdout)["findings"]
+            if one["check"] == "files"
+        )
+        assert f"process {cluster.nodes[0].pid}" in files
         ports = [
             one["detail"]
             for one in json.loads(inside.stdout)["findings"]

@@ -2,6 +2,8 @@
 
 import errno
 import socket
+import subprocess
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -107,9 +109,34 @@ def test_a_disk_that_cannot_be_written_to_is_a_problem(tmp_path):
 @pytest.mark.parametrize(("limit", "result"), [(1_024, "warning"), (65_536, "ok"), (-1, "ok")])
 def test_few_open_files_are_told_with_what_they_are_enough_for(limit, result):
     """In connections of clients."""
-    one = doctor.open_files(limit)
+    one = doctor.of_limit(limit, "started from here")
     assert one.result.value == result
     assert ("768 connections" in one.detail) is (limit == 1_024)
+
+
+def test_of_a_node_that_runs_its_own_limit_counts(tmp_path):
+    """Not that of the shell that asks; where it is not there to be read, that is said."""
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "LOCK").touch()
+    assert "started from here" in doctor.open_files(tmp_path).detail
+    script = (
+        "import fcntl, resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (777, 888))\n"
+        "file = open(sys.argv[1], 'r+b')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = (sys.executable, "-c", script, tmp_path / "db" / "LOCK")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as node:
+        assert node.stdout.readline() == b"locked\n"
+        found = doctor.open_files(tmp_path)
+        unseen = doctor.open_files(tmp_path, tmp_path)
+        node.stdin.close()
+    assert found.result.value == "warning"
+    assert f"may open 777 files, as it runs, process {node.pid}:" in found.detail
+    assert unseen.result.value == "unknown"
+    assert "started from here" in doctor.open_files(tmp_path).detail
 
 
 def test_a_port_that_somebody_else_has_is_a_problem(config, ports):
