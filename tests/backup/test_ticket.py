@@ -15,8 +15,10 @@ from musterd.backup.restored_state import restored
 from musterd.backup.ticket import BYTES_MAX, CLAIMS_MAX, decode, make_ticket
 from musterd.coordinator.machine.shard_state import load_state, shard_records
 from musterd.coordinator.node.init import initialise, initialise_restored
+from musterd.raft.contract import ShardId
 from musterd.raft.identity import IdentityError, load_identity
-from musterd.raft.log_format import put_log_behind
+from musterd.raft.log_format import FIRST_SNAPSHOT_ID, put_log_behind
+from musterd.raft.state import ShardView
 from musterd.storage import keys
 from musterd.storage.rocks import RocksStore
 from musterd.storage.store import Family
@@ -109,6 +111,26 @@ def test_an_instant_can_be_chosen_and_never_one_that_has_passed(folder, tmp_path
         seconds.append(decode(to.read_bytes(), "t").instant_s)
     assert seconds[1] > seconds[0] >= before_s
     assert seconds[2] == AHEAD_S
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["void", "kept"])
+def test_bearer_tokens_are_void_in_the_new_cluster_unless_they_are_to_be_kept(tmp_path, keeps):
+    """As `--keep-tokens` says, down to the store of a node that begins with the ticket."""
+    before = world_of(["token a ann join:group:g*", "token b bob"]).state
+    assert len(before.tokens) == 2
+    folder, _ = backed_up(tmp_path / "b", [before])
+    path = tmp_path / "ticket.json"
+    run = ["cluster", "restore", folder.url, "--name", "n", "--to", str(path)]
+    app = build(families(["cluster"]))
+    result = CliRunner().invoke(app, [*run, *["--keep-tokens"] * keeps])
+    assert result.exit_code == 0, result.output
+    begin(tmp_path, path)
+    store = RocksStore(tmp_path / "node-0", queue.Queue().put, lambda: 0.0, print)
+    try:
+        view = ShardView(store, ShardId(0), FIRST_SNAPSHOT_ID, 0)
+        assert load_state(view.scan()).tokens == (before.tokens if keeps else {})
+    finally:
+        store.close()
 
 
 def test_a_damaged_backup_gets_no_ticket_and_no_instant(folder, tmp_path):

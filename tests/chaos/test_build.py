@@ -8,6 +8,7 @@ import pytest
 
 from musterd.chaos import build
 from musterd.chaos.build import Build
+from tests import machine_lacks
 
 ONE, TWO = "1" * 40, "2" * 40
 AT = "2026-11-22T01:02:03+00:00"
@@ -17,7 +18,7 @@ AT = "2026-11-22T01:02:03+00:00"
 def clone(tmp_path):
     """A git repository with one committed file; how git is run in it."""
     if shutil.which("git") is None:
-        pytest.skip("no git here")
+        machine_lacks.refuse("no git is here")
 
     def git(*arguments):
         who = ["-c", "user.name=n", "-c", "user.email=e@x.example", "-c", "commit.gpgsign=false"]

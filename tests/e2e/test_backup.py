@@ -12,6 +12,8 @@ import pytest
 
 import muster
 from muster.cli.errors import ExitCode
+from muster.group.offsets import commit_request, partition_results
+from muster.net.calls import COMMIT
 from musterd.backup.archive import load_shard, read_manifest
 from musterd.backup.folders import Directory
 from musterd.chaos.run.restore_drill import replayed
@@ -20,6 +22,8 @@ from musterd.coordinator.node.launcher import Cluster
 pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.timeout(240)]
 
 SHARDS = 4
+HELD = "held"
+"""The group that has a member while the backup is taken."""
 GROUPS = [f"group-{number}" for number in range(12)]
 
 
@@ -48,6 +52,32 @@ async def commit_until(client, done, committed):
         await asyncio.sleep(0)
 
 
+async def commit_as(client, member_id, generation):
+    """Commit an offset of the group that was owned while the backup was taken, as a member."""
+    key = muster.TopicPartition("t", 0)
+    request = commit_request(HELD, member_id, generation, 0, {key: 1})
+    caller = client._opened().caller
+    response, coordinator = await caller.call(
+        HELD, COMMIT, request.SerializeToString(), timeout_ms=60_000
+    )
+    return partition_results(request, response, coordinator)
+
+
+async def require_refused(client, old):
+    """An owner of before the restore may commit neither in an empty group nor beside a new one."""
+    with pytest.raises(muster.UnknownMemberId):
+        await commit_as(client, old.member_id, old.generation)
+    async with client.group(HELD, ["t"]) as group:
+        new = await group.next_assignment()
+        assert new.generation > old.generation
+        assert new.fencing_token > old.fencing_token
+        with pytest.raises(muster.UnknownMemberId):
+            await commit_as(client, old.member_id, old.generation)
+        with pytest.raises(muster.IllegalGeneration):
+            await commit_as(client, new.member_id, old.generation)
+        await commit_as(client, new.member_id, new.generation)
+
+
 async def first_token(client, group_id):
     """The fencing token with which a member of a group is given its partitions."""
     async with client.group(group_id, ["t"]) as group:
@@ -66,7 +96,7 @@ def begin(folder, ticket):
 
 
 async def back_up_under_load(cluster, root):
-    """The backup, what was acknowledged before it began, and the last token that was given."""
+    """The backup, what was acknowledged before it began, the last token, and the owner of HELD."""
     committed, done = {}, asyncio.Event()
     async with muster.Client(cluster.endpoints) as client:
         await client.create_topic("t", 2)
@@ -75,13 +105,16 @@ async def back_up_under_load(cluster, root):
         while len(committed) < len(GROUPS):
             await asyncio.sleep(0.01)
         before = dict(committed)
-        taken = await asyncio.to_thread(
-            command, "cluster", "backup", "--to", root, bootstrap=cluster.bootstrap
-        )
+        async with client.group(HELD, ["t"]) as group:
+            owner = await group.next_assignment()
+            await commit_as(client, owner.member_id, owner.generation)
+            taken = await asyncio.to_thread(
+                command, "cluster", "backup", "--to", root, bootstrap=cluster.bootstrap
+            )
         done.set()
         await load
         token = max(token, await first_token(client, "owned"), await first_token(client, "new"))
-    return Directory(Path(taken["url"])), before, token
+    return Directory(Path(taken["url"])), before, token, owner
 
 
 async def offsets(client):
@@ -119,13 +152,14 @@ def test_a_restored_cluster_has_what_was_acknowledged_and_no_old_token(tmp_path)
     root = tmp_path / "backups"
     with Cluster(tmp_path / "old", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
-        folder, before, token = asyncio.run(back_up_under_load(cluster, root))
+        folder, before, token, owner = asyncio.run(back_up_under_load(cluster, root))
         require_audited(cluster)
         put_back(cluster, root, before)
         data_dir = cluster.nodes[0].data_dir
         cluster.close()
         command("export", "--data-dir", data_dir)
     manifest = read_manifest(folder)
+    assert any(HELD in load_shard(folder, cut).groups for cut in manifest.shards)
     for cut in manifest.shards:
         at_cut = replayed(data_dir / "export", cut.shard, cut.index)
         assert f"{at_cut.digest:032x}" == cut.digest
@@ -137,7 +171,7 @@ def test_a_restored_cluster_has_what_was_acknowledged_and_no_old_token(tmp_path)
         made = command("cluster", "restore", folder.url, "--name", "again", "--to", ticket)
         with begin(tmp_path / life, ticket) as restored:
             restored.wait_ready()
-            token, status = asyncio.run(use(restored, before, token))
+            token, status = asyncio.run(use(restored, before, token, owner))
             data_dir = restored.nodes[1].data_dir
             restored.close()
             command("export", "--data-dir", data_dir)
@@ -146,7 +180,7 @@ def test_a_restored_cluster_has_what_was_acknowledged_and_no_old_token(tmp_path)
         command("replay", *history)
 
 
-async def use(cluster, before, token):
+async def use(cluster, before, token, owner):
     """What the restored cluster holds and gives out; returns its first token."""
     async with muster.Client(cluster.endpoints) as client:
         found = await offsets(client)
@@ -156,6 +190,7 @@ async def use(cluster, before, token):
         assert set((await offsets(client)).values()) == {10**6}
         tokens = [await first_token(client, group) for group in ("owned", "new", "newer")]
         assert min(tokens) > token
+        await require_refused(client, owner)
     checked = await asyncio.to_thread(command, "cluster", "verify", bootstrap=cluster.bootstrap)
     assert not checked["differences"]
     status = await asyncio.to_thread(command, "cluster", "status", bootstrap=cluster.bootstrap)

@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 from musterd.coordinator.machine import quotation
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import digest_bytes
+from tests import machine_lacks
 from tests.machine.later import LATER, LaterText, LaterWorld
 from tests.machine.world import World
 
 UNICODE = "14.0.0"
 """What Python 3.11 knows."""
-of_this_python = pytest.mark.skipif(
-    unicodedata.unidata_version != UNICODE, reason="another Python's characters"
-)
+of_this_python = pytest.mark.usefixtures("python_311")
+
+
+@pytest.fixture(scope="module")
+def python_311():
+    """The interpreter has the characters of Python 3.11."""
+    if unicodedata.unidata_version != UNICODE:
+        machine_lacks.refuse("this Python has other characters than 3.11")
 
 
 def base_36(number: int) -> str:
