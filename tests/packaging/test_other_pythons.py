@@ -104,6 +104,14 @@ def test_the_sdk_needs_no_compiler(python, wheels, pins):
     assert run(python, "-I", "-c", "import muster; print(muster.Client.__name__)") == "Client\n"
 
 
+@pytest.mark.parametrize("file", [".ci/run", "CONTRIBUTING.md"])
+def test_what_a_machine_must_have_is_said(file):
+    """Each CPython, and how the container is run: in CI a lack of one is a failure."""
+    text = (ROOT / file).read_text()
+    for needed in (*VERSIONS, "root", "`unshare`", "index"):
+        assert needed in text
+
+
 @pytest.mark.parametrize("folder", [".", "packaging/client"])
 def test_the_metadata_name_the_versions_that_are_tested(folder):
     """Neither more nor fewer; the page on installing names the one that is not."""
