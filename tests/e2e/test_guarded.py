@@ -125,16 +125,21 @@ def test_each_cell_of_the_table_is_what_a_real_cluster_answers(nodes):
 
 # ---- network access to all ports, and a token without a right
 
+KEPT, NONCE = "mine-with-a-member", "0" * 32
 CHANGES = {
     "AlterAcls": {"added": [{"principal": "guest", "operation": 5, "resource": 3, "pattern": 1}]},
     "CreateToken": {"principal": access.ROOT},
-    "AlterClientQuotas": {},
-    "AlterGroupConfigs": {"groups": [{"group_id": access.MINE}]},
+    "AlterClientQuotas": {"changes": [{"entity": 1, "name": "guest", "key": 1, "value": 9}]},
+    "AlterGroupConfigs": {
+        "groups": [
+            {"group_id": KEPT, "settings": [{"name": "classic.max.size", "value": "9"}]},
+        ]
+    },
     "DeleteGroups": {"group_ids": [access.MINE, access.OTHERS]},
     "DeleteTopic": {"name": access.MINE},
     "AddPartitions": {"name": access.MINE, "partitions": 9},
     "CreateTopic": {"name": "guest-1", "partitions": 1},
-    "KickMembers": {"group_id": access.MINE, "members": [{"member_id": "m"}]},
+    "KickMembers": {"group_id": KEPT, "members": [{"member_id": f"kept-{NONCE}"}]},
     "OffsetDelete": {"group_id": access.MINE, "partitions": [{"topic": access.MINE}]},
     "OffsetCommit": {
         "group_id": access.MINE,
@@ -163,14 +168,41 @@ async def state(channels):
         request = group_pb2.OffsetFetchRequest(groups=[{"group_id": name, "all": True}])
         where = await channels.coordinator(name)
         offsets.append(str(await ask("GroupCoordinator", "OffsetFetch", request, where)))
+    of_kept = admin_pb2.DescribeGroupsRequest(group_ids=[KEPT], linearizable=True)
+    where = await channels.coordinator(KEPT)
+    (kept,) = (await ask("Admin", "DescribeGroups", of_kept, where)).groups
+    of_settings = admin_pb2.DescribeGroupConfigsRequest(group_ids=[KEPT])
+    (settings,) = (await ask("Admin", "DescribeGroupConfigs", of_settings, where)).groups
+    quotas = await ask("Admin", "DescribeClientQuotas", admin_pb2.DescribeClientQuotasRequest())
+    view = await ask("Admin", "DescribeCluster", admin_pb2.DescribeClusterRequest())
     running = {n: (one.running, one.pid) for n, one in channels.guarded.cluster.nodes.items()}
     return (
         [*map(str, rules.rules)],
         [one.token_id for one in tokens.tokens],
         [*map(str, topics.topics)],
         offsets,
+        [one.member_id for one in kept.members],
+        [*map(str, settings.settings)],
+        [*map(str, quotas.quotas)],
+        view.level,
         running,
     )
+
+
+async def join_kept(channels):
+    """Have a member in a group, for longer than the test; it needs no heartbeat until then."""
+    request = group_pb2.JoinGroupRequest(
+        group_id=KEPT,
+        client_id="kept",
+        join_nonce=NONCE,
+        session_timeout_ms=600_000,
+        rebalance_timeout_ms=600_000,
+        protocol_type="consumer",
+        protocols=[{"name": "own"}],
+        subscribed_topics=[access.MINE],
+    )
+    where = await channels.coordinator(KEPT)
+    await channels.root("GroupCoordinator", "JoinGroup", request, where)
 
 
 async def attack(made):
@@ -179,7 +211,9 @@ async def attack(made):
             request = request_of("OffsetCommit", name)
             where = await channels.coordinator(name)
             await channels.root("GroupCoordinator", "OffsetCommit", request, where)
+        await join_kept(channels)
         before = await state(channels)
+        assert all(before[:6]), before  # there is something to change
         revoked = {"token_id": before[1][0]}
         said = {}
         for rpc, fields in {**CHANGES, "RevokeToken": revoked}.items():

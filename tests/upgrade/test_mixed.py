@@ -1,8 +1,8 @@
 """The chaos suite on clusters of two builds: at each start a node has the other one.
 
-So nodes are upgraded and put back in every order while others are killed, paused and restarted, all
-at a time, too; and the runs are judged as any other. Logs are short, so that snapshots of either
-build's leaders go to the other's nodes.
+So nodes are upgraded and put back in changing order, through most mixtures of the two builds, while
+others are killed, paused and restarted, all at a time, too; and the runs are judged as any other.
+Logs are short, so that snapshots of either build's leaders go to the other's nodes.
 """
 
 import pytest
