@@ -1,7 +1,8 @@
 """Keeps the keys of the identity provider as its file or its URL has them now.
 
 One look at a time, in the background: every few minutes at a URL, every few seconds at a file, and
-soon where a token names a key that is not known. A look that fails leaves the keys of before.
+soon where a token names a key that is not known. A look that fails leaves the keys of before; a
+set without keys that can be used is none such: then no JWT is taken.
 """
 
 import asyncio
@@ -125,7 +126,12 @@ class JwtKeys:
         self._read = data
         self._verifier.use(keys)
         self._changed()
-        log.info("the keys of JWTs were read", source=self._source, keys=len(keys))
+        if keys:
+            log.info("the keys of JWTs were read", source=self._source, keys=len(keys))
+        else:
+            log.warning(
+                "the set of keys has none that can be used: no JWT is taken", source=self._source
+            )
 
     def _say(self, error: str) -> None:
         """Once, until it is another error or none."""

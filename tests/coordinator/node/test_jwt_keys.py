@@ -68,6 +68,21 @@ def test_keys_stay_while_their_source_fails_and_it_is_said_once(tmp_path):
     assert max(map(len, said)) <= 300
 
 
+@pytest.mark.parametrize("left", [(), ({"kty": "oct", "kid": "k1", "k": "c2VjcmV0"},)])
+def test_keys_that_were_withdrawn_without_others_are_gone(left):
+    """An empty set, or one of other kinds, is no failure: its tokens are nobody's from then on."""
+    told = []
+    with key_server(FIRST) as server, capture_logs() as lines:
+        held = keys_of(server.url, changed=lambda: told.append(1))
+        assert asyncio.run(held.look())
+        server.body = key_set(*left)
+        assert asyncio.run(held.look())
+        assert asyncio.run(held.look())
+        assert (known(held), len(told), held.counts) == (set(), 2, (3, 0))
+    said = [one["event"] for one in lines if one["log_level"] == "warning"]
+    assert said == ["the set of keys has none that can be used: no JWT is taken"]
+
+
 def test_a_server_that_hangs_ends_with_the_time_and_holds_no_loop(monkeypatch):
     """Other tasks go on meanwhile, and the node could end."""
     monkeypatch.setattr(jwt_keys, "JWT_KEYS_FETCH_MS", 200)
