@@ -38,13 +38,16 @@ def test_a_block_that_fails_or_is_of_no_kind_fails_the_page(tmp_path):
     page = tmp_path / "page"
     for text, says in (
         ("```sh\nfalse\n```\n", "page, line 1: exit code 1"),
+        ("```sh\ntrue\n(exit 3)\nfalse\ntrue\n```\n", "page, line 1: exit code 3"),
+        ("```sh\nfalse && true\n```\n", "page, line 1: exit code 1"),
         ("```\nls\n```\n", "a block of kind ''"),
         ("```python\n1 / 0\n```\n", "no file name"),
     ):
         page.write_text(text)
         with pytest.raises(AssertionError, match=says):
             asyncio.run(walk(page, tmp_path))
-    page.write_text("<!-- not run: it would install -->\n```sh\nfalse\n```\n\n```sh\ntrue\n```\n")
+    left_out = "<!-- not run: it would install -->\n```sh\nfalse\n```\n\n"
+    page.write_text(f"{left_out}```sh\nfalse || true\n```\n")
     assert asyncio.run(walk(page, tmp_path)) == 1
 
 

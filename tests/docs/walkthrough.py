@@ -3,9 +3,9 @@
 A `python` block begins with `# name.py` and is that file. An `sh` block is run by one shell, which
 goes on to the next, so that what one block starts in the background is there in the next. A `text`
 block after it is what the reader should see: each of its lines is in the output, where `...` stands
-for anything. A block that fails or shows something else is run again, as a reader would do. One of
-another kind fails the page. A comment right before a block says why it is not run:
-`<!-- not run: REASON -->`.
+for anything. A block that fails, in any of its commands, or shows something else is run again, as a
+reader would do. One of another kind fails the page. A comment right before a block says why it is
+not run: `<!-- not run: REASON -->`.
 """
 
 import asyncio
@@ -27,6 +27,9 @@ FENCE = re.compile(
     r"(?:<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+TRAP = "trap 'status=$?; ((failed || status == 143)) || failed=$status' ERR"
+"""A reader sees each command that fails, not only the last one of a block. 143 is of none: it is
+what `wait` says of a process that the reader ended."""
 NAME = re.compile(r"# (\w+\.py)\n")
 
 
@@ -99,11 +102,13 @@ class Shell:
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
+        self._bash.stdin.write(f"{TRAP}\n".encode())
         return self
 
     async def run(self, text):
-        """One block. What it prints, and what its last command returned."""
-        self._bash.stdin.write(f"{text}\nprintf '\\n=ended=%s\\n' $?\n".encode())
+        """One block. What it prints, and what its first command that failed returned, or 0."""
+        end = "printf '\\n=ended=%s\\n' $((failed ? failed : $?))"
+        self._bash.stdin.write(f"failed=0\n{text}\n{end}\n".encode())
         output = []
         while line := (await self._bash.stdout.readline()).decode():
             if line.startswith("=ended="):
