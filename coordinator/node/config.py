@@ -194,7 +194,7 @@ class Settings(BaseSettings):
     """And at the latest."""
     connections_per_host: int = Field(default=0, ge=0, le=FILES_MAX)
     """Connections of one host to the client port; those that come beyond it are ended within a
-    second. 0: half of what the node takes in all (docs/quotas.md)."""
+    second. 0: a quarter of what the node takes in all, 4096 at most (docs/quotas.md)."""
     reach_probe_ms: int = Field(default=REACH_PROBE_MS, ge=0, le=600_000)
     """How often the node connects, as a client would, to the address that clients are told. After
     three failures in a row it hands its shards to nodes that reach themselves; 0 = off."""

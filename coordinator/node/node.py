@@ -32,7 +32,7 @@ from musterd.coordinator.node.audit_sender import AuditSender
 from musterd.coordinator.node.certificates import Certificates, Loaded
 from musterd.coordinator.node.config import ConfigError, Settings, is_loopback, split_address
 from musterd.coordinator.node.event_log import EventLog
-from musterd.coordinator.node.host_connections import HostConnections
+from musterd.coordinator.node.host_connections import HostConnections, bounds_of
 from musterd.coordinator.node.jwt_keys import JwtKeys
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.reach_probe import ReachProbe
@@ -607,9 +607,9 @@ async def _live() -> str:
 
 
 async def _bound_hosts(settings: Settings) -> None:
-    """End what one host has too many of, the connections of clients."""
-    most = settings.connections_per_host or connections_max(open_files_max()) // 2
-    connections = HostConnections(split_address(settings.listen)[1], most)
+    """End what one host, or all, have too many of, the connections of clients."""
+    bounds = bounds_of(connections_max(open_files_max()), settings.connections_per_host)
+    connections = HostConnections(split_address(settings.listen)[1], bounds)
     while True:
         await asyncio.sleep(HOSTS_LOOK_MS / MS)
         await asyncio.to_thread(connections.look)

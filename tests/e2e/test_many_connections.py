@@ -51,15 +51,17 @@ def test_a_flood_of_connections_does_not_end_a_node() -> None:
                 another.wait_progress()
 
 
-def test_one_host_with_2000_connections_keeps_no_other_host_out() -> None:
+@pytest.mark.parametrize("hosts", [1, 6])
+def test_hosts_with_2000_connections_keep_no_other_host_out(hosts) -> None:
     """A client of another host that comes while they stand commits; so does one that was there."""
     with World(1, 1, equipment=[FewFiles(MORE_FILES)]) as cluster:
         cluster.create_topic(TOPIC, 1)
         with Load(cluster.endpoints, groups=1) as load, contextlib.ExitStack() as flood:
             load.wait_progress()
             at = split_address(cluster.nodes[0].endpoint)
-            for _ in range(FLOOD):
-                one = socket.create_connection(at, 10.0, source_address=("127.0.0.2", 0))
+            for number in range(FLOOD):
+                host = f"127.0.0.{2 + number % hosts}"
+                one = socket.create_connection(at, 10.0, source_address=(host, 0))
                 flood.enter_context(one)
             with Load(cluster.endpoints, groups=1) as another:
                 another.wait_progress()
