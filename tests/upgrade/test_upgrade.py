@@ -187,10 +187,11 @@ def make(tmp_path, old):
 async def finalise(cluster, load, before, after):
     """Go to the new level, and wait until it is everywhere."""
     assert await asyncio.to_thread(level, cluster) == (before, [after] * 3)
-    ran = await asyncio.to_thread(muster, cluster, "cluster", "upgrade", "--finalize", "--yes")
-    assert ran.returncode == 0, ran.stderr
-    assert (await asyncio.to_thread(level, cluster))[0] == after
-    await load.progress()
+    with load.measured("finalised"):
+        ran = await asyncio.to_thread(muster, cluster, "cluster", "upgrade", "--finalize", "--yes")
+        assert ran.returncode == 0, ran.stderr
+        assert (await asyncio.to_thread(level, cluster))[0] == after
+        await load.progress()
     await topic(load.router, cluster, "later")
 
 
