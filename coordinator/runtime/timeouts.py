@@ -141,7 +141,7 @@ STORE_CLOSE_MS_MAX: Final = 8_000
 sync has hung before."""
 
 AUDIT_PAUSE_MS: Final = 1_000
-"""How often a node hands what is to be audited to shard 0; refusals of that time are one entry."""
+"""How often a node hands what is to be audited to shard 0."""
 
 AUDIT_CALL_MS: Final = 2_000
 """Deadline of one node's hand-over of entries to the leader of shard 0."""

@@ -2,13 +2,14 @@
 
 A call is not held up by its entry. So an entry is lost where the node ends before shard 0 has it,
 and where too many wait; the latter are counted. What is refused for want of a right is gathered,
-and so are calls that changed nothing of those who need not be operators: a few entries a second of
-each, however many there are.
+and so are calls that changed nothing of those who need not be operators: a few entries of each,
+however many there are. They are made within a second, and seldomer while such calls go on: once a
+minute in the end.
 """
 
 import asyncio
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
@@ -30,11 +31,17 @@ WAITING_MAX: Final = 1_000
 BATCH: Final = 16
 """Entries of one hand-over: 64 KiB at most."""
 GATHERED_MAX: Final = 64
-"""Distinct refusals of one second that are named, and as many calls that changed nothing; the rest
-is counted."""
+"""Distinct refusals that are named at once, and as many calls that changed nothing; the rest is
+counted."""
 GATHERED_ENTRIES_MAX: Final = 5
-"""Entries of one second's refusals, and of its calls that changed nothing: as many as it takes to
-name GATHERED_MAX of them where names are ordinary."""
+"""Entries that are made at once of refusals, and of calls that changed nothing: as many as it takes
+to name GATHERED_MAX of them where names are ordinary. It is one while such calls go on."""
+ROUNDS_MAX: Final = 60
+"""Hand-overs, one a second, for which refusals are gathered at most. The time for which they are
+gathered doubles each time up to it."""
+QUIET_ROUNDS: Final = 300
+"""It halves after so many hand-overs without a refusal: whoever waits for that gets no more entries
+than whoever goes on."""
 GATHERED_BYTES_MAX: Final = 3_600
 """Bytes of what one of these entries names, as JSON."""
 TEXT_MAX: Final = 256
@@ -96,31 +103,70 @@ Send = Callable[[int, Sequence[AuditEntry]], Awaitable[HandOver]]
 
 
 class _Gathered:
-    """What is a few entries a second, however often it happens."""
+    """What is a few entries, and those seldom, however often it happens."""
 
     def __init__(self, method: str, result: str, name: str) -> None:
         """`name`: of the list in the entry's detail."""
         self.method, self.result = method, result
         self._name = name
         self._each: dict[tuple[str, ...], tuple[int, str]] = {}
+        """How often each happened, and what the first one asked for, GATHERED_MAX of them. What
+        each is begins with the caller and its host."""
         self._more = 0
+        self._wait = 1
+        """For how many hand-overs it is gathered, and how many there were since the last entry, or
+        since this became less."""
+        self._rounds = 0
+        self._entries_max = GATHERED_ENTRIES_MAX
 
     def add(self, key: tuple[str, ...], asked: str = "") -> None:
         """Count one; `asked` is said of the first one alone."""
         count, first = self._each.get(key, (0, asked))
-        if count or len(self._each) < GATHERED_MAX:
-            self._each[key] = count + 1, first
+        self._each[key] = count + 1, first
+        if len(self._each) > GATHERED_MAX:
+            self._more += self._each.pop(self._surplus())[0]
+
+    def _surplus(self) -> tuple[str, ...]:
+        """The latest one of the host with most, of the caller with most: nobody hides another."""
+        by_caller = Counter(key[0] for key in self._each)
+        by_host = Counter(key[:2] for key in self._each)
+        latest_first = reversed(self._each)
+        return max(latest_first, key=lambda key: (by_caller[key[0]], by_host[key[:2]]))
+
+    def _in_turn(self) -> list[tuple[str, ...]]:
+        """First one of each caller's host, then the second ones, and so on."""
+        seen: Counter[tuple[str, ...]] = Counter()
+        places: list[tuple[int, int]] = []
+        for key in self._each:
+            places.append((seen[key[:2]], seen[key[:1]]))
+            seen.update((key[:2], key[:1]))
+        by_place = sorted(zip(places, self._each, strict=True), key=lambda one: one[0])
+        return [key for _, key in by_place]
+
+    def is_due(self) -> bool:
+        """Whether entries are to be made, asked at each hand-over."""
+        self._rounds += 1
+        if self._each:
+            if self._rounds < self._wait:
+                return False
+            self._entries_max = GATHERED_ENTRIES_MAX if self._wait == 1 else 1
+            self._wait = min(2 * self._wait, ROUNDS_MAX)
         else:
-            self._more += 1
+            if self._rounds < QUIET_ROUNDS:
+                return False
+            self._wait = max(self._wait // 2, 1)
+        self._rounds = 0
+        return True
 
     def take(self) -> list[str]:
-        """Make the details of the entries of all since the last time, GATHERED_ENTRIES_MAX at most.
+        """Make the details of the entries of all since the last time, so many at most.
 
         `calls` of an entry are those that it names and `more` that none does.
         """
         if not self._each:
             return []
-        each, more = self._each, self._more
+        each = {key: self._each[key] for key in self._in_turn()}
+        more = self._more
         self._each, self._more = {}, 0
         parts: list[list[list[str | int]]] = [[]]
         calls, size = [0], 0
@@ -128,7 +174,7 @@ class _Gathered:
             one: list[str | int] = [*key, count, asked] if asked else [*key, count]
             bytes_of_one = len(json.dumps([one]))  # with what parts it from the next one
             if parts[-1] and size + bytes_of_one > GATHERED_BYTES_MAX:
-                if len(parts) == GATHERED_ENTRIES_MAX:
+                if len(parts) == self._entries_max:
                     more += count
                     continue
                 parts.append([])
@@ -225,15 +271,24 @@ class AuditTrail:
         """Hand over what waits, each second, for ever."""
         while True:
             await asyncio.sleep(AUDIT_PAUSE_MS / MS)
-            await self.flush(send)
+            await self.hand_over(send)
+
+    async def hand_over(self, send: Send) -> None:
+        """Hand over what waits: one second's, while more of what is gathered is to come."""
+        self._gather(each_due=True)
+        await self._flush(send)
 
     async def flush(self, send: Send) -> None:
-        """Hand over what waits, until shard 0 cannot be reached. One at a time does so."""
-        async with self._handing_over:
-            await self._flush(send)
+        """Hand over all that there is, as at the end."""
+        self._gather(each_due=False)
+        await self._flush(send)
 
     async def _flush(self, send: Send) -> None:
-        self._gather()
+        """Hand over until shard 0 cannot be reached. One at a time does so."""
+        async with self._handing_over:
+            await self._send_all(send)
+
+    async def _send_all(self, send: Send) -> None:
         while self._waiting:
             if self._sent is None:
                 self._sent = (self._next_batch(), min(BATCH, len(self._waiting)))
@@ -252,9 +307,14 @@ class AuditTrail:
         self._last_batch = max(self._last_batch, self._recorded(), now_ms) + 1
         return self._last_batch
 
-    def _gather(self) -> None:
-        """Make entries of the refusals since the last time, and of what changed nothing."""
+    def _gather(self, *, each_due: bool) -> None:
+        """Make entries of the refusals since the last time, and of what changed nothing.
+
+        `each_due`: of those whose time has come.
+        """
         for gathered in (self._refused, self._unchanged):
+            if each_due and not gathered.is_due():
+                continue
             for detail in gathered.take():
                 self.note("", "", gathered.method, uuid4().hex, gathered.result, detail)
 

@@ -13,7 +13,9 @@ from musterd.coordinator.api.frame.audit_trail import (
     BATCH,
     GATHERED_ENTRIES_MAX,
     GATHERED_MAX,
+    QUIET_ROUNDS,
     READS,
+    ROUNDS_MAX,
     TEXT_MAX,
     WAITING_MAX,
     AuditTrail,
@@ -158,6 +160,68 @@ def test_as_many_distinct_ones_of_a_second_are_named_as_the_docs_say(trail, kind
     assert len(said) <= GATHERED_ENTRIES_MAX
     asyncio.run(trail.flush(shard_0))
     assert len(shard_0.batches) == 1, "nothing happens any more"
+
+
+def seconds(trail, count, *, refusals=GATHERED_MAX):
+    """So many hand-overs, with so many refusals before each; the entries of each."""
+    found, shard_0 = [], ShardZero()
+    for _ in range(count):
+        for number in range(refusals):
+            trail.refused(f"guest-{number}", "ipv4:10.20.30.40:5", "JoinGroup", "R" * 100)
+        shard_0.last = ()
+        asyncio.run(trail.hand_over(shard_0))
+        found.append(len(shard_0.last))
+    return found
+
+
+def test_refusals_that_go_on_are_an_entry_a_minute(trail):
+    """The first are said within the second, all of them; nobody pushes all entries out soon."""
+    found = seconds(trail, 304)
+    assert {second: number for second, number in enumerate(found) if number} == {
+        **{0: 3, 2: 1, 6: 1, 14: 1, 30: 1, 62: 1},
+        **{122: 1, 182: 1, 242: 1, 302: 1},
+    }
+    asyncio.run(trail.flush(ShardZero()))
+    assert sum(seconds(trail, 6 * QUIET_ROUNDS, refusals=0)) == 0
+    assert seconds(trail, 4)[0] == 3, "as in the beginning"
+
+
+def test_who_waits_gets_no_more_entries_out_of_it_than_who_goes_on(trail):
+    """That is one a minute: quiet minutes make the time half as long, entries twice as long."""
+    seconds(trail, 304)
+    found, passed = 0, 0
+    for quiet in (1, 30, ROUNDS_MAX, QUIET_ROUNDS, 2 * QUIET_ROUNDS):
+        for _ in range(10):
+            found += sum(seconds(trail, 1)) + sum(seconds(trail, quiet, refusals=0))
+            passed += 1 + quiet
+    assert found <= passed / 60 + GATHERED_ENTRIES_MAX
+
+
+def test_what_is_gathered_still_is_handed_over_at_the_end(trail):
+    """However long it would have been gathered otherwise."""
+    seconds(trail, 10, refusals=1)
+    shard_0 = ShardZero()
+    asyncio.run(trail.flush(shard_0))
+    (entry,) = shard_0.last
+    assert json.loads(entry.detail)["calls"] == 3
+
+
+@pytest.mark.parametrize(
+    ("victim", "hosts"),
+    [("mallory", 1), ("mallory", 99), ("guest", 1)],
+    ids=["another caller", "a caller of one address", "another address"],
+)
+def test_no_caller_hides_another_by_calls_of_many_kinds(trail, victim, hosts):
+    """Whoever has most loses the latest ones, and those of others are said in turn with them."""
+    long = "R" * 400  # so that there is no room for all
+    for number in range(10 * GATHERED_MAX):
+        trail.refused("guest", f"ipv4:1.2.3.{number % hosts}:5", f"M{number}", long)
+    trail.refused(victim, "ipv4:9.9.9.9:5", "CreateToken", "CLUSTER_AUTHORIZATION_FAILED")
+    shard_0 = ShardZero()
+    asyncio.run(trail.flush(shard_0))
+    said = [json.loads(entry.detail) for entry in shard_0.last]
+    assert said[0]["refused"][1][:3] == [victim, "ipv4:9.9.9.9", "CreateToken"]
+    assert sum(part["calls"] for part in said) == 10 * GATHERED_MAX + 1
 
 
 def test_the_longest_entry_fits(trail):
