@@ -244,7 +244,8 @@ class Driver:
             reason = hello.refusal(self.identity, self.book, peer, self.levels.own)
             # it may name its own successor
         if reason is not None:
-            self.levels.refused(peer)
+            if peer.store_uuid == self.book.store_uuid(peer.node_id):  # else anybody may say it
+                self.levels.refused(peer)
             self.book.refuse(f"node {peer.node_id}", reason)
             if hello.is_another_store(self.identity, self.book, peer):
                 self.book.refused_stores[peer.node_id] = peer.store_uuid

@@ -47,6 +47,18 @@ def make_hello(
     )
 
 
+def refusing(hello: pb.Hello, reason: str) -> pb.Hello:
+    """Return what is said to somebody who is turned away: levels, and of stores nothing."""
+    return pb.Hello(
+        format=hello.format,
+        cluster_id=hello.cluster_id,
+        node_id=hello.node_id,
+        lane=hello.lane,
+        known=hello.known[-1:],
+        refused=reason,
+    )
+
+
 def refusal(identity: Identity, book: PeerBook, hello: pb.Hello, own: Levels) -> str | None:
     """Why the sender of `hello` must not be talked to; None if it may. `own`: of this node."""
     reasons = (
@@ -98,9 +110,15 @@ def _uuid_refusal(book: PeerBook, hello: pb.Hello) -> str | None:
     if known is None or known == store_uuid:
         return None
     return (
-        f"node {node} presents store {store_uuid.hex()}, but its store is {known.hex()}: its data "
-        f"directory was wiped or swapped. If that is meant: `muster cluster replace-node {node}`"
+        f"node {node} presents store {_shown(store_uuid)}, but its store is {_shown(known)}: its "
+        "data directory was wiped or swapped. If that is meant: "
+        f"`muster cluster replace-node {node}`"
     )
+
+
+def _shown(store_uuid: bytes) -> str:
+    """The beginning of a store's uuid: whoever is told all of it could pass for the node."""
+    return store_uuid.hex()[:8]
 
 
 def replacements(identity: Identity, hello: pb.Hello) -> list[Replacement]:

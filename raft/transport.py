@@ -19,6 +19,7 @@ from random import Random
 
 from muster.v1 import peer_pb2 as pb
 from musterd.raft import codec
+from musterd.raft import hello as hellos
 from musterd.raft.codec import CodecError
 from musterd.raft.driver import Driver
 from musterd.raft.tls import (
@@ -255,7 +256,8 @@ class _Connection(asyncio.Protocol):
     def say_hello(self, lane: "pb.Lane.ValueType", refused: str = "") -> None:
         """Send the magic bytes and who we are."""
         hello = self._hub.driver.hello(lane)
-        hello.refused = refused
+        if refused:  # whoever knows the store of a node is taken for that node
+            hello = hellos.refusing(hello, refused)
         self.write(MAGIC)
         self.write_frame(codec.encode_hello(hello))
 
@@ -554,6 +556,7 @@ class PeerHub:
         connection.establish(hello.node_id, hello.lane)
         self.driver.book.settled(connection.name)
         if hello.lane == pb.LANE_CONTROL:
+            self.driver.levels.meet(hello)  # another process's hello may have been read since
             self.driver.connected(hello.node_id)
 
     def frame_arrived(self, node: int, frame: bytes) -> None:

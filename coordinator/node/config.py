@@ -25,6 +25,7 @@ from musterd.coordinator.host import FILES_MAX
 from musterd.coordinator.machine.limits import LIMITS, MIB
 from musterd.coordinator.node.jwt_keys import is_url, read_file
 from musterd.coordinator.node.timeout_rules import broken_rules
+from musterd.coordinator.node.wall_clock import machine_ms
 from musterd.coordinator.runtime.growth import StateLimits
 from musterd.coordinator.runtime.timeouts import REACH_PROBE_MS
 from musterd.raft.settings import RaftSettings
@@ -403,6 +404,7 @@ class Settings(BaseSettings):
             has_client_ca=has_tls and self.tls_ca is not None,
             named_by=self.tls_client_names,
             jwt=self.jwt,
+            machine_ms=machine_ms,
         )
 
     @property

@@ -139,3 +139,29 @@ def test_a_level_that_is_raised_between_hello_and_verdict_turns_the_former_build
             assert why.startswith(f"node 1 knows levels up to {LAST_UNNAMED}, and the cluster is")
 
     asyncio.run(scenario())
+
+
+def test_the_level_of_a_connection_is_that_of_its_own_hello(tmp_path):
+    """The hello of a process that has ended may be read between the hello and the verdict."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            driver, other = cluster.nodes[0].driver, cluster.nodes[1].driver
+            everybody = dict.fromkeys(range(3), LEVEL)
+            await cluster.until(lambda: driver.levels.nodes() == everybody)
+            offered, late = (other.hello(pb.LANE_CONTROL) for _ in range(2))
+            late.known[-1].CopyFrom(Levels(LEVEL + 1, 0).encode())
+            hub = cluster.nodes[0].hub
+            [standing] = [
+                connection
+                for (node, lane), connection in hub._established.items()
+                if (node, lane) == (1, pb.LANE_CONTROL)
+            ]
+            driver.disconnected(1, control=True)
+            for hello_ in (offered, late):
+                assert driver.accept_hello(hello_) is None
+            hub._established.pop((1, pb.LANE_CONTROL))
+            hub._establish(standing, offered)
+            assert driver.levels.nodes() == everybody
+
+    asyncio.run(scenario())

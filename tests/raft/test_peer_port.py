@@ -7,7 +7,9 @@ import pytest
 
 from muster.v1 import peer_pb2 as pb
 from musterd.coordinator.node.init import initialise
+from musterd.levels import LEVEL
 from musterd.raft import codec
+from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import Replacement
 from musterd.raft.transport import MAGIC, _Connection, framed
 from tests.raft.loopback import LoopbackCluster
@@ -51,6 +53,41 @@ def test_an_intruder_is_hung_up_on_with_a_reason_and_the_cluster_goes_on(tmp_pat
             writer.close()
             assert hub.counters[reason] == 1
             assert cluster.nodes[0].driver.book.refusals
+            await cluster.commit(0, b"after")
+
+    asyncio.run(scenario())
+
+
+def test_a_stranger_is_told_no_store_and_its_word_ends_no_node(tmp_path):
+    """Whoever knows a node's store is taken for it; of levels only nodes' stores are believed."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            one, ended = cluster.nodes[0], []
+            one.hub.fatal = ended.append
+            await cluster.until(lambda: {1, 2} == set(one.driver.connected_nodes))
+            stores = [node.driver.identity.store_uuid for node in cluster.nodes]
+            later = Levels(LEVEL + 1, LEVEL + 1).encode()
+            for changes in (
+                {"cluster_id": "?"},
+                {"node_id": 9},
+                {"node_id": 1, "store_uuid": b"0123456789abcdef"},
+                {"node_id": 2, "store_uuid": b"0123456789abcdef"},
+            ):
+                message = cluster.nodes[1].driver.hello(pb.LANE_CONTROL)
+                del message.known[:]
+                message.known.append(later)
+                for field, value in changes.items():
+                    setattr(message, field, value)
+                reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+                writer.write(MAGIC + framed(codec.encode_hello(message)))
+                answer = await reader.read()
+                writer.close()
+                assert codec.decode_hello(answer[len(MAGIC) + HEAD :]).refused
+                for store in stores:
+                    assert store not in answer
+                    assert store.hex().encode() not in answer
+            assert not ended
             await cluster.commit(0, b"after")
 
     asyncio.run(scenario())

@@ -345,6 +345,7 @@ class ActiveCall:
         if self.certified is not None and self.certified.is_operator:
             return
         access: OperatorAccess = service.access  # type: ignore[attr-defined]  # a ClusterService
+        self.certified = None  # from here on it is the operator, or nobody
         if access.is_open:
             return
         private = self.core.access.identities.is_private(self._context)

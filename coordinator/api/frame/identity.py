@@ -111,6 +111,8 @@ class Callers(NamedTuple):
     """See `principal_of`."""
     jwt: JwtVerifier | None = None
     """What it knows of its identity provider; None: there is none."""
+    machine_ms: Callable[[], int] | None = None
+    """The machine's clock, Unix time in ms; None: the one that stamps entries."""
 
 
 NO_CALLERS: Final = Callers()
@@ -128,7 +130,9 @@ class Identities:
         """`state` is shard 0's."""
         self.superusers = frozenset(callers.superusers)
         self._state = state
-        self.wall_ms = wall_ms
+        self.wall_ms = callers.machine_ms or wall_ms
+        """By which credentials end. Entries' clock follows the machine's slowly when that is set:
+        for hours those that have ended would be taken, or fresh ones refused."""
         """Milliseconds since 1970."""
         self._operator = callers.operator
         self._has_tls = callers.has_tls

@@ -466,3 +466,15 @@ async def test_a_token_that_is_none_is_nobodys(node):
         )
     long = ("authorization", "Bearer " + "x" * 100_000)
     assert identities.of(Caller("ipv4:127.0.0.1:1", long)) == identity.NOT_VALID
+
+
+@on_node
+async def test_credentials_end_by_the_machines_clock(node):
+    """The one that stamps entries follows it slowly, so it is wrong for hours once that is set."""
+    now = [node.wall_ms() + 3_600_000]
+    token = (await node.token_of("ann", expires_wall_ms=node.wall_ms() + 60_000))[0]
+    callers = identity.Callers(has_tls=True, machine_ms=lambda: now[0])
+    identities = identity.Identities(lambda: node.shards[0].state, node.wall_ms, callers)
+    assert identities.of(Caller("ipv4:10.0.0.7:1", token)) == identity.NOT_VALID
+    now[0] = node.wall_ms()
+    assert identities.of(Caller("ipv4:10.0.0.7:1", token)).principal == "ann"

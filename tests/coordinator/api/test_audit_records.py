@@ -7,8 +7,10 @@ import pytest
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
+from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.api.rpcs.audit_records import AHEAD_MS_MAX
 from musterd.coordinator.machine.errors import Error
+from tests.coordinator.api.test_access import SECRET
 from tests.coordinator.api.test_certified_callers import certified
 from tests.coordinator.local import LocalNode
 
@@ -69,6 +71,22 @@ def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path, has_rules)
             denied = Error.CLUSTER_AUTHORIZATION_FAILED
             nobody = denied if has_rules else grpc.StatusCode.UNAUTHENTICATED
             assert answers == [Error.NONE, Error.INVALID_REQUEST, denied, nobody]
+            assert set(node.shards[0].state.audit_batches) == {1}
+
+    asyncio.run(scenario())
+
+
+def test_with_the_admin_secret_a_certificate_that_names_no_node_does_not_matter(tmp_path):
+    """A company's certificates name nodes by their hosts; before there are rules, too."""
+
+    async def scenario():
+        async with certified(tmp_path) as node:
+            node.shards[0].state.level = 6
+            shown = ((METADATA_KEY, SECRET),)
+            async with node.connect(node.authority.client("host-1").folder) as channel:
+                admin = admin_pb2_grpc.AdminStub(channel)
+                answer = await admin.RecordAudit(request(1, 1), metadata=shown)
+            assert answer.status.code == Error.NONE
             assert set(node.shards[0].state.audit_batches) == {1}
 
     asyncio.run(scenario())
