@@ -178,8 +178,16 @@ def test_refusals_that_go_on_are_an_entry_a_minute(trail):
     """The first are said within the second, all of them; nobody pushes all entries out soon."""
     found = seconds(trail, 304)
     assert {second: number for second, number in enumerate(found) if number} == {
-        **{0: 3, 2: 1, 6: 1, 14: 1, 30: 1, 62: 1},
-        **{122: 1, 182: 1, 242: 1, 302: 1},
+        0: 3,
+        2: 1,
+        6: 1,
+        14: 1,
+        30: 1,
+        62: 1,
+        122: 1,
+        182: 1,
+        242: 1,
+        302: 1,
     }
     asyncio.run(trail.flush(ShardZero()))
     assert sum(seconds(trail, 6 * QUIET_ROUNDS, refusals=0)) == 0
