@@ -58,6 +58,8 @@ class Certificates:
     def __init__(self, settings: Settings, identity: Identity) -> None:
         """Read all files. Raises ConfigError where one cannot be used."""
         self._settings, self._identity = settings, identity
+        self._told = ""
+        """Why those that changed cannot be used, as it was said last."""
         self._stamps = self._stamp()
         try:
             self.loaded = self._load()
@@ -127,12 +129,17 @@ class Certificates:
         stamps = self._stamp()
         if stamps == self._stamps:
             return None
-        self._stamps = stamps
         try:
-            return self._load()
+            loaded = self._load()
         except (OSError, *UNREADABLE) as error:
-            log.warning("new certificates cannot be used: those of before stay", error=str(error))
+            if str(error) != self._told:  # the next look tries again: it may be readable then
+                self._told = str(error)
+                log.warning(
+                    "new certificates cannot be used: those of before stay", error=self._told
+                )
             return None
+        self._told, self._stamps = "", stamps
+        return loaded
 
     def use(self, loaded: Loaded) -> None:
         """From now on connections begin with these."""

@@ -16,6 +16,7 @@ from musterd.coordinator.api.server import READY
 ATTEMPT_S = 2.0
 PARKED_S = 30.0
 RETRY_S = 0.02
+SEARCH_S = 0.2
 REJOIN = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
 ELSEWHERE = {
     ErrorCode.NOT_COORDINATOR,
@@ -93,12 +94,15 @@ class Router:
             await self._search(group, known, status.coordinator)
 
     async def _search(self, group, known, hint=None):
-        """Follow the hint, or wait until somebody knows better, a second at most."""
+        """Follow the hint, or wait a moment until somebody knows better, then ask anew.
+
+        The hint may have led here, to a node that knows of its term only now: no later one comes.
+        """
         if hint is not None and hint.endpoint and hint.endpoint != known.endpoint:
             self._known[group] = hint
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.coordinator(group, known.term), 1.0)
+            await asyncio.wait_for(self.coordinator(group, known.term), SEARCH_S)
             return
         self._known.pop(group, None)
 

@@ -42,10 +42,10 @@ class BackupReads(ClusterService):
         if not request.cut_id:
             shard = self.core.shards[request.shard]
             await call.confirmed(shard)
-            if cuts.full:
-                await call.shed("cuts of shards that backups read from this node")
             async with call.slices() as slices:
                 await slices.turn(SLICE_RECORDS)
+                if cuts.full:
+                    await call.shed("cuts of shards that backups read from this node")
                 while (cut := cuts.begin(shard.number, shard.log.term)) is None:
                     await slices.pause()  # a write stall: the disk says when it takes more
                 return _response(cut)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from musterd.coordinator.api.server import Health, listen, make_server
@@ -97,6 +98,26 @@ def test_files_that_change_are_read_once_and_bad_ones_leave_those_of_before(auth
     held.use(loaded)
     assert held.peers.contexts is loaded.peers
     assert held.look() is None
+
+
+def test_a_key_that_can_be_read_only_later_is_read_then(authority, monkeypatch):
+    """Its time, size and inode stay as they were; the line of the log comes once."""
+    folder = folder_of(authority)
+    held = certificates(folder)
+    authority.renew(folder, days=5)
+    opened = Path.open
+
+    def refusing(path, *given, **more):
+        if path.name == "key.pem":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *given, **more)
+
+    with monkeypatch.context() as context, structlog.testing.capture_logs() as lines:
+        context.setattr(Path, "open", refusing)
+        assert held.look() is None
+        assert held.look() is None
+    assert len(lines) == 1
+    assert held.look() is not None
 
 
 def test_a_certificate_with_a_name_of_an_unknown_kind_is_refused_and_ends_no_running_node(
