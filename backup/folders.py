@@ -31,6 +31,10 @@ class Folder(Protocol):
         """The folder of this name in it, whether or not it exists."""
         ...
 
+    def root(self) -> "Folder":
+        """The folder that this one is in; itself where it is in none."""
+        ...
+
     def folders(self) -> list[str]:
         """Names of the folders in it, sorted."""
         ...
@@ -76,6 +80,10 @@ class Directory:
 
     def folder(self, name: str) -> "Directory":
         return Directory(self._path / checked(name))
+
+    def root(self) -> "Directory":
+        """The directory that this one is in, links followed."""
+        return Directory(self._path.resolve().parent)
 
     def folders(self) -> list[str]:
         """Names of the folders in it that a backup can have, sorted."""

@@ -49,6 +49,10 @@ class S3Folder:
         """The folder of this name in it, whether or not it has objects."""
         return S3Folder(self._client, self._bucket, self._key(name))
 
+    def root(self) -> "S3Folder":
+        """The folder that this one is in; itself where it is the whole bucket."""
+        return S3Folder(self._client, self._bucket, self._prefix.rpartition("/")[0])
+
     def folders(self) -> list[str]:
         """Names of the folders in it that a backup can have, sorted."""
         return self._names("CommonPrefixes", "Prefix")

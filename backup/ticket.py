@@ -24,7 +24,7 @@ NAME_MAX: Final = 46
 
 HASH_DIGITS: Final = 16
 CLAIMS: Final = "restored"
-"""The folder in a backup that has a file for each instant at which it was restored."""
+"""The folder beside backups that has a file for each instant at which one of them was restored."""
 
 CLAIMS_MAX: Final = 1_000
 """Seconds that are tried before a restore is given up."""
@@ -41,7 +41,8 @@ class Ticket:
     manifest: str
     """The backup's `Manifest.check`."""
     instant_s: int
-    """When it was restored, in seconds since 1970; no other restore of the backup has this one."""
+    """When it was restored, in seconds since 1970; no other restore of it has this one, nor one
+    of a backup beside it."""
     keep_tokens: bool
     """Whether bearer tokens of the backup stay valid."""
     digests: tuple[str, ...]
@@ -89,9 +90,10 @@ def make_ticket(folder: Folder, name: str, now_s: int, *, keep_tokens: bool = Fa
     """Verify a backup whole, and say how it is restored.
 
     Digests are compared before anything is written but the claim of the instant, which is made in
-    the backup's folder: whoever restores the same backup again gets a later one, whatever the
-    clock. `now_s`: the clock, or a later second that the operator chose. Raises BackupError, also
-    where the backup has tokens of later seconds, since its cluster may have given out more.
+    the folder that the backup is in: whoever restores it again, or another one there, which may be
+    of the same cluster, gets a later one, whatever the clock. `now_s`: the clock, or a later second
+    that the operator chose. Raises BackupError, also where the backup has tokens of later seconds,
+    since its cluster may have given out more.
     """
     if not 1 <= len(name) <= NAME_MAX:
         raise BackupError(f"the name of the new cluster has 1 to {NAME_MAX} characters")
@@ -105,12 +107,13 @@ def make_ticket(folder: Folder, name: str, now_s: int, *, keep_tokens: bool = Fa
     wrong = [one.wrong for one in verdicts if one.wrong]
     if wrong:
         raise ArchiveError("; ".join(wrong))
+    claims = folder.root().folder(CLAIMS)
     from_s = max(now_s, finished_s + 1)
     token_s = max(one.token for one in verdicts) // TOKENS_PER_S
-    claimed_s = max(_claimed(folder.folder(CLAIMS)), default=0)
+    claimed_s = max(_claimed(claims), default=0)
     ahead_s = max(token_s, claimed_s - CLAIMS_MAX)  # a clock may be a little off
     _check_ahead(ahead_s, from_s, manifest.began_wall_ms // SECOND_MS)
-    instant_s = _claim(folder, from_s)
+    instant_s = _claim(claims, from_s)
     digests = tuple(
         f"{restored(load_shard(folder, cut), instant_s, keep_tokens=keep_tokens).digest:032x}"
         for cut in manifest.shards
@@ -125,24 +128,23 @@ def _check_ahead(ahead_s: int, from_s: int, began_s: int) -> None:
     """
     if ahead_s >= from_s:
         raise BackupError(
-            f"the cluster of this backup, or one that was restored of it, has fencing tokens of "
-            f"the second {ahead_s}, {ahead_s - from_s} s after {from_s}: it was restored by a "
-            "clock that ran ahead, and tokens would be given out again. Where this clock is right, "
-            "give --instant a second after all that tickets of these clusters' backups name, and "
-            f"not before {ahead_s + CLAIMS_MAX + 1 + from_s - began_s}"
+            "the cluster of this backup, or one that was restored of it or of a backup beside it, "
+            f"has fencing tokens of the second {ahead_s}, {ahead_s - from_s} s after {from_s}: it "
+            "was restored by a clock that ran ahead, and tokens would be given out again. Where "
+            "this clock is right, give --instant a second after all that tickets of these "
+            f"clusters' backups name, and not before {ahead_s + CLAIMS_MAX + 1 + from_s - began_s}"
         )
 
 
 def _claimed(claims: Folder) -> list[int]:
-    """The seconds as of which a backup was restored."""
+    """The seconds as of which backups were restored."""
     return [int(name) for name in claims.files() if name.isascii() and name.isdigit()]
 
 
-def _claim(folder: Folder, from_s: int) -> int:
+def _claim(claims: Folder, from_s: int) -> int:
     """The first second from `from_s` on, and after all that were claimed, that is nobody's."""
-    claims = folder.folder(CLAIMS)
     first = max([from_s, *(one + 1 for one in _claimed(claims))])
     for instant_s in range(first, first + CLAIMS_MAX):
         if claims.claim(str(instant_s), b"a cluster was restored with tokens of this second\n"):
             return instant_s
-    raise BackupError(f"{claims.url}: others restore this backup at the same time; repeat it")
+    raise BackupError(f"{claims.url}: others restore backups at the same time; repeat it")

@@ -47,9 +47,9 @@ def bucket(server, monkeypatch):
         client.delete_object(Bucket="backups", Key=one["Key"])
 
 
-def backup():
+def backup(name="one"):
     """A backup of all lives in the bucket: its folder."""
-    folder = open_folder("s3://backups/all").folder("one")
+    folder = open_folder("s3://backups/all").folder(name)
     fill_folder(folder, [world_of(lines).state for lines in LIVES])
     return folder
 
@@ -92,18 +92,28 @@ def test_what_is_not_finished_is_not_there(bucket):
 
 
 def test_an_instant_is_claimed_once_by_many(bucket):
-    """Of restores at the same time each gets a second of its own."""
-    folder, made = backup(), []
+    """Of restores at the same time, of two backups, each gets a second of its own."""
+    folders, made = [backup("one"), backup("two")], []
 
-    def restore():
+    def restore(folder):
         made.append(make_ticket(folder, "again", NOW_S).instant_s)
 
-    threads = [threading.Thread(target=restore) for _ in range(4)]
+    threads = [threading.Thread(target=restore, args=(one,)) for one in 2 * folders]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(made) == list(range(NOW_S, NOW_S + 4))
+    claims = open_folder("s3://backups/all/restored").files()
+    assert claims == [str(one) for one in sorted(made)]
+
+
+def test_a_backup_that_is_a_whole_bucket_keeps_its_claims_itself(bucket):
+    """There is nothing beside it."""
+    folder = open_folder("s3://backups")
+    fill_folder(folder, [world_of(LIVES[1]).state])
+    assert [make_ticket(folder, "again", NOW_S).instant_s for _ in range(2)] == [NOW_S, NOW_S + 1]
+    assert open_folder("s3://backups/restored").files() == [str(NOW_S), str(NOW_S + 1)]
 
 
 def test_what_s3_refuses_is_told_with_the_place(bucket):

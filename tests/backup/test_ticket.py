@@ -4,6 +4,7 @@ import json
 import queue
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from muster.cli import build, families
 from musterd.backup.archive import load_shard, read_manifest
 from musterd.backup.errors import ArchiveError, BackupError
+from musterd.backup.folders import Directory
 from musterd.backup.restored_state import restored
 from musterd.backup.ticket import BYTES_MAX, CLAIMS_MAX, decode, make_ticket
 from musterd.coordinator.machine.shard_state import load_state, shard_records
@@ -60,6 +62,28 @@ def test_no_two_restores_of_a_backup_have_one_instant(folder):
     assert len({one.cluster_id for one in made}) == len(made)
 
 
+def test_no_two_restores_of_backups_of_one_place_have_one_instant(folder, tmp_path, monkeypatch):
+    """They are of one cluster, mostly; however the place is written, and by a link."""
+    other, _ = backed_up(tmp_path / "c", [world_of(LIVES[3]).state])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "last").symlink_to(tmp_path / "c")
+    monkeypatch.chdir(tmp_path / "c")
+    ways = (folder, other, Directory(Path("../b")), Directory(Path()))
+    ways = (*ways, Directory(tmp_path / "elsewhere" / "last"))
+    made = [make_ticket(one, "again", NOW_S).instant_s - NOW_S for one in ways]
+    assert made == list(range(len(ways)))
+    assert len(list((tmp_path / "restored").iterdir())) == len(ways)
+
+
+def test_the_backup_before_one_that_a_clock_ahead_restored_repeats_no_token(folder, tmp_path):
+    """The later cluster, by a right clock, would begin below the former one."""
+    last, _ = backed_up(tmp_path / "c", [world_of(LIVES[3]).state])
+    assert make_ticket(last, "one", NOW_S + 3_600).instant_s == NOW_S + 3_600
+    with pytest.raises(BackupError, match=r"ran ahead.*--instant"):
+        make_ticket(folder, "two", NOW_S)
+    assert make_ticket(folder, "two", NOW_S + 3_000).instant_s == NOW_S + 3_601
+
+
 def test_a_clock_before_the_backup_is_refused(tmp_path):
     """Its tokens would be below those that were given since."""
     folder, manifest = backed_up(tmp_path / "b", [world_of(LIVES[1]).state])
@@ -84,7 +108,7 @@ def test_a_cluster_that_was_restored_by_a_clock_that_ran_ahead_repeats_no_token(
         make_ticket(folder, "again", NOW_S)
     with pytest.raises(BackupError, match="--instant"):
         make_ticket(folder, "again", AHEAD_S)
-    assert not (tmp_path / "b" / "restored").exists()
+    assert not (tmp_path / "restored").exists()
     ticket = make_ticket(folder, "again", AHEAD_S + 1)
     assert ticket.instant_s == AHEAD_S + 1
 
@@ -141,7 +165,7 @@ def test_a_damaged_backup_gets_no_ticket_and_no_instant(folder, tmp_path):
     path.write_bytes(content)
     with pytest.raises(ArchiveError, match="shard-0001"):
         make_ticket(folder, "again", NOW_S)
-    assert not (tmp_path / "b" / "restored").exists()
+    assert not (tmp_path / "restored").exists()
 
 
 def test_a_node_begins_with_the_states_of_the_ticket(folder, tmp_path):
