@@ -48,7 +48,7 @@ class TlsFolders(Equipment):
 
 
 @dataclass
-class _Ready:
+class Ready:
     """What the launcher asks the health service with."""
 
     files: object
@@ -105,7 +105,7 @@ def start(root):
         flags=(f"--admin-secret-file={secret}", f"--superusers={access.ROOT}"),
         name=NAME,
     )
-    cluster.tls = _Ready(files[access.ROOT])
+    cluster.tls = Ready(files[access.ROOT])
     return Guarded(cluster, authority, files)
 
 
