@@ -12,6 +12,19 @@ from typing import Final
 
 ANYBODY: Final = "*"
 """The principal of rules for whoever has an identity."""
+ANONYMOUS: Final = "anonymous"
+"""What callers are called whom nobody asked who they are."""
+OPERATOR: Final = "operator"
+"""What callers with the operators' secret are called."""
+NODE_PREFIX: Final = "node:"
+"""The names of nodes begin with it."""
+JWT_PREFIX: Final = "jwt:"
+"""Principals of JWTs begin with it, so that none is a token's or a certificate's."""
+
+
+def is_reserved(principal: str) -> bool:
+    """Whether muster itself gives this name, so that no token or client certificate may."""
+    return principal in (ANONYMOUS, OPERATOR) or principal.startswith((NODE_PREFIX, JWT_PREFIX))
 
 
 class Operation(IntEnum):

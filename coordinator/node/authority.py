@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from musterd.coordinator.machine.access import is_reserved
 from musterd.raft.tls import URI_SCHEME, node_uri
 
 CA_CERT: Final = "ca.pem"
@@ -119,6 +120,8 @@ class Authority:
             raise AuthorityError(
                 f"a client's name has letters, digits and . _ @ -, {NAME_MAX} characters at most"
             )
+        if is_reserved(name):
+            raise AuthorityError(f"{name} is a name that muster gives: no client has it")
         uri = x509.UniformResourceIdentifier(client_uri(self.cluster_id, name))
         folder = self._folder / f"client-{name}"
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]

@@ -22,6 +22,7 @@ from musterd.coordinator.api.frame.identity import Callers
 from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier, KeySetError, parse_keys
 from musterd.coordinator.api.frame.operator_access import OperatorAccess, read_secret
 from musterd.coordinator.host import FILES_MAX
+from musterd.coordinator.machine.access import JWT_PREFIX, is_reserved
 from musterd.coordinator.machine.limits import LIMITS, MIB
 from musterd.coordinator.node.jwt_keys import is_url, read_file
 from musterd.coordinator.node.timeout_rules import broken_rules
@@ -243,6 +244,10 @@ class Settings(BaseSettings):
             value = tuple(name.strip() for name in value.split(",") if name.strip())
         if isinstance(value, list | tuple) and len(value) > SUPERUSERS_MAX:
             raise ValueError(f"there are at most {SUPERUSERS_MAX} superusers")
+        if isinstance(value, list | tuple):
+            for name in value:
+                if isinstance(name, str) and is_reserved(name) and not name.startswith(JWT_PREFIX):
+                    raise ValueError(f"nobody can be named {name}: it is a name that muster gives")
         return value
 
     @field_validator("listen", "peer_listen", "advertise", "metrics_listen")

@@ -89,7 +89,7 @@ def volumes(tmp_path):
 
 
 def test_its_certificates_are_the_nodes_and_clients_own(monkeypatch, volumes):
-    """Each node's folder is read as the node does, and the operator is a superuser."""
+    """Each node's folder is read as the node does, and `admin` is a superuser."""
     for number, node in NODES.items():
         environment = node["environment"]
         folder = volumes[f"data-{number}"] / Path(environment["MUSTERD_TLS_DIR"]).name

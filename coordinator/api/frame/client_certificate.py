@@ -13,6 +13,8 @@ from urllib.parse import unquote
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from musterd.coordinator.machine.access import is_reserved
+
 NamedBy = Literal["uri", "cn"]
 URI_SCHEME: Final = "muster://"
 """Names of clients and nodes begin with it: `muster://CLUSTER/client/NAME`."""
@@ -52,7 +54,7 @@ def principal_of(
     A name of the form `muster://CLUSTER/...` decides: of this cluster it is the client or node that
     it says, of another nobody, whatever else the certificate says, and so are two of them. Without
     one the owner is nobody, or with `named_by` "cn" the only common name of the subject. Names have
-    1 to 64 letters, digits and . _ @ -.
+    1 to 64 letters, digits and . _ @ -; those that muster itself gives are nobody's.
     """
     if len(certificate) > CERTIFICATE_BYTES_MAX:
         return None
@@ -67,7 +69,7 @@ def principal_of(
     until_s = read.not_valid_after_utc.timestamp()
     if uris:
         return _of_uri(uris[0], cluster_id, until_s) if len(uris) == 1 else None
-    if named_by == "cn" and len(common) == 1 and _NAME.fullmatch(common[0]):
+    if named_by == "cn" and len(common) == 1 and _is_name(common[0]):
         return CertifiedPrincipal(common[0], None, until_s)
     return None
 
@@ -94,12 +96,16 @@ def _uris(certificate: x509.Certificate) -> list[str]:
     return names.value.get_values_for_type(x509.UniformResourceIdentifier)
 
 
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not is_reserved(name)
+
+
 def _of_uri(uri: str, cluster_id: str, until_s: float) -> CertifiedPrincipal | None:
     cluster, _, rest = uri.removeprefix(URI_SCHEME).partition("/")
     kind, _, name = rest.partition("/")
     if unquote(cluster) != cluster_id:
         return None
-    if kind == "client" and _NAME.fullmatch(name):
+    if kind == "client" and _is_name(name):
         return CertifiedPrincipal(name, None, until_s)
     if kind == "node" and name.isascii() and name.isdigit() and len(name) <= NODE_ID_DIGITS_MAX:
         return CertifiedPrincipal("", int(name), until_s)

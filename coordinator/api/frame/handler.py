@@ -33,7 +33,7 @@ from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.api.limits.member_quota import MemberPlace
 from musterd.coordinator.api.limits.quota_buckets import Amount
-from musterd.coordinator.machine.access import Operation, Resource
+from musterd.coordinator.machine.access import ANONYMOUS, OPERATOR, Operation, Resource
 from musterd.coordinator.machine.commands import Command, GroupCommand, JoinGroup, OffsetCommit
 from musterd.coordinator.machine.decide.join import adds_member
 from musterd.coordinator.machine.decide.level import refuse_below
@@ -62,9 +62,6 @@ _RIGHTS: Final = (
 )
 
 WAITING: Final = "members in calls of this connection that wait for their turn"
-
-ANYBODY: Final = "anonymous"
-OPERATOR: Final = "operator"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -175,7 +172,7 @@ class ActiveCall:
         """None while the call is not counted among the active ones."""
         self.size = 0
         """The bytes of its command, at most, where its bounds count them."""
-        self.principal = ANYBODY
+        self.principal = ANONYMOUS
         """Who calls, for quotas and the audit trail."""
         self.record: CallRecord | None = None
         """What its entry in the audit trail will say, where it has one."""

@@ -21,7 +21,14 @@ from musterd.coordinator.api.frame.client_certificate import (
 )
 from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier
 from musterd.coordinator.api.frame.operator_access import LOOPBACK, METADATA_KEY, OperatorAccess
-from musterd.coordinator.machine.access import Operation, Resource, Token, TokenScope
+from musterd.coordinator.machine.access import (
+    NODE_PREFIX,
+    OPERATOR,
+    Operation,
+    Resource,
+    Token,
+    TokenScope,
+)
 from musterd.coordinator.machine.records.shard_records import ShardState
 
 AUTHORIZATION: Final = "authorization"
@@ -36,9 +43,6 @@ KNOWN_MAX: Final = 10_000
 """Callers that are kept; one more, and all are asked anew."""
 
 MS: Final = 1_000
-
-OPERATOR: Final = "operator"
-"""What callers with the operators' secret are called in logs."""
 
 NOBODY: Final = (
     "This cluster has rules of who may do what: show a bearer token or a client certificate."
@@ -174,7 +178,7 @@ class Identities:
                 return UNNAMED
             if found.node is not None:
                 return Identity(
-                    f"node:{found.node}", is_operator=True, expires_wall_ms=ends_wall_ms
+                    f"{NODE_PREFIX}{found.node}", is_operator=True, expires_wall_ms=ends_wall_ms
                 )
             is_superuser = found.name in self.superusers
             return Identity(

@@ -14,10 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from musterd.coordinator.machine.access import JWT_PREFIX
 from musterd.coordinator.machine.limits import LIMITS
 
-PREFIX: Final = "jwt:"
-"""Principals of JWTs begin with it, so that none is a token's or a certificate's."""
 LEEWAY_MS: Final = 30_000
 """By so much clocks may differ, at the begin and at the end of a JWT."""
 KEYS_BYTES_MAX: Final = 256 * 1024
@@ -247,7 +246,7 @@ class JwtVerifier:
             return NOT_YET
         if ends_ms + LEEWAY_MS <= wall_ms:
             return EXPIRED
-        return VerifiedJwt(PREFIX + owner, ends_ms + LEEWAY_MS)
+        return VerifiedJwt(JWT_PREFIX + owner, ends_ms + LEEWAY_MS)
 
 
 def _ms(seconds: object) -> int | None:
@@ -261,5 +260,5 @@ def _is_name(owner: str) -> bool:
     return (
         bool(owner)
         and owner.isprintable()
-        and len(PREFIX) + len(owner.encode()) <= LIMITS.id_max_bytes
+        and len(JWT_PREFIX) + len(owner.encode()) <= LIMITS.id_max_bytes
     )

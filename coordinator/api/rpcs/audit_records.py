@@ -6,13 +6,13 @@ from muster.v1 import admin_pb2 as pb
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.handler import (
     CLUSTER_SHARD,
-    OPERATOR,
     ActiveCall,
     ClusterService,
     handler,
     with_status,
 )
 from musterd.coordinator.api.limits.admission import Kind
+from musterd.coordinator.machine.access import NODE_PREFIX, OPERATOR
 from musterd.coordinator.machine.commands import AuditEntry, RecordAudit
 from musterd.coordinator.machine.replies import Done
 
@@ -38,7 +38,10 @@ class AuditRecords(ClusterService):
         call.needs_level(AUDIT_LEVEL)
         call.refuse(self.refuse_node(request.node_id), request)
         who = call.identity or call.certified
-        is_other = who is not None and who.principal not in (OPERATOR, f"node:{request.node_id}")
+        is_other = who is not None and who.principal not in (
+            OPERATOR,
+            f"{NODE_PREFIX}{request.node_id}",
+        )
         if is_other or any(one.node_id != request.node_id for one in request.entries):
             call.invalid("A node records its own calls alone.")
         now_ms = self.core.shards[CLUSTER_SHARD].node.wall_ms()

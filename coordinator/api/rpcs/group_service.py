@@ -15,7 +15,6 @@ from muster.v1 import group_pb2_grpc
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX, refuse_group
 from musterd.coordinator.api.frame.handler import (
-    ANYBODY,
     ActiveCall,
     handler,
     with_first_group,
@@ -28,6 +27,7 @@ from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.leave_batches import depart
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from musterd.coordinator.machine import commands
+from musterd.coordinator.machine.access import ANONYMOUS
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
@@ -169,7 +169,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
 
     def _named_in_log(self, group_id: str, call: ActiveCall) -> str:
         """The caller's name, where it has one and its group's shard takes it; else ""."""
-        if call.principal == ANYBODY:
+        if call.principal == ANONYMOUS:
             return ""
         level = self.core.shard_for(group_id).state.level
         return "" if refuse_below(level, LEVEL_OF_PRINCIPALS) else call.principal

@@ -10,6 +10,7 @@ from musterd.coordinator.machine.access import (
     Resource,
     Token,
     TokenScope,
+    is_reserved,
 )
 from musterd.coordinator.machine.commands import AlterAcls, CreateToken, RevokeToken
 from musterd.coordinator.machine.errors import Error
@@ -171,6 +172,11 @@ def _refuse_token(command: CreateToken, limits: Limits) -> Refused | None:
         return refused
     if command.principal == "*":
         return _invalid("A token is one principal's, not everybody's.")
+    if is_reserved(command.principal):
+        return _invalid(
+            "anonymous, operator and what begins with node: or jwt: are names that muster gives: "
+            "no token has them."
+        )
     if len(command.token_id) != TOKEN_ID_CHARS or not _is_hex(command.token_id):
         return _invalid("A token's id has 16 hex digits.")
     if len(command.secret_hash) != HASH_BYTES:

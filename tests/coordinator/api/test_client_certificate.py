@@ -60,6 +60,8 @@ NOBODY = {
     "no word": [b"muster://c/client/bill%20ing"],
     "a longer path": [b"muster://c/client/billing/admin"],
     "an empty name": [b"muster://c/client/"],
+    "the name of whoever has the admin secret": [b"muster://c/client/operator"],
+    "the name of callers without one": [b"muster://c/client/anonymous"],
     "a node that is no number": [b"muster://c/node/-1"],
     "bytes that are no text": [b"muster://c/client/\xff"],
 }
@@ -77,7 +79,8 @@ def test_a_common_name_counts_by_the_setting_alone(pem):
     assert name_of(pem(common_name="billing")) is None
     assert name_of(pem(common_name="billing"), "cn") == ("billing", None)
     assert name_of(pem(b"spiffe://x/y", common_name="billing"), "cn") == ("billing", None)
-    assert name_of(pem(common_name="bill ing"), "cn") is None
+    for other in ("bill ing", "operator", "anonymous", "node:1", "jwt:ann"):
+        assert name_of(pem(common_name=other), "cn") is None
 
 
 def test_what_is_no_certificate_or_a_very_long_one_is_nobody(pem):

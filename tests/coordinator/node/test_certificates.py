@@ -237,6 +237,13 @@ def test_a_client_s_name_is_a_plain_word(authority, name):
         authority.client(name)
 
 
+@pytest.mark.parametrize("name", ["anonymous", "operator"])
+def test_a_client_has_no_name_that_muster_gives(authority, name):
+    """Nodes would take the certificate for nobody's."""
+    with pytest.raises(AuthorityError, match="a name that muster gives"):
+        authority.client(name)
+
+
 def test_what_is_of_another_authority_s_cluster_is_not_renewed(authority, tmp_path):
     """Its names would be signed as they are."""
     signed(authority, tmp_path / "foreign", [b"muster://other/node/0"])

@@ -214,3 +214,11 @@ def test_a_node_that_cannot_hear_operators_of_other_machines_says_so(tmp_path, k
         Node._tell_access(node)
     event = "without TLS operators' calls are taken from this machine alone"
     assert (event in [line["event"] for line in lines]) is said
+
+
+@pytest.mark.parametrize("name", ["anonymous", "operator", "node:1"])
+def test_a_superuser_has_no_name_that_muster_gives(name):
+    """Nobody could be it; JWTs' principals can."""
+    with pytest.raises(ConfigError, match="a name that muster gives"):
+        load_settings(None, {"data_dir": "/d", "superusers": f"jwt:root,{name}"})
+    assert load_settings(None, {"data_dir": "/d", "superusers": "jwt:root"}).superusers
