@@ -2,9 +2,9 @@
 
 A call is not held up by its entry. So an entry is lost where the node ends before shard 0 has it,
 and where too many wait; the latter are counted. What is refused for want of a right is gathered,
-and so are calls that changed nothing of those who need not be operators: a few entries of each,
-however many there are. They are made within a second, and seldomer while such calls go on: once a
-minute in the end.
+and so are calls of those who need not be operators, that changed nothing, or of which there are too
+many: a few entries of each, however many there are. They are made within a second, and seldomer
+while such calls go on: once a minute in the end.
 """
 
 import asyncio
@@ -36,6 +36,9 @@ counted."""
 GATHERED_ENTRIES_MAX: Final = 5
 """Entries that are made at once of refusals, and of calls that changed nothing: as many as it takes
 to name GATHERED_MAX of them where names are ordinary. It is one while such calls go on."""
+OWN_MAX: Final = 20
+"""Calls of one caller and minute that changed something, and for which a right to a group or topic
+is enough, that have entries of their own; further ones are gathered."""
 ROUNDS_MAX: Final = 60
 """Hand-overs, one a second, for which refusals are gathered at most. The time for which they are
 gathered doubles each time up to it."""
@@ -52,9 +55,11 @@ much for an entry, PART_LEAST."""
 PART_LEAST: Final = 300
 DETAIL_MAX: Final = 3 * PART_MAX + 200
 REFUSALS: Final = "refusals"
-"""`method` of the entries of a second's refusals."""
+"""`method` of the entries of refusals."""
 UNCHANGED: Final = "unchanged"
-"""`method` of the entries of a second's calls that changed nothing."""
+"""`method` of the entries of calls that changed nothing."""
+CHANGES: Final = "changes"
+"""`method` of the entries of calls that changed something, beyond OWN_MAX."""
 ASKED_MAX: Final = 120
 """Bytes of the request of the first of several such calls, as JSON."""
 OK: Final = "OK"
@@ -100,6 +105,30 @@ class HandOver(Enum):
 
 Send = Callable[[int, Sequence[AuditEntry]], Awaitable[HandOver]]
 """Hands a batch, by its number, to shard 0."""
+
+
+class _OwnEntries:
+    """How many entries of their own callers had in this minute, of calls that take no operator."""
+
+    def __init__(self) -> None:
+        self._of_each: Counter[str] = Counter()
+        """By caller, WAITING_MAX of them."""
+        self._rounds = 0
+
+    def take(self, principal: str) -> bool:
+        """Whether one more has an entry of its own; it is counted then."""
+        had = self._of_each.get(principal, 0)
+        if had >= OWN_MAX or (not had and len(self._of_each) >= WAITING_MAX):
+            return False
+        self._of_each[principal] = had + 1
+        return True
+
+    def passed(self) -> None:
+        """One more second has passed."""
+        self._rounds += 1
+        if self._rounds >= ROUNDS_MAX:
+            self._rounds = 0
+            self._of_each.clear()
 
 
 class _Gathered:
@@ -171,7 +200,7 @@ class _Gathered:
         parts: list[list[list[str | int]]] = [[]]
         calls, size = [0], 0
         for key, (count, asked) in each.items():
-            one: list[str | int] = [*key, count, asked] if asked else [*key, count]
+            one: list[str | int] = [*key[:4], count, *filter(None, (asked,))]
             bytes_of_one = len(json.dumps([one]))  # with what parts it from the next one
             if parts[-1] and size + bytes_of_one > GATHERED_BYTES_MAX:
                 if len(parts) == self._entries_max:
@@ -203,6 +232,8 @@ class AuditTrail:
         self._waiting: deque[AuditEntry] = deque()
         self._refused = _Gathered(REFUSALS, "REFUSED", "refused")
         self._unchanged = _Gathered(UNCHANGED, "UNCHANGED", "unchanged")
+        self._changed = _Gathered(CHANGES, "CHANGED", "changes")
+        self._own = _OwnEntries()
         self._sent: tuple[int, int] | None = None
         """The batch that is under way: its number, and how many entries."""
         self._last_batch = 0
@@ -230,6 +261,13 @@ class AuditTrail:
     def gathers(self) -> bool:
         """Whether entries are taken: not in the simulator, and not below their level."""
         return self._wall_ms is not None and self._is_on()
+
+    def has_own(self, principal: str) -> bool:
+        """Whether a call of the caller has an entry of its own; it is counted then.
+
+        Asked of calls that changed something and take no operator.
+        """
+        return self._own.take(_cut(principal))
 
     @property
     def waiting(self) -> int:
@@ -262,6 +300,14 @@ class AuditTrail:
         if self.gathers:
             self._refused.add((_cut(principal), _host(peer), method, result))
 
+    def changed(self, principal: str, peer: str, method: str, result: str, asked: str) -> None:
+        """Count a call that changed something. `asked`: what it asked for, as JSON.
+
+        Those that asked for something else are named apart.
+        """
+        if self.gathers:
+            self._changed.add((_cut(principal), _host(peer), method, result, asked), asked)
+
     def unchanged(self, principal: str, peer: str, method: str, result: str, asked: str) -> None:
         """Count a call that changed nothing. `asked`: what it asked for, as JSON."""
         if self.gathers:
@@ -275,6 +321,7 @@ class AuditTrail:
 
     async def hand_over(self, send: Send) -> None:
         """Hand over what waits: one second's, while more of what is gathered is to come."""
+        self._own.passed()
         self._gather(each_due=True)
         await self._flush(send)
 
@@ -308,11 +355,11 @@ class AuditTrail:
         return self._last_batch
 
     def _gather(self, *, each_due: bool) -> None:
-        """Make entries of the refusals since the last time, and of what changed nothing.
+        """Make entries of what was gathered since the last time.
 
         `each_due`: of those whose time has come.
         """
-        for gathered in (self._refused, self._unchanged):
+        for gathered in (self._refused, self._unchanged, self._changed):
             if each_due and not gathered.is_due():
                 continue
             for detail in gathered.take():
@@ -365,9 +412,10 @@ class CallRecord:
     def _enter(self, trail: AuditTrail, principal: str, peer: str, result: str) -> None:
         if not self._changed and (result in _NO_ENTRY or result.endswith(NO_RIGHT)):
             return  # the latter are counted where they are refused
-        if not self._changed and not self._always:
+        if not self._always and not (self._changed and trail.has_own(principal)):
+            count = trail.changed if self._changed else trail.unchanged
             asked = str(shortened(json.dumps(self._request), ASKED_MAX))
-            trail.unchanged(principal, peer, self.method, result, asked)
+            count(principal, peer, self.method, result, asked)
             return
         parts: dict[str, object] = {"request": self._request}
         if self._changed or result in (OK, MIXED):

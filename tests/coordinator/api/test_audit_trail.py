@@ -239,13 +239,14 @@ def test_the_longest_entry_fits(trail):
     for number in range(GATHERED_MAX):
         trail.refused(f"{number}{long}", long, "M" * 100, "R" * 100)
         trail.unchanged(f"{number}{long}", long, "M" * 100, "R" * 100, json.dumps(long[:10]))
+        trail.changed(f"{number}{long}", long, "M" * 100, "R" * 100, json.dumps(long[:10]))
     request = admin_pb2.DeleteGroupsRequest(group_ids=[long] * 50)
     record = CallRecord("DeleteGroups", request, {"x-request-id": long}, always=True)
     record.before = record.after = {long: long}
     record.ended(trail, long, long, long)
     shard_0 = ShardZero()
     asyncio.run(trail.flush(shard_0))
-    assert len(shard_0.last) == 2 * GATHERED_ENTRIES_MAX + 1
+    assert len(shard_0.last) == 3 * GATHERED_ENTRIES_MAX + 1
     for entry in shard_0.last:
         assert len(put_entry(entry)) <= ENTRY_BYTES_MAX
         assert max(map(len, (entry.principal, entry.peer, entry.request_id))) <= TEXT_MAX

@@ -10,7 +10,13 @@ import pytest
 
 from muster.v1 import access_pb2, admin_pb2, group_pb2
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api.frame.audit_trail import LISTED_MAX, READS, HandOver
+from musterd.coordinator.api.frame.audit_trail import (
+    LISTED_MAX,
+    OWN_MAX,
+    READS,
+    ROUNDS_MAX,
+    HandOver,
+)
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.raft.contract import NodeId
 from tests.coordinator.api.test_access import GROUP, SECRET, TOPIC, on_node, rule
@@ -18,15 +24,20 @@ from tests.coordinator.api.test_access import GROUP, SECRET, TOPIC, on_node, rul
 OPERATOR = ((METADATA_KEY, SECRET),)
 
 
+async def taken(_number, _entries):
+    """A shard 0 that takes all."""
+    return HandOver.DONE
+
+
 async def entries(node):
     """The entries since the last time, as (method, result, detail)."""
     found = []
 
-    async def taken(_, some):
+    async def kept(_, some):
         found.extend(some)
         return HandOver.DONE
 
-    await node.core.audit.flush(taken)
+    await node.core.audit.flush(kept)
     return [(one.method, one.result, json.loads(one.detail)) for one in found]
 
 
@@ -107,6 +118,29 @@ async def test_calls_that_change_something_have_entries_of_their_own(node):
         ("DeleteGroups", "MIXED"),
         ("DeleteTopic", "OK"),
     ]
+
+
+@on_node
+async def test_of_one_caller_s_many_changes_the_first_of_a_minute_have_their_own_entries(node):
+    """What the others asked for is said in few: whoever may alter one group pushes nothing out."""
+    await node.allow(rule("p", "alter", GROUP, "g"), rule("q", "alter", GROUP, "g"))
+    tenant, other = await node.token_of("p"), await node.token_of("q")
+    follow(node)
+    for number in range(10 * OWN_MAX):
+        await node.admin.AlterGroupConfigs(altered(f"{number % 3 + 1}"), metadata=tenant)
+    await node.admin.AlterGroupConfigs(altered("9"), metadata=other)
+    await node.admin.TransferLeader(pb.TransferLeaderRequest(shard=99), metadata=OPERATOR)
+    *own, (method, result, detail) = await entries(node)
+    assert [one[0] for one in own] == ["AlterGroupConfigs"] * (OWN_MAX + 1) + ["TransferLeader"]
+    assert (method, result, detail["calls"]) == ("changes", "CHANGED", 9 * OWN_MAX)
+    assert [one[:1] + one[2:5] for one in detail["changes"]] == [
+        ["p", "AlterGroupConfigs", "OK", 3 * OWN_MAX] for _ in range(3)
+    ]
+    assert len({one[5] for one in detail["changes"]}) == 3
+    for _ in range(ROUNDS_MAX):
+        await node.core.audit.hand_over(taken)
+    await node.admin.AlterGroupConfigs(altered("11"), metadata=tenant)
+    assert [one[0] for one in await entries(node)] == ["AlterGroupConfigs"], "a minute later"
 
 
 @on_node
