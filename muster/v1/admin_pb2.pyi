@@ -226,7 +226,9 @@ class DeleteTopicResponse(google.protobuf.message.Message):
     topics_version: builtins.int
     """a copy of the registry of this version, or a later one, knows of the deletion"""
     offsets: builtins.int
-    """With validate_only: offsets that go, in so many groups, and whose members read the topic: the first 8, and how many."""
+    """With validate_only: offsets that go, in so many groups, and whose members read the topic: the first 8, and how many.
+    Of the groups that the caller may describe.
+    """
     groups: builtins.int
     reading_groups: builtins.int
     @property

@@ -79,7 +79,10 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         return pb.DeleteTopicResponse(topic=known, topics_version=topics.version)
 
     async def _would_delete(self, name: str, call: ActiveCall) -> pb.DeleteTopicResponse:
-        """Count on this node's own replicas, which all shards have."""
+        """Count on this node's own replicas, which all shards have.
+
+        Groups that the caller may not describe are left out, numbers and offsets too.
+        """
         topics = self.core.topics
         count = topics.count(name)
         if count is None:
@@ -91,12 +94,14 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
             for shard in self.core.shards:
                 for group in list(shard.state.groups.values()):
                     found = sum(topic == name for topic, _ in group.offsets)
-                    response.offsets += found
-                    response.groups += found > 0
-                    if is_subscribed(group, name):
-                        response.reading_groups += 1
-                        seen = call.may(Operation.DESCRIBE, Resource.GROUP, group.group_id)
-                        if seen and len(response.reading_group_ids) < READING_GROUPS:
+                    reads = is_subscribed(group, name)
+                    if (found or reads) and call.may(
+                        Operation.DESCRIBE, Resource.GROUP, group.group_id
+                    ):
+                        response.offsets += found
+                        response.groups += found > 0
+                        response.reading_groups += reads
+                        if reads and len(response.reading_group_ids) < READING_GROUPS:
                             response.reading_group_ids.append(group.group_id)
                     await slices.looked_at(KEYS_PER_ENTRY + len(group.offsets))
         return response

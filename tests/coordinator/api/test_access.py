@@ -20,6 +20,7 @@ from musterd.coordinator.api.frame.operator_access import (
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource, TokenScope
 from musterd.coordinator.machine.commands import AlterAcls, CreateToken, RevokeToken
 from musterd.coordinator.machine.errors import Error
+from tests.coordinator.api.test_group_service import joining
 from tests.coordinator.local import LocalNode
 
 SECRET = b"0123456789abcdef"
@@ -193,8 +194,28 @@ async def test_each_item_of_a_batch_is_asked_and_a_denial_wins(node):
 
 
 @on_node
+async def test_a_dry_run_of_a_deletion_counts_no_group_that_the_caller_may_not_see(node):
+    """Neither its offsets nor that it reads the topic."""
+    await made(node, "t")
+    for group in ("mine", "other"):
+        await node.groups.OffsetCommit(commit(group))
+        await node.groups.JoinGroup(joining("m", group=f"{group}-reads", subscribed_topics=["t"]))
+    await node.allow(rule("ann", "alter", TOPIC, "t"), rule("ann", "describe", GROUP, "mine*"))
+    ann, root = await node.token_of("ann"), await node.token_of("root")
+    request = admin_pb2.DeleteTopicRequest(name="t", validate_only=True)
+
+    async def counted(who):
+        found = await node.topics.DeleteTopic(request, metadata=who)
+        return found.offsets, found.groups, found.reading_groups, list(found.reading_group_ids)
+
+    assert await counted(ann) == (1, 1, 1, ["mine-reads"])
+    of_all = await counted(root)
+    assert of_all[:3] == (2, 2, 2)
+
+
+@on_node
 async def test_lists_leave_out_what_the_caller_may_not_see(node):
-    """Groups and topics alike, and groups that a topic's deletion would name."""
+    """Groups and topics alike."""
     await made(node, "t", "u")
     for group in ("a1", "a2", "b1"):
         await node.groups.OffsetCommit(commit(group))
