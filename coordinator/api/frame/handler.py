@@ -35,7 +35,6 @@ from musterd.coordinator.api.limits.member_quota import MemberPlace
 from musterd.coordinator.api.limits.quota_buckets import Amount
 from musterd.coordinator.machine.access import ANONYMOUS, OPERATOR, Operation, Resource
 from musterd.coordinator.machine.commands import Command, GroupCommand, JoinGroup, OffsetCommit
-from musterd.coordinator.machine.decide.join import adds_member
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
@@ -218,8 +217,7 @@ class ActiveCall:
             return
         group = shard.state.groups.get(command.group_id)
         self.refuse(quota.refusal(command, group), command)
-        if adds_member(group, command):
-            self._place = quota.take(command)
+        self._place = quota.take(command, group)
 
     async def identify(self) -> None:
         """Find out who calls, where there are rules: nobody gets UNAUTHENTICATED."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import NamedTuple
 
 from musterd.coordinator.machine.commands import JoinGroup
-from musterd.coordinator.machine.decide.join import adds_member
+from musterd.coordinator.machine.decide.join import adds_member, replaces_other
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.quotas import QuotaEntity, QuotaKey, QuotaOf, quota_in_force
@@ -26,6 +26,7 @@ class MemberPlace(NamedTuple):
 
     principal: str
     group_id: str
+    """"" where it takes the place of another principal's static member: the group has none more."""
     member_id: str
 
 
@@ -57,14 +58,14 @@ class MemberQuota:
 
     def refusal(self, command: JoinGroup, group: Group | None) -> Refused | None:
         """Why this Join's member may not come in, or None. `group` is its group's applied state."""
-        if not adds_member(group, command):
+        place = _place(command, group)
+        if place is None:
             return None
         principal = command.principal
-        place = _place(command)
         own = int(place in self._taken)
         quotas = self._quotas()
         most = quota_in_force(quotas, QuotaEntity.GROUP, command.group_id, QuotaKey.MEMBERS)
-        if most:
+        if most and place.group_id:
             members = 0 if group is None else len(group.members)
             if members + self._by_group[command.group_id] - own >= most:
                 return self._refused(f"The group has its quota of {most} members.")
@@ -75,9 +76,11 @@ class MemberQuota:
                 return self._refused(f"{quoted(principal)} has its quota of {most} members.")
         return None
 
-    def take(self, command: JoinGroup) -> MemberPlace:
-        """Count the newcomer of a Join that is not refused, until `let_go`."""
-        place = _place(command)
+    def take(self, command: JoinGroup, group: Group | None) -> MemberPlace | None:
+        """Count the newcomer of a Join that is not refused, until `let_go`; None: there is none."""
+        place = _place(command, group)
+        if place is None:
+            return None
         self._taken[place] += 1
         if self._taken[place] == 1:
             self._by_principal[place.principal] += 1
@@ -97,8 +100,13 @@ class MemberQuota:
         return Refused(Error.GROUP_MAX_SIZE_REACHED, message)
 
 
-def _place(command: JoinGroup) -> MemberPlace:
-    return MemberPlace(command.principal, command.group_id, joining_id(command))
+def _place(command: JoinGroup, group: Group | None) -> MemberPlace | None:
+    """What one member more, of its group or of its principal alone, counts as; else None."""
+    if adds_member(group, command):
+        return MemberPlace(command.principal, command.group_id, joining_id(command))
+    if replaces_other(group, command):
+        return MemberPlace(command.principal, "", joining_id(command))
+    return None
 
 
 def _drop(counts: Counter[str], name: str) -> None:

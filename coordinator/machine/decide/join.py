@@ -75,6 +75,19 @@ def adds_member(group: Group | None, command: JoinGroup) -> bool:
     return not command.member_id or member_id in group.pending
 
 
+def replaces_other(group: Group | None, command: JoinGroup) -> bool:
+    """Whether this Join, if it is taken, makes a static member of another principal the caller's.
+
+    A late first Join of who was replaced takes nothing back (replacement.py).
+    """
+    if group is None:
+        return False
+    member_id, holder = joining_id(command), _holder(group, command)
+    if holder is None or member_id in group.members or member_id in group.pending:
+        return False
+    return holder.principal != command.principal and holder.replaced_id != member_id
+
+
 def is_noop_join(group: Group | None, command: JoinGroup) -> bool:
     """True where this Join would change nothing: parked without a log entry (gp-1.5, sc-J60)."""
     if group is None or group.phase is not Phase.PREPARING_REBALANCE:

@@ -91,6 +91,36 @@ async def test_a_principal_has_its_members_in_all_its_groups(node):
 
 
 @on_node
+async def test_who_takes_over_anothers_static_members_has_them_in_its_quota(node):
+    """Its own it takes back whatever the quota; its group has no member more by it."""
+    await made(node, "orders", "nowhere")
+    rules = [rule("*", right, GROUP, "*") for right in ("join", "commit")]
+    await node.allow(*rules, rule("*", "describe", TOPIC, "*"))
+    ann, bob = [await node.token_of(who) for who in ("ann", "bob")]
+    for number in range(2):
+        held = await member(node, "b", f"g{number}", bob, group_instance_id="i")
+        assert held.status.code == OK
+    assert (await member(node, "a", "h", ann)).status.code == OK
+    await limit(node, QuotaEntity.PRINCIPAL, "", 1)
+    await limit(node, QuotaEntity.GROUP, "", 1)
+    over = {"join_nonce": "2" * 32, "group_instance_id": "i"}
+    for number in range(2):
+        beyond = await node.groups.JoinGroup(joining("a", f"g{number}", **over), metadata=ann)
+        assert beyond.status.code == FULL
+        assert beyond.status.message == "'ann' has its quota of 1 members."
+    again = await member(node, "b", "g0", bob, **over)
+    assert again.status.code == OK
+    await limit(node, QuotaEntity.PRINCIPAL, "ann", 2)
+    taken = await member(node, "a", "g1", ann, **over)
+    assert taken.status.code == OK
+    counts = [shard.state.members_of for shard in node.shards]
+    assert [sum(one.get(who, 0) for one in counts) for who in ("ann", "bob")] == [2, 1]
+    late = await member(node, "b", "g1", bob, group_instance_id="i")
+    assert late.status.code == ErrorCode.FENCED_INSTANCE_ID
+    assert not len(node.core.member_quota)
+
+
+@on_node
 async def test_joins_that_come_together_do_not_pass_the_quota(node):
     """Those under way count; a Join that is repeated counts once; ended ones leave nothing."""
     await made(node, "orders")
@@ -148,7 +178,7 @@ def test_after_a_failover_members_count_for_who_made_them():
 def test_the_place_of_a_member_is_counted_once_and_given_back():
     """However often its Join is sent."""
     quota = MemberQuota(lambda: {QuotaOf(QuotaEntity.GROUP, "g", MEMBERS): 1}, list, {MEMBERS: 0})
-    places = [quota.take(join("a")) for _ in range(3)]
+    places = [quota.take(join("a"), None) for _ in range(3)]
     assert quota.refusal(join("a"), None) is None
     for place in places:
         assert quota.refusal(join("b"), None) is not None
