@@ -30,6 +30,8 @@ from musterd.coordinator.runtime.timeouts import CREDENTIALS_LOOK_MS
 MS: Final = 1_000
 HELD_PER_PASS: Final = 500
 """Calls that wait and are asked anew in one pass of the loop, after a change of the rules."""
+PASS_MS: Final = 5
+"""After so much of a pass, in milliseconds, the rest waits for the next: JWTs take signatures."""
 
 NOT_CURRENT: Final = "This node's copy of the rules is not current yet: repeat the call."
 
@@ -220,17 +222,27 @@ class Authorizer:
             self._left[0].get_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        some, self._left = self._left[:HELD_PER_PASS], self._left[HELD_PER_PASS:]
-        for future in some:
-            held = self._held.get(future)
-            if held is None or future.done():
-                continue
-            recheck, answer = held
-            refused = recheck()
-            if refused is not None:
-                future.set_result(answer(refused))
+        if not self._left:  # the rules changed again, and by then no call waited
+            return
+        loop = self._left[0].get_loop()
+        end_s, asked = loop.time() + PASS_MS / MS, 0
+        for future in self._left[:HELD_PER_PASS]:
+            self._ask_one(future)
+            asked += 1
+            if loop.time() >= end_s:
+                break
+        self._left = self._left[asked:]
         if self._left:
-            self._left[0].get_loop().call_soon(self._look)
+            loop.call_soon(self._look)
+
+    def _ask_one(self, future: "asyncio.Future[Any]") -> None:
+        held = self._held.get(future)
+        if held is None or future.done():
+            return
+        recheck, answer = held
+        refused = recheck()
+        if refused is not None:
+            future.set_result(answer(refused))
 
 
 def refused_right(

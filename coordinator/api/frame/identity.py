@@ -144,8 +144,8 @@ class Identities:
         """Whether callers have certificates."""
         self._cluster_id, self._named_by = callers.cluster_id, callers.named_by
         self._jwt = callers.jwt
-        self._known: dict[bytes, tuple[tuple[int, int], Identity]] = {}
-        """By the hash of a credential, as of a version of rules and of keys."""
+        self._known: dict[bytes, tuple[int, Identity]] = {}
+        """By the hash of a credential, as of a version of the rules, or of JWTs' keys."""
 
     def of(self, context: CallerContext) -> Identity | str:
         """Who makes this call; or why nobody known does."""
@@ -207,10 +207,12 @@ class Identities:
         if len(credential) > BEARER_CHARS_MAX or credential[: len(BEARER)].lower() != BEARER:
             return NOT_VALID
         text = credential[len(BEARER) :].strip()
-        key, version = hash_secret(text.encode("utf-8", "surrogatepass")), self.version
+        key, is_token = hash_secret(text.encode("utf-8", "surrogatepass")), text.startswith(PREFIX)
+        of_rules, of_keys = self.version
+        version = of_rules if is_token else of_keys
         known = self._known.get(key)
         if known is None or known[0] != version:
-            identity = self._by_token(text) if text.startswith(PREFIX) else self._by_jwt(text)
+            identity = self._by_token(text) if is_token else self._by_jwt(text)
             if isinstance(identity, str):
                 return identity
             if len(self._known) >= KNOWN_MAX:

@@ -277,6 +277,20 @@ def test_a_token_that_was_verified_is_remembered_until_its_end_and_other_keys():
     assert known.of(caller) == jwt_verifier.NOT_VALID
 
 
+def test_a_change_of_rules_or_tokens_verifies_no_jwt_anew():
+    """Each change would cost a signature for each caller; other keys do."""
+    made, state = verifier(), ShardState()
+    known = identity.Identities(lambda: state, lambda: NOW_MS, identity.Callers(jwt=made))
+    caller = Caller(token())
+    found = known.of(caller)
+    state.access_version += 1
+    assert known.of(caller) == found
+    assert made.verified_total == 1
+    made.use(parse_keys(SET))
+    assert known.of(caller) == found
+    assert made.verified_total == 2
+
+
 def test_a_jwt_is_nobody_but_its_principal():
     """No operator, no node, no superuser but by its whole name."""
     made = verifier()
