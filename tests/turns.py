@@ -1,4 +1,4 @@
-"""`pytest --turn N`: of the tests that break real processes, or the demo, every third part.
+"""`pytest --turn N`: of the tests that take long (MARKS), every third part.
 
 The next third comes with N + 1. A part is one test with all its parameters; one kind of fault; one
 broken part of the demo; one upgrade; or a file whose tests share one run. Each third takes about as
@@ -12,7 +12,7 @@ import pytest
 from musterd.chaos.mutants.hunt import TURNS
 
 MARK = "faults"
-MARKS = (MARK, "plants", "upgrade")
+MARKS = (MARK, "plants", "upgrade", "deploy")
 TOGETHER = "one_run"
 
 
