@@ -584,7 +584,7 @@ DECODERS = (
         (CommandError,),
         documents,
         2,
-        at_least=FILE_MAX_BYTES + 4 * MIB,  # read in one, beside modules that are imported then
+        at_least=FILE_MAX_BYTES + MIB,  # read in one
     ),
     Decoder(
         "subscription",
