@@ -3,7 +3,7 @@
 from muster.v1 import peer_pb2 as pb
 from musterd.raft.identity import STORE_UUID_BYTES, Identity
 from musterd.raft.lives import RUN_ID_BYTES
-from musterd.raft.peer_levels import Levels
+from musterd.raft.peer_levels import Levels, levels_of
 from musterd.raft.peers import PeerBook, Replacement
 from musterd.storage.life import STARTS_MAX
 from musterd.storage.store import Store
@@ -54,7 +54,7 @@ def refusing(hello: pb.Hello, reason: str) -> pb.Hello:
         cluster_id=hello.cluster_id,
         node_id=hello.node_id,
         lane=hello.lane,
-        known=hello.known[-1:],
+        known=[levels_of(hello).encode()],
         refused=reason,
     )
 

@@ -14,7 +14,7 @@ import grpc
 import structlog
 from cryptography import x509
 
-from muster.net.tls import Tls
+from muster.net.tls import Tls, stamp
 from musterd.coordinator.api.frame.client_certificate import UNREADABLE, principal_of
 from musterd.coordinator.node.config import ConfigError, Settings
 from musterd.coordinator.runtime.timeouts import CERTIFICATES_LOOK_MS
@@ -149,13 +149,13 @@ class Certificates:
             tell(loaded)
         log.info("certificates were read anew", valid_until=loaded.valid_until)
 
-    def _stamp(self) -> dict[Path, tuple[int, ...] | None]:
+    def _stamp(self) -> dict[Path, tuple[int, ...]]:
         """When each file was written, as far as the file system says it."""
         settings = self._settings
         names = (settings.tls_cert, settings.tls_key, settings.tls_ca)
         peers = settings.peer_files
         of_peers = (peers.cert, peers.key, peers.ca) if peers else ()
-        return {name: _stamp(name) for name in (*names, *of_peers) if name is not None}
+        return {name: stamp(str(name)) for name in (*names, *of_peers) if name is not None}
 
     def _load(self) -> Loaded:
         settings, valid_until = self._settings, {}
@@ -202,11 +202,3 @@ def _certificate(path: Path) -> x509.Certificate:
 
 def _ends(certificate: x509.Certificate) -> float:
     return certificate.not_valid_after_utc.timestamp()
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

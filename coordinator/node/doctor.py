@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidSignature
 
 from muster.cli.doctor import expiry
 from muster.cli.findings import Finding, Verdict
+from muster.net.tls import no_passphrase
 from musterd.coordinator.api.frame.client_certificate import UNREADABLE
 from musterd.coordinator.api.server import connections_max
 from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
@@ -230,7 +231,7 @@ def certificate(cert: Path | None, key: Path | None) -> list[Finding]:
         return [Finding("tls", HERE, Verdict.OK, "none: clients connect plainly")]
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(cert, key, password=_no_password)
+        context.load_cert_chain(cert, key, password=no_passphrase)
     except (OSError, ValueError) as error:
         step = "give tls_cert and tls_key PEM files that belong together, without a passphrase"
         return [Finding("tls", HERE, Verdict.PROBLEM, f"{cert}, {key}: {error}", step)]
@@ -310,8 +311,3 @@ def quotas(metrics_listen: str) -> list[Finding]:
 _THROTTLED: Final = re.compile(
     r'^muster_quota_throttled_total\{(?:[^}]*,)?key="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
 )
-
-
-def _no_password() -> str:
-    """OpenSSL would ask on the terminal otherwise."""
-    raise ValueError("the key has a passphrase")

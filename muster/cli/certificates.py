@@ -5,7 +5,7 @@ import ssl
 from typing import Final
 
 from muster.net.nodes import parse_endpoints
-from muster.net.tls import Tls
+from muster.net.tls import Tls, no_passphrase
 
 CONNECT_S: Final = 3.0
 
@@ -21,7 +21,7 @@ def served_until(endpoint: str, files: Tls) -> float:
     context = ssl.create_default_context(cafile=files.ca or None)
     context.set_alpn_protocols(["h2"])
     if files.cert and files.key:
-        context.load_cert_chain(files.cert, files.key, password=_no_password)
+        context.load_cert_chain(files.cert, files.key, password=no_passphrase)
     with (
         socket.create_connection((host, int(port)), CONNECT_S) as plain,
         context.wrap_socket(plain, server_hostname=host) as connection,
@@ -30,8 +30,3 @@ def served_until(endpoint: str, files: Tls) -> float:
     if not until:
         raise ValueError("the certificate does not say until when it is valid")
     return float(ssl.cert_time_to_seconds(str(until)))
-
-
-def _no_password() -> str:
-    """OpenSSL would ask on the terminal otherwise."""
-    raise ValueError("the key has a passphrase")

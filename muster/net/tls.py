@@ -66,7 +66,7 @@ class Tls:
             if self.ca:
                 context.load_verify_locations(self.ca)
             if self.cert:
-                context.load_cert_chain(self.cert, self.key, password=_no_passphrase)
+                context.load_cert_chain(self.cert, self.key, password=no_passphrase)
             return self.credentials()
         except (OSError, ValueError, InvalidConfig):  # ssl.SSLError is an OSError
             return None
@@ -85,6 +85,6 @@ def stamp(name: str) -> tuple[int, ...]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _no_passphrase() -> str:
+def no_passphrase() -> str:
     """OpenSSL would ask on the terminal otherwise."""
     raise ValueError("the key has a passphrase")

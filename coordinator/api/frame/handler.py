@@ -164,7 +164,6 @@ class ActiveCall:
         """The last refusal for want of a right that is in the audit trail."""
         self.certified: Identity | None = None
         """Who the caller is by certificate, where there are no rules."""
-        """Whether its certificate is a superuser's or a node's, where there are no rules."""
         self.identity: Identity | None = None
         """Who calls; None where nobody asks, since there are no rules."""
         self.admitted: Admitted | None = None
