@@ -116,7 +116,8 @@ async def test_listeners_are_told_what_comes_and_what_goes(open_cluster):
         ]
         await settled(second)
         given = [keys for what, _, keys in second.told if what == "assigned"]
-        assert given == [(), moved, kept]
+        # The first may begin generation 3 before the second has asked what it has in 2: nothing.
+        assert given in ([(), moved, kept], [moved, kept])
         await second.stop()
 
 
