@@ -42,12 +42,12 @@ class AuditSender:
         self._channel, self._shown = channel, shown
         self._shard = core.shards[0]
         self._told = ""
-        state = self._shard
+        shard = self._shard
         core.audit.follow(
             node_id,
-            state.node.wall_ms,
-            lambda: state.state.level >= AUDIT_LEVEL,
-            lambda: state.state.audit_batches.get(node_id, 0),
+            shard.node.wall_ms,
+            lambda: shard.state.level >= AUDIT_LEVEL,
+            lambda: shard.state.audit_batches.get(node_id, 0) if shard.current else None,
         )
 
     @property

@@ -241,18 +241,19 @@ class AuditTrail:
         self._node_id = 0
         self._wall_ms: Callable[[], int] | None = None
         self._is_on: Callable[[], bool] = bool
-        self._recorded: Callable[[], int] = int
+        self._recorded: Callable[[], int | None] = int
 
     def follow(
         self,
         node_id: int,
         wall_ms: Callable[[], int],
         is_on: Callable[[], bool],
-        recorded: Callable[[], int],
+        recorded: Callable[[], int | None],
     ) -> None:
         """From now on entries are gathered, while the cluster's level has a trail (`is_on`).
 
-        `recorded`: the number of this node's last batch that shard 0 has, as far as is known here.
+        `recorded`: the number of this node's last batch that shard 0 has; None while that is not
+        known here.
         """
         self._node_id, self._wall_ms = node_id, wall_ms
         self._is_on, self._recorded = is_on, recorded
@@ -338,7 +339,10 @@ class AuditTrail:
     async def _send_all(self, send: Send) -> None:
         while self._waiting:
             if self._sent is None:
-                self._sent = (self._next_batch(), min(BATCH, len(self._waiting)))
+                drawn = self._next_batch()
+                if drawn is None:
+                    return
+                self._sent = (drawn, min(BATCH, len(self._waiting)))
             number, count = self._sent
             outcome = await send(number, tuple(islice(self._waiting, count)))
             if outcome is HandOver.AGAIN:
@@ -348,10 +352,16 @@ class AuditTrail:
             for _ in range(count):
                 self._waiting.popleft()
 
-    def _next_batch(self) -> int:
-        """Greater than all before, those of earlier processes of this node included."""
+    def _next_batch(self) -> int | None:
+        """Greater than all before, those of earlier processes of this node included.
+
+        None while these are not known: one that is not greater would be taken for a repetition.
+        """
+        recorded = self._recorded()
+        if recorded is None and not self._last_batch:
+            return None
         now_ms = self._wall_ms() if self._wall_ms else 0
-        self._last_batch = max(self._last_batch, self._recorded(), now_ms) + 1
+        self._last_batch = max(self._last_batch, recorded or 0, now_ms) + 1
         return self._last_batch
 
     def _gather(self, *, each_due: bool) -> None:

@@ -117,6 +117,22 @@ def test_a_later_process_goes_on_behind_what_shard_0_has(trail):
     assert shard_0.batches[0][0] == 78
 
 
+def test_no_batch_is_numbered_before_it_is_known_what_shard_0_has(trail):
+    """It would be taken for a repetition where the clock went back; once known it stays so."""
+    recorded = None
+    trail.follow(1, lambda: 5, lambda: True, lambda: recorded)
+    shard_0 = ShardZero()
+    note(trail, "a")
+    asyncio.run(trail.flush(shard_0))
+    assert (shard_0.batches, trail.waiting) == ([], 1)
+    recorded = 77
+    asyncio.run(trail.flush(shard_0))
+    recorded = None
+    note(trail, "b")
+    asyncio.run(trail.flush(shard_0))
+    assert shard_0.batches == [(78, ["a"]), (79, ["b"])]
+
+
 def test_below_its_level_nothing_is_gathered():
     """And nothing where nobody hands it over, as in the simulator."""
     trail = AuditTrail()

@@ -22,9 +22,10 @@ class Leader:
     """Node 2, which leads shard 0: its answers' codes, in order, and what arrived."""
 
     def __init__(self, *codes):
-        self.codes, self.batches = list(codes), []
+        self.codes, self.batches, self.numbers = list(codes), [], []
 
     async def record_audit(self, request, **_):
+        self.numbers.append(request.batch)
         self.batches.append([one.request_id for one in request.entries])
         answer = pb.RecordAuditResponse()
         if self.codes:
@@ -44,6 +45,7 @@ def sender(monkeypatch):
     shard = SimpleNamespace(
         node=SimpleNamespace(wall_ms=lambda: 1_000),
         state=SimpleNamespace(level=audit_sender.AUDIT_LEVEL, audit_batches={}),
+        current=True,
     )
     core = SimpleNamespace(shards=[shard], audit=AuditTrail(), ask=ask)
     monkeypatch.setattr(admin_pb2_grpc, "AdminStub", lambda channel: channel)
@@ -78,6 +80,20 @@ def test_what_the_last_calls_left_is_handed_over_at_the_end(sender):
         asyncio.run(sender.end())
     assert sender.leader.batches == [["a"], ["b"]]
     assert logs == []
+
+
+def test_a_node_that_starts_with_a_clock_set_back_loses_no_entry(sender):
+    """It hands over nothing before its copy of shard 0 has the last batch of its former life."""
+    shard = sender._shard
+    shard.current = False
+    sender.leader = Leader()
+    note(sender, "a")
+    asyncio.run(sender.stop())
+    assert (sender.leader.batches, sender.trail.waiting) == ([], 1)
+    shard.state.audit_batches[1] = 5_000  # its clock says 1,000
+    shard.current = True
+    asyncio.run(sender.stop())
+    assert (sender.leader.batches, sender.leader.numbers) == ([["a"]], [5_001])
 
 
 def test_entries_that_nobody_takes_at_the_end_are_said_to_be_lost(sender):
