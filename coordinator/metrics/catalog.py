@@ -185,6 +185,17 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "members: Joins of newcomers that were refused.",
             "key",
         ),
+        "muster_quota_delays_total": _counter(
+            "Of muster_quota_throttled_total the principals and groups that were told so last, by "
+            "name: 10 at most, and who comes back begins at 1.",
+            "entity",
+            "name",
+            "key",
+        ),
+        "muster_client_connections_ended_total": _counter(
+            "Connections of clients that were ended because their host, or all hosts together, had "
+            "too many."
+        ),
         "muster_fenced_requests_total": _counter(
             "Requests refused because the caller is no member any more, or of another generation.",
             "api",

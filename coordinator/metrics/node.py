@@ -104,6 +104,8 @@ class Sources:
     call_limits: NodeCallLimits
     quotas: QuotaBuckets
     untaken: UntakenAnswers
+    connections_ended: Callable[[], int]
+    """How many connections of clients were ended since a host, or all, had too many."""
     audit: AuditTrail
     certificates: Callable[[], Mapping[str, float]]
     """Port -> seconds since 1970 at which the certificate that it shows ends."""
@@ -372,10 +374,15 @@ class NodeMetrics:
         over = counter("muster_quota_throttled_total")
         for key, count in sources.quotas.throttled_total.items():
             over.add_metric([KEY_NAMES[key]], count)
+        delays = counter("muster_quota_delays_total")
+        for of, count in sources.quotas.delayed.items():
+            delays.add_metric([of.entity.name.lower(), of.name, KEY_NAMES[of.key]], count)
+        ended = counter("muster_client_connections_ended_total")
+        ended.add_metric([], sources.connections_ended())
         fenced = counter("muster_fenced_requests_total")
         for (api, reason), count in self.api.fenced.items():
             fenced.add_metric([api, reason], count)
-        yield from (queue, beats, throttled, lost, over, fenced)
+        yield from (queue, beats, throttled, lost, over, delays, ended, fenced)
         yield _timed("muster_coordinator_queue_duration_seconds", self.timings.queue)
         yield _timed("muster_offset_commit_duration_seconds", self.api.commit_seconds)
         durations = histogram("muster_group_rebalance_duration_seconds")

@@ -133,7 +133,7 @@ class Assembly:
             MemberQuota(
                 lambda: registry.state.quotas,
                 lambda: [shard.state for shard in self.shards],
-                buckets.throttled_total,
+                buckets.count,
             ),
             LongReads(lambda: admission.admitted_total),
             access,

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import resource
+import shlex
 import shutil
 import socket
 import ssl
@@ -16,12 +17,16 @@ from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from muster.cli.doctor import expiry
 from muster.cli.findings import Finding, Verdict
 from muster.net.tls import no_passphrase
 from musterd.coordinator.api.frame.client_certificate import UNREADABLE
+from musterd.coordinator.api.limits.quota_buckets import DELAYED_MAX, KEY_NAMES
 from musterd.coordinator.api.server import connections_max
+from musterd.coordinator.machine.quotas import QuotaKey
 from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
 from musterd.coordinator.node.debug_parts import metrics_page
 from musterd.raft.tls import read_contexts
@@ -290,24 +295,43 @@ def operators(settings: Settings) -> Finding:
 
 
 def quotas(metrics_listen: str) -> list[Finding]:
-    """What callers of the running node were told to wait for; nothing where it does not run."""
+    """What callers of the running node were told to wait for, and who they are.
+
+    Nothing where it does not run. Those that were told so last are named, a few.
+    """
     if not metrics_listen or not _is_live(metrics_listen):
         return []
     try:
-        page = metrics_page(metrics_listen).decode()
-    except OSError as error:
-        return [Finding("quotas", HERE, Verdict.UNKNOWN, str(error))]
-    if "TYPE muster_quota_throttled_total " not in page:
+        page = metrics_page(metrics_listen)
+        # of a page that was too long the last line is not whole
+        text = page[: page.rfind(b"\n") + 1].decode()
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+    except (OSError, ValueError) as error:
+        return [Finding("quotas", HERE, Verdict.UNKNOWN, f"the metrics page: {error}")]
+    throttled = families.get("muster_quota_throttled")
+    if throttled is None:
         return [Finding("quotas", HERE, Verdict.UNKNOWN, "the metrics page does not tell it")]
-    counted = [(key, int(float(calls))) for key, calls in _THROTTLED.findall(page)]
-    told = ", ".join(f"{key} {calls}" for key, calls in counted if calls)
+    counted = [(one.labels.get("key", ""), one.value) for one in throttled.samples]
+    told = ", ".join(f"{key} {calls:.0f}" for key, calls in counted if calls)
     if not told:
         return [Finding("quotas", HERE, Verdict.OK, "nobody was told to wait since the start")]
     step = "`muster quota list` shows them: raise them, or have clients ask less (docs/quotas.md)"
     detail = f"calls that were told to wait since the start, by quota: {told}"
-    return [Finding("quotas", HERE, Verdict.WARNING, detail, step)]
+    delays = families.get("muster_quota_delays")
+    named = delays.samples[-DELAYED_MAX:] if delays else []
+    return [Finding("quotas", HERE, Verdict.WARNING, detail, step), *map(_delayed, named)]
 
 
-_THROTTLED: Final = re.compile(
-    r'^muster_quota_throttled_total\{(?:[^}]*,)?key="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
-)
+def _delayed(sample: Sample) -> Finding:
+    """A principal or a group that a quota holds up, and how that ends."""
+    entity, name, key = (sample.labels.get(label, "") for label in ("entity", "name", "key"))
+    who = f"{entity}:{name}"
+    times = f"{sample.value:.0f}"
+    raised = f"`muster quota set {shlex.quote(who)} {key}=VALUE` raises it"
+    if key == KEY_NAMES[QuotaKey.MEMBERS]:
+        detail = f"newcomers were refused {times} times by its quota of members"
+        step = f"run fewer members; {raised} (docs/quotas.md)"
+    else:
+        detail = f"was told to wait {times} times by its quota of {key}"
+        step = f"have it ask less often; {raised} (docs/quotas.md)"
+    return Finding("quotas", who, Verdict.WARNING, detail, step)

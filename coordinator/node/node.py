@@ -176,6 +176,8 @@ class Node:
             self.certificates.own,
             self.driver.set_reach,
         )
+        bounds = bounds_of(connections_max(open_files_max()), settings.connections_per_host)
+        self._connections = HostConnections(split_address(settings.listen)[1], bounds)
         self._page: MetricsPage | None = None
         self._draining = self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -223,6 +225,7 @@ class Node:
                 call_limits=self.assembly.call_limits,
                 quotas=core.quotas,
                 untaken=self._untaken,
+                connections_ended=lambda: self._connections.ended_total,
                 audit=core.audit,
                 certificates=lambda: self.certificates.loaded.valid_until,
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
@@ -255,7 +258,7 @@ class Node:
             asyncio.create_task(self._follow_exporter()),
             asyncio.create_task(self._audit.run()),
             asyncio.create_task(_trim()),
-            asyncio.create_task(_bound_hosts(self.settings)),
+            asyncio.create_task(_bound_hosts(self._connections)),
             asyncio.create_task(self.certificates.follow()),
         ]
         if self._jwt_keys is not None:
@@ -606,10 +609,8 @@ async def _live() -> str:
     return ""
 
 
-async def _bound_hosts(settings: Settings) -> None:
+async def _bound_hosts(connections: HostConnections) -> None:
     """End what one host, or all, have too many of, the connections of clients."""
-    bounds = bounds_of(connections_max(open_files_max()), settings.connections_per_host)
-    connections = HostConnections(split_address(settings.listen)[1], bounds)
     while True:
         await asyncio.sleep(HOSTS_LOOK_MS / MS)
         await asyncio.to_thread(connections.look)

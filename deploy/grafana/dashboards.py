@@ -573,6 +573,69 @@ OPERATION = (
     ),
 )
 
+ACCESS = (
+    Panel(
+        "Calls that the rules refused",
+        "Of nobody, or without the right. Bad: it rises after a change of rules or credentials: "
+        "workers lost a right that they need.",
+        "reqps",
+        (
+            (
+                f"sum by (why) (rate(muster_access_refused_total{{{NODE}}}{RATE}))",
+                "{{why}}",
+            ),
+        ),
+    ),
+    Panel(
+        "JWTs looked at",
+        "One that was verified is remembered. Bad: refused ones go on: a provider or a worker is "
+        "set up wrong; awaited ones go on: their key is not in the provider's set.",
+        "ops",
+        (
+            (
+                f"sum by (result) (rate(muster_jwt_checks_total{{{NODE}}}{RATE})) or vector(0)",
+                "{{result}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Keys of JWTs",
+        "Of the identity provider, on the node that has fewest. Bad: 0 where JWTs are taken: each "
+        "is refused.",
+        "short",
+        ((f"min(muster_jwt_keys{{{NODE}}}) or vector(0)", "keys"),),
+    ),
+    Panel(
+        "Looks at the keys of JWTs that failed",
+        "The keys of before stay. Bad: it goes on: an alert fires after half an hour.",
+        "ops",
+        (
+            (
+                (
+                    "sum(rate(muster_jwt_key_fetches_total"
+                    f'{{{NODE}, result="failed"}}{RATE})) or vector(0)'
+                ),
+                "failed",
+            ),
+        ),
+    ),
+    Panel(
+        "Connections ended",
+        "Of clients whose host, or all hosts together, had too many. Bad: anything but 0: clients "
+        "leak connections, or many of them are behind one address (connections_per_host).",
+        "ops",
+        (
+            (
+                (
+                    "sum by (instance) "
+                    f"(rate(muster_client_connections_ended_total{{{NODE}}}{RATE}))"
+                ),
+                "{{instance}}",
+            ),
+        ),
+    ),
+)
+
 ROWS = (
     ("Overview", OVERVIEW),
     ("Term", TERM),
@@ -582,6 +645,7 @@ ROWS = (
     ("Calls", CALLS),
     ("Groups", GROUPS),
     ("Backup, quotas and audit", OPERATION),
+    ("Access and connections", ACCESS),
 )
 
 

@@ -177,6 +177,11 @@ EXPECTED: dict[str, Expected] = {
 
 CONSTANT = {
     "Audit entries lost / A": "0: never do 1,000 wait, and each is taken",
+    "Calls that the rules refused / A": "0: there are no rules",
+    "JWTs looked at / A": "0: the nodes take no JWTs",
+    "Keys of JWTs / A": "0: the nodes take no JWTs",
+    "Looks at the keys of JWTs that failed / A": "0: the nodes take no JWTs",
+    "Connections ended / A": "0: no host has as many connections as it may",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",
     "Nodes that do not reach themselves / A": "0: every node answers at its clients' address",

@@ -7,7 +7,7 @@ Where there are no rules nobody has a name, and a group's quota alone counts.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from musterd.coordinator.machine.commands import JoinGroup
@@ -37,12 +37,12 @@ class MemberQuota:
         self,
         quotas: Callable[[], Mapping[QuotaOf, int]],
         states: Callable[[], Iterable[ShardState]],
-        refused_total: MutableMapping[QuotaKey, int],
+        count: Callable[[QuotaOf], None],
     ) -> None:
-        """`quotas`: those in force. `states`: of all shards. `refused_total` counts refusals."""
+        """`quotas`: those in force. `states`: of all shards. `count`: told of each refusal."""
         self._quotas = quotas
         self._states = states
-        self._refused_total = refused_total
+        self._count = count
         self._taken: Counter[MemberPlace] = Counter()
         """How many calls hold each place: the Join of a member may be repeated."""
         self._by_principal: Counter[str] = Counter()
@@ -68,12 +68,14 @@ class MemberQuota:
         if most and place.group_id:
             members = 0 if group is None else len(group.members)
             if members + self._by_group[command.group_id] - own >= most:
-                return self._refused(f"The group has its quota of {most} members.")
+                over = QuotaOf(QuotaEntity.GROUP, command.group_id, QuotaKey.MEMBERS)
+                return self._refused(over, f"The group has its quota of {most} members.")
         most = quota_in_force(quotas, QuotaEntity.PRINCIPAL, principal, QuotaKey.MEMBERS)
         if most and principal:
             members = sum(state.members_of.get(principal, 0) for state in self._states())
             if members + self._by_principal[principal] - own >= most:
-                return self._refused(f"{quoted(principal)} has its quota of {most} members.")
+                over = QuotaOf(QuotaEntity.PRINCIPAL, principal, QuotaKey.MEMBERS)
+                return self._refused(over, f"{quoted(principal)} has its quota of {most} members.")
         return None
 
     def take(self, command: JoinGroup, group: Group | None) -> MemberPlace | None:
@@ -95,8 +97,8 @@ class MemberQuota:
             _drop(self._by_principal, place.principal)
             _drop(self._by_group, place.group_id)
 
-    def _refused(self, message: str) -> Refused:
-        self._refused_total[QuotaKey.MEMBERS] += 1
+    def _refused(self, over: QuotaOf, message: str) -> Refused:
+        self._count(over)
         return Refused(Error.GROUP_MAX_SIZE_REACHED, message)
 
 

@@ -24,6 +24,8 @@ ROUNDING_S: Final = 1e-6
 DELAY_MS_MAX: Final = 30_000
 """What a caller is told to wait at most; it is told again when it comes too early."""
 
+DELAYED_MAX: Final = 10
+"""Principals and groups whose names a node keeps of those that were told to wait."""
 
 KEY_NAMES: Final = {
     QuotaKey.JOINS: "joins_per_s",
@@ -78,6 +80,9 @@ class QuotaBuckets:
         self.throttled_total = dict.fromkeys(QuotaKey, 0)
         """Calls that were told to wait, by what they had used up; of members, newcomers that were
         refused (member_quota.py)."""
+        self.delayed: dict[QuotaOf, int] = {}
+        """How often each of those was that were told so last, as long as it is among them, the
+        latest at the end. DELAYED_MAX at most."""
 
     @property
     def has_quotas(self) -> bool:
@@ -98,17 +103,25 @@ class QuotaBuckets:
                 per_s = quota_in_force(quotas, entity, name, key)
                 if not per_s:
                     continue
-                bucket = self._bucket(QuotaOf(entity, name, key), per_s, now)
+                of = QuotaOf(entity, name, key)
+                bucket = self._bucket(of, per_s, now)
                 missing = bucket.missing_s(amount)
                 if missing > longest:
-                    longest, over = missing, key
+                    longest, over = missing, of
                 to_charge.append((bucket, amount))
         if over is not None:
-            self.throttled_total[over] += 1
+            self.count(over)
             return min(ceil(longest * 1000), DELAY_MS_MAX)
         for bucket, amount in to_charge:
             bucket.left -= amount
         return 0
+
+    def count(self, over: QuotaOf) -> None:
+        """A call was told to wait, or a newcomer refused, since this entity was over its quota."""
+        self.throttled_total[over.key] += 1
+        self.delayed[over] = self.delayed.pop(over, 0) + 1
+        if len(self.delayed) > DELAYED_MAX:
+            del self.delayed[next(iter(self.delayed))]
 
     def _bucket(self, of: QuotaOf, per_s: int, now: float) -> _Bucket:
         bucket = self._buckets.get(of)

@@ -62,6 +62,7 @@ async def test_a_newcomer_beyond_a_groups_quota_is_refused_and_members_stay(node
     assert taken.status.code == OK
     assert sorted(group.members) == sorted((taken.member_id, second.result().member_id))
     assert node.core.quotas.throttled_total[MEMBERS] == 1
+    assert node.core.quotas.delayed == {QuotaOf(QuotaEntity.GROUP, "g", MEMBERS): 1}
     await limit(node, QuotaEntity.GROUP, "g", 0)
     await limit(node, QuotaEntity.GROUP, "", 0)
     newcomer = asyncio.create_task(member(node, "c"))
@@ -168,7 +169,7 @@ def test_after_a_failover_members_count_for_who_made_them():
         state = cluster.shard(number).state
         loaded = load_state(sorted(shard_records(state)))
         for one in (state, loaded):
-            quota = MemberQuota(lambda one=one: one.quotas, lambda one=one: [one], {MEMBERS: 0})
+            quota = MemberQuota(lambda one=one: one.quotas, lambda one=one: [one], list)
             beyond = dataclasses.replace(join("b"), principal="ann")
             refused = quota.refusal(beyond, one.groups["g"])
             assert refused is not None
@@ -177,7 +178,7 @@ def test_after_a_failover_members_count_for_who_made_them():
 
 def test_the_place_of_a_member_is_counted_once_and_given_back():
     """However often its Join is sent."""
-    quota = MemberQuota(lambda: {QuotaOf(QuotaEntity.GROUP, "g", MEMBERS): 1}, list, {MEMBERS: 0})
+    quota = MemberQuota(lambda: {QuotaOf(QuotaEntity.GROUP, "g", MEMBERS): 1}, list, list)
     places = [quota.take(join("a"), None) for _ in range(3)]
     assert quota.refusal(join("a"), None) is None
     for place in places:

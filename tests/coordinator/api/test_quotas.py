@@ -9,7 +9,12 @@ from muster.v1.errors_pb2 import ErrorCode
 from muster.v1.quota_pb2 import QuotaChange as WireChange
 from musterd.coordinator.api.frame.operator_access import OperatorAccess
 from musterd.coordinator.api.limits import quota_buckets
-from musterd.coordinator.api.limits.quota_buckets import DELAY_MS_MAX, Amount, QuotaBuckets
+from musterd.coordinator.api.limits.quota_buckets import (
+    DELAY_MS_MAX,
+    DELAYED_MAX,
+    Amount,
+    QuotaBuckets,
+)
 from musterd.coordinator.machine.commands import AlterQuotas, FinalizeLevel, NodeLevel
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.quotas import QuotaChange, QuotaEntity, QuotaKey, QuotaOf
@@ -99,6 +104,25 @@ def test_buckets_are_bounded(monkeypatch):
         assert len(bucketed.buckets) <= 3
     assert bucketed.commits(2, group="9") > 0
     assert bucketed.commits(2, group="0") == 0
+
+
+def test_who_was_told_to_wait_last_is_known_by_name():
+    """The principal or the group whose quota it was, and of many the last few."""
+    bucketed = Bucketed()
+    bucketed.set(PRINCIPAL, "ann", COMMITS, 1)
+    bucketed.set(GROUP, "", COMMITS, 1)
+    assert bucketed.commits(2) == 0
+    assert bucketed.buckets.delayed == {}
+    for _ in range(3):
+        assert bucketed.commits(1, group="h") > 0
+    assert bucketed.buckets.delayed == {QuotaOf(PRINCIPAL, "ann", COMMITS): 3}
+    for number in range(DELAYED_MAX):
+        group = f"g{number}"
+        assert bucketed.commits(2, principal="bob", group=group) == 0
+        assert bucketed.commits(1, principal="bob", group=group) > 0
+    assert bucketed.commits(1, principal="bob", group="g0") > 0
+    last = [(of.name, times) for of, times in bucketed.buckets.delayed.items()]
+    assert last == [*((f"g{number}", 1) for number in range(1, DELAYED_MAX)), ("g0", 2)]
 
 
 def at_level(node):

@@ -14,6 +14,7 @@ from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.quotas import QuotaEntity, QuotaKey, QuotaOf
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Offset
 from musterd.coordinator.metrics.catalog import CATALOG
@@ -92,6 +93,13 @@ def _jwt():
     return known
 
 
+def _quotas():
+    buckets = QuotaBuckets(dict, lambda: 0.0)
+    for _ in range(2):
+        buckets.count(QuotaOf(QuotaEntity.PRINCIPAL, 'a "b"', QuotaKey.JOINS))
+    return buckets
+
+
 def _sources(rig, quarantine, data_dir):
     refusing = Requests()
     refusing.refused_total = 4
@@ -118,9 +126,10 @@ def _sources(rig, quarantine, data_dir):
         admission=Admission(),
         call_limits=rig.call_limits,
         audit=AuditTrail(),
-        quotas=QuotaBuckets(dict, lambda: 0.0),
+        quotas=_quotas(),
         certificates=lambda: {"peers": 1_700_000_000.0},
         untaken=UntakenAnswers(lambda: 0.0, lambda _: None),
+        connections_ended=lambda: 6,
         requests=lambda: (refusing, refusing),
         room=lambda: Room.ENOUGH,
         reserve=0,
@@ -141,7 +150,7 @@ def _page(metrics):
     return samples
 
 
-def _value(page, name, **labels):
+def _value(page, name, /, **labels):
     return page[name, tuple(sorted(labels.items()))]
 
 
@@ -283,6 +292,10 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     assert _value(page, "muster_throttled_requests_total", limit="shard_queue") == 3
     assert _value(page, "muster_throttled_requests_total", limit="parked_calls") == 2
     assert _value(page, "muster_throttled_requests_total", limit="request_bytes") == 8
+    assert _value(page, "muster_client_connections_ended_total") == 6
+    assert _value(page, "muster_quota_throttled_total", key="joins_per_s") == 2
+    whose = {"entity": "principal", "name": 'a "b"', "key": "joins_per_s"}
+    assert _value(page, "muster_quota_delays_total", **whose) == 2
     assert _value(page, "muster_groups", state="Empty", type="classic") == 1
     assert {dict(labels)["type"] for name, labels in page if name == "muster_groups"} == {"classic"}
 

@@ -1,6 +1,7 @@
 """`muster doctor --config`: what a node's machine lacks is told before the node runs into it."""
 
 import errno
+import shlex
 import socket
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from threading import Thread
 
 import pytest
 
+from musterd.coordinator.api.limits.quota_buckets import DELAYED_MAX
+from musterd.coordinator.metrics.catalog import counter
+from musterd.coordinator.metrics.http_page import encode
 from musterd.coordinator.node import doctor
 from musterd.coordinator.node.authority import Authority
 from musterd.coordinator.node.doctor import examine
@@ -245,15 +249,13 @@ def test_a_key_of_another_certificate_is_a_problem_of_peers_too(config, tmp_path
 
 
 class MetricsOfANode(BaseHTTPRequestHandler):
-    """A metrics port that is live; the page has this counter."""
+    """A metrics port that is live, and its page."""
 
     protocol_version = "HTTP/1.1"
-    throttled = 0
+    page = b""
 
     def do_get(self):
-        name = "muster_quota_throttled_total"
-        text = f'# TYPE {name} counter\n{name}{{key="commits_per_s"}} {self.throttled}.0\n'
-        body = b"" if self.path != "/metrics" or self.throttled < 0 else text.encode()
+        body = b"" if self.path != "/metrics" else self.page
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -265,20 +267,66 @@ class MetricsOfANode(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.mark.parametrize(
-    ("throttled", "result", "said"),
-    [(0, "ok", "nobody"), (7, "warning", "commits_per_s 7"), (-1, "unknown", "does not tell")],
-)
-def test_calls_that_were_told_to_wait_for_a_quota_are_named(throttled, result, said):
-    """Of a node that runs, by quota, with what to do."""
-    page = type("Page", (MetricsOfANode,), {"throttled": throttled})
-    with ThreadingHTTPServer(("127.0.0.1", 0), page) as server:
+def quotas_of(page):
+    """What is found of the quotas of a node with this page."""
+    handler = type("Page", (MetricsOfANode,), {"page": page})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         serving = Thread(target=server.serve_forever)
         serving.start()
         try:
-            (one,) = doctor.quotas(f"127.0.0.1:{server.server_port}")
+            return doctor.quotas(f"127.0.0.1:{server.server_port}")
         finally:
             server.shutdown()
             serving.join()
+
+
+def quota_page(delayed, throttled=7):
+    """A node's page, as a node writes it, with calls that were told to wait for quotas."""
+    total = counter("muster_quota_throttled_total")
+    total.add_metric(["commits_per_s"], throttled)
+    delays = counter("muster_quota_delays_total")
+    for labels, times in delayed.items():
+        delays.add_metric(labels, times)
+    return b"".join(piece for family in (total, delays) for piece in encode(family))
+
+
+@pytest.mark.parametrize(
+    ("page", "result", "said"),
+    [
+        (quota_page({}, throttled=0), "ok", "nobody"),
+        (quota_page({}), "warning", "commits_per_s 7"),
+        (quota_page({}) + b'muster_quota_thr{k="', "warning", "commits_per_s 7"),
+        (b"", "unknown", "does not tell"),
+        (b"no page\n", "unknown", "the metrics page"),
+    ],
+    ids=["none", "some", "cut", "without", "nonsense"],
+)
+def test_calls_that_were_told_to_wait_for_a_quota_are_counted(page, result, said):
+    """Of a node that runs, by quota, with what to do; a page that was too long has half a line."""
+    (one,) = quotas_of(page)
     assert (one.result, said in one.detail) == (result, True)
-    assert ("muster quota list" in one.next_step) is (throttled > 0)
+    assert ("muster quota list" in one.next_step) is (result == "warning")
+
+
+def test_who_was_told_to_wait_for_a_quota_is_named_with_what_to_do():
+    """A command that is copied names that principal or group, whatever its name is."""
+    delayed = {
+        ("principal", "ann", "members"): 2,
+        ("group", "a}\n\"b'; c", "commits_per_s"): 5,
+    }
+    _, ann, group = quotas_of(quota_page(delayed))
+    assert (ann.where, ann.result) == ("principal:ann", "warning")
+    assert "refused 2 times" in ann.detail
+    assert "`muster quota set principal:ann members=VALUE`" in ann.next_step
+    assert "run fewer members" in ann.next_step
+    assert group.where == "group:a}\n\"b'; c"
+    assert "told to wait 5 times by its quota of commits_per_s" in group.detail
+    command = group.next_step.split("`")[1]
+    assert shlex.split(command)[2:] == ["set", group.where, "commits_per_s=VALUE"]
+
+
+def test_of_many_who_were_told_to_wait_the_last_are_named():
+    """As many as a node keeps; another build may name more."""
+    delayed = {("group", f"g{number}", "joins_per_s"): 1 for number in range(DELAYED_MAX + 5)}
+    _, *named = quotas_of(quota_page(delayed))
+    assert [one.where for one in named] == [f"group:g{n}" for n in range(5, DELAYED_MAX + 5)]
