@@ -29,7 +29,7 @@ class Levels(NamedTuple):
     known: int
     """The highest that its build knows."""
     active: int
-    """The cluster's, as far as the node has applied shard 0; 0 below level 6."""
+    """The cluster's: the highest that a shard of the node has applied; 0 below level 6."""
 
     def encode(self) -> pb.StoreOf:
         """For a hello, among the stores that it names."""

@@ -1,6 +1,6 @@
 """Puts the synchronous half of a node together: shards, their replicas, the turns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 import grpc
@@ -22,7 +22,6 @@ from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.events import (
     AclsAltered,
-    LevelRaised,
     NodeReplaced,
     TokenCreated,
     TokensRemoved,
@@ -159,7 +158,7 @@ class Assembly:
             shard.attach(driver.replicas[shard.number])
         driver.participants.append(self.turns)
         _follow_replacements(driver, self.shards[0])
-        _follow_level(driver, self.shards[0])
+        _follow_level(driver, self.shards)
         if levels:
             self.node_levels = driver.levels.nodes
 
@@ -287,17 +286,23 @@ def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
     shard_0.subscribe_reload(reloaded)
 
 
-def _follow_level(driver: Driver, shard_0: Shard) -> None:
-    """Whatever is below the level that shard 0 applied or loaded is turned away from then on."""
+def _follow_level(driver: Driver, shards: Iterable[Shard]) -> None:
+    """Whatever is below the level of any shard here is turned away from then on.
 
-    def applied(
-        _shard: ShardId, _index: int, _entry: Entry, results: tuple[CommandResult, ...]
-    ) -> None:
-        if any(isinstance(event, LevelRaised) for result in results for event in result.events):
-            driver.raise_active_level(shard_0.state.level)
+    Another shard than 0 is the first where this node's copy of shard 0 lags: that shard's leader
+    had applied the finalisation. The level that it took on is the cluster's.
+    """
 
-    shard_0.subscribe(applied)
-    shard_0.subscribe_reload(lambda: driver.raise_active_level(shard_0.state.level))
+    def follow(shard: Shard) -> None:
+        def applied(*_: object) -> None:
+            if shard.state.level > driver.levels.own.active:
+                driver.raise_active_level(shard.state.level)
+
+        shard.subscribe(applied)
+        shard.subscribe_reload(applied)
+
+    for shard in shards:
+        follow(shard)
 
 
 def _follow_rules(shard_0: Shard, access: Authorizer) -> None:

@@ -87,6 +87,8 @@ class Node:
 class MemoryCluster:
     """Nodes 0..n-1; `step` moves everything by two virtual milliseconds."""
 
+    node_class = Node
+
     def __init__(self, nodes=3, shards=1, settings=None, machine=Recorder, start=None):
         """`start`: which nodes run from the beginning; all unless told."""
         self.now = 100.0
@@ -106,7 +108,7 @@ class MemoryCluster:
         self.delay_s = 0.0
         """So long a frame is on its way, besides the next step."""
         self.ids = list(range(nodes))
-        self.nodes = [Node(self, number) for number in self.ids]
+        self.nodes = [self.node_class(self, number) for number in self.ids]
         for node in self.nodes:
             node.store = self.fresh_store(node.number)
             if start is None or node.number in start:
