@@ -28,6 +28,7 @@ from musterd.coordinator.machine.access import (
     Resource,
     Token,
     TokenScope,
+    is_reserved,
 )
 from musterd.coordinator.machine.records.shard_records import ShardState
 
@@ -240,6 +241,8 @@ class Identities:
         token_id, secret = split_token(text)
         token: Token | None = self._state().tokens.get(token_id)
         if token is None or not hmac.compare_digest(hash_secret(secret), token.secret_hash):
+            return NOT_VALID
+        if is_reserved(token.principal):  # made before the name was muster's own
             return NOT_VALID
         return Identity(
             token.principal,
