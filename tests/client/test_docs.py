@@ -115,6 +115,7 @@ async def test_a_function_in_the_documentation_works(open_cluster):
             exec(text, names)
         record_run(text)
         first, second = first["group"], second["group"]
+        await first.next_assignment()  # so that one round has both
         given = await asyncio.gather(first.next_assignment(), second.next_assignment())
         assert sorted(len(one.partitions) for one in given) == [0, 3]
         assert {one.protocol_name for one in given} == {"everything_to_the_first"}

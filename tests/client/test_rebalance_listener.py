@@ -72,10 +72,9 @@ async def test_cooperative_what_moves_is_revoked_before_what_is_new_is_assigned(
             ("assigned", generation + 1, (T[3],)),
             ("assigned", generation + 2, ()),
         ]
-        assert journals["b"].told[1:] == [
-            ("assigned", generation + 1, ()),
-            ("assigned", generation + 2, (T[0],)),
-        ]
+        nothing, moved = ("assigned", generation + 1, ()), ("assigned", generation + 2, (T[0],))
+        # a may begin the second round before b has asked what it has in the first: nothing.
+        assert journals["b"].told[1:] in ([nothing, moved], [moved])
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])

@@ -172,5 +172,6 @@ async def test_the_test_cluster_tells_why_a_group_rebalanced(open_cluster):
             left = (await client.rebalances("g", 1))[0]
             assert (left.trigger, left.culprit.member_id) == ("member_left", second_id)
             await client.kick_members("g", [first_id], reason="test")
-            kicked = (await client.rebalances("g"))[0]
-            assert (kicked.trigger, kicked.reason) == ("member_kicked", "kicked by operator: test")
+            rounds = await client.rebalances("g")  # the member may have joined again by now
+            kicked = next(one for one in rounds if one.trigger == "member_kicked")
+            assert kicked.reason == "kicked by operator: test"

@@ -20,6 +20,7 @@ async def test_a_static_member_is_back_where_it_was(open_cluster):
     async with open_cluster(1) as (cluster, client):
         other = client.group("g", ["t"])
         static = client.group("g", ["t"], group_instance_id="i")
+        await other.next_assignment()  # so that one round has both
         mine, theirs = await asyncio.gather(static.next_assignment(), other.next_assignment())
         await static.close()
         assert len(cluster.groups["g"].members) == 2
