@@ -21,6 +21,8 @@ from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 
 BULK_GROUPS = 16
 WIDE_PARTITIONS = 100
+KEPT_GROUPS = 64
+"""Each is 400 KB of metadata, which every node holds in memory: 26 MB in all."""
 FLOOD_CALLS = 64
 """In flight at once, 400 KB each: three times what a shard's queue may hold."""
 RETRY_S = 0.1
@@ -120,6 +122,7 @@ class Load:
             self._again(self._operator),
             self._again(self._over_its_quota),
             *(self._again(self._bulk, number) for number in range(BULK_GROUPS)),
+            *(self._again(self._keep, number) for number in range(KEPT_GROUPS)),
         )
 
     async def _again(self, once, *args):
@@ -148,9 +151,7 @@ class Load:
         Together they are more bytes than a shard's queue may hold.
         """
         stub = GroupCoordinatorStub(channel)
-        request = pb.OffsetCommitRequest(group_id="flood", generation=-1)
-        for number in range(WIDE_PARTITIONS):
-            request.partitions.add(topic="wide", partition=number, offset=1, metadata="m" * 4096)
+        request = wide_commit("flood")
 
         async def commit():
             while not self.refused:
@@ -218,6 +219,14 @@ class Load:
             self.commits += 1
             request.partitions[0].offset += 1
 
+    async def _keep(self, channel, number):
+        """Commit 400 KB for a group of its own, once: it stays in the state of every node."""
+        answer = await GroupCoordinatorStub(channel).OffsetCommit(
+            wide_commit(f"kept-{number}"), timeout=10
+        )
+        if not answer.status.code and not any(p.status.code for p in answer.partitions):
+            await asyncio.Event().wait()
+
     async def _is_member(self, channel, member_id):
         """A plain read: no sign of life."""
         request = admin_pb2.DescribeGroupsRequest(group_ids=["partial"])
@@ -260,3 +269,11 @@ class Load:
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.ILLEGAL_GENERATION,
         }
+
+
+def wide_commit(group_id):
+    """A commit of 400 KB, nearly all of it metadata."""
+    request = pb.OffsetCommitRequest(group_id=group_id, generation=-1)
+    for number in range(WIDE_PARTITIONS):
+        request.partitions.add(topic="wide", partition=number, offset=1, metadata="m" * 4096)
+    return request
