@@ -2,11 +2,12 @@
 
 What has to hold: a backup is whole or there is none; it has every commit that was acknowledged
 before it began; its digests are those of the replayed history up to each cut; and a cluster that is
-restored of it has the same offsets on every node, and commits.
+restored of it has the same offsets on every node, and commits. Where the cluster has certificates,
+every caller shows the world's, and the restored one has others and the same flags: the rules of the
+backup, which hold there, too, have to let that client do all of it.
 """
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
@@ -27,11 +28,12 @@ from musterd.backup.manifest import Manifest
 from musterd.backup.ticket import make_ticket
 from musterd.chaos.faults import catalog as catalog  # noqa: PLC0414 - which enters the kinds
 from musterd.chaos.faults.contract import create
+from musterd.chaos.world.equipment.certificates import Certificates
 from musterd.chaos.world.world import World
 from musterd.coordinator import codec
 from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
 from musterd.coordinator.node.init import initialise_restored
-from musterd.coordinator.node.launcher import Cluster
+from musterd.coordinator.node.loopback import ClusterError
 from musterd.export.history import read_rows
 from musterd.export.layout import NOOP, shard_folder
 
@@ -65,7 +67,7 @@ def drill(world: World, folder: Path, kinds: Sequence[str], seed: int) -> Drille
     """
     rng, root = Random(seed), folder / "backups"  # whom a fault hits
     world.create_topic(TOPIC, 1)
-    load = _Load(world.endpoints)
+    load = _Load(world)
     load.start()
     backups = []
     try:
@@ -76,14 +78,14 @@ def drill(world: World, folder: Path, kinds: Sequence[str], seed: int) -> Drille
     finally:
         load.stop()
     cuts = _compare_with_history(world, folder, backups[-1])
-    return Drilled(len(backups), cuts, _restore(folder, backups[-1], world.shards))
+    return Drilled(len(backups), cuts, _restore(world, folder, backups[-1]))
 
 
 class _Load:
     """Commits rising offsets of every group, and knows what was acknowledged."""
 
-    def __init__(self, endpoints: Sequence[str]) -> None:
-        self._endpoints = endpoints
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._acknowledged: dict[str, int] = {}
         self._done = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
@@ -107,7 +109,7 @@ class _Load:
         self._thread.join()
 
     async def _run(self) -> None:
-        async with Client(list(self._endpoints)) as client:
+        async with _client(self._world) as client:
             await asyncio.gather(*(self._commit(client, group) for group in GROUPS))
 
     async def _commit(self, client: Client, group: str) -> None:
@@ -123,6 +125,10 @@ class _Load:
             await asyncio.sleep(0.02)
 
 
+def _client(world: World) -> Client:
+    return Client(world.endpoints, tls=world.client_tls)
+
+
 def _back_up_beside(world: World, root: Path, kind: str, rng: Random) -> Folder:
     """A backup that is taken while a fault is there."""
     command = [sys.executable, "-P", "-m", "muster.cli", "cluster", "backup", "--to", str(root)]
@@ -130,7 +136,7 @@ def _back_up_beside(world: World, root: Path, kind: str, rng: Random) -> Folder:
         world.client_command([*command, "-o", "name"]),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "MUSTER_BOOTSTRAP": world.bootstrap},
+        env=world.client_environment,
         text=True,
     )
     fault = create(kind)
@@ -203,33 +209,35 @@ def replayed(export: Path, shard: int, last: int) -> ShardState:
     return state
 
 
-def _restore(folder: Path, backup: Folder, shards: int) -> float:
+def _restore(world: World, folder: Path, backup: Folder) -> float:
     """Begin a new cluster with a backup; how long it takes until it commits."""
     began_s = time.monotonic()
     ticket = make_ticket(backup, "restored", int(time.time()))
     file = folder / "ticket.json"
     file.write_bytes(ticket.encode())
-    cluster = Cluster(folder / "restored", nodes=3, shards=shards)
-    for node in cluster.nodes.values():
-        initialise_restored(node.data_dir, "", node.node_id, list(cluster.nodes), file, "")
-    with cluster:
-        cluster.wait_ready()
+    has_tls = world.client_tls is not None
+    restored = World(
+        len(world.nodes),
+        world.shards,
+        equipment=(Certificates(ticket.cluster_id),) if has_tls else (),
+        flags=world.flags,
+    )
+    for node in restored.nodes.values():
+        for kit in restored.equipment:
+            kit.prepare(node.node_id, node.data_dir)
+        initialise_restored(node.data_dir, "", node.node_id, list(restored.nodes), file, "")
+    with restored:
         kept = _offsets(backup, read_manifest(backup))
-        took_s = asyncio.run(_use(cluster.endpoints, kept, began_s))
-        checked = subprocess.run(  # our own command
-            [sys.executable, "-P", "-m", "muster.cli", "cluster", "verify"],
-            capture_output=True,
-            check=False,
-            env={**os.environ, "MUSTER_BOOTSTRAP": cluster.bootstrap},
-            text=True,
-        )
-    if checked.returncode != 0:
-        raise DrillError(f"the restored nodes differ: {checked.stdout} {checked.stderr}")
+        took_s = asyncio.run(_use(restored, kept, began_s))
+        try:
+            restored.muster("cluster", "verify")
+        except ClusterError as error:
+            raise DrillError(f"the restored nodes differ: {error}") from error
     return took_s
 
 
-async def _use(endpoints: Sequence[str], kept: dict[str, int], began_s: float) -> float:
-    async with Client(list(endpoints)) as client:
+async def _use(restored: World, kept: dict[str, int], began_s: float) -> float:
+    async with _client(restored) as client:
         await client.commit_offsets(GROUPS[0], {KEY: kept[GROUPS[0]]})
         took_s = time.monotonic() - began_s
         stored = {group: (await client.committed(group))[KEY] for group in GROUPS}

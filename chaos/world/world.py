@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 import grpc
 
-from muster.net.tls import Tls
+from muster.net.tls import VARIABLE, Tls
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2_grpc
 from musterd.chaos.hash_seeds import HashSeeds
 from musterd.chaos.world import views
@@ -168,6 +168,14 @@ class World(Cluster):
                 return kit.client
         return None
 
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """The variables with which a command calls all nodes, over TLS where they have it."""
+        tls = self.client_tls
+        files = {"CA": tls.ca, "CERT": tls.cert, "KEY": tls.key} if tls else {}
+        shown = {VARIABLE + end: file for end, file in files.items()}
+        return {**os.environ, "MUSTER_BOOTSTRAP": self.bootstrap, **shown}
+
     def client_command(self, argv: Iterable[str], host: int = 0) -> list[str]:
         """`argv` at a host of clients, ended with this process."""
         return self.network.command(client_place(host), list(argv))
@@ -178,7 +186,7 @@ class World(Cluster):
             self.client_command([sys.executable, "-P", "-m", "muster.cli", *arguments]),
             capture_output=True,
             check=False,
-            env={**os.environ, "MUSTER_BOOTSTRAP": self.bootstrap},
+            env=self.client_environment,
         )
         if done.returncode != 0:
             raise ClusterError(f"muster {' '.join(arguments)}: {done.stderr.decode()}")

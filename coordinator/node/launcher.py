@@ -142,7 +142,8 @@ class Cluster:
         self.network = network or Loopback()
         self.equipment = tuple(equipment)
         self.tls: ServerTls | None = None
-        self._flags = tuple(flags)
+        self.flags = tuple(flags)
+        """What each node gets of `muster serve` beside its addresses."""
         self.network.open(nodes)
         self._is_temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"muster-{name}-"))
@@ -169,7 +170,7 @@ class Cluster:
     def use_tls(self, tls: ServerTls) -> None:
         """Set the certificate and key that the nodes use from their next start on."""
         self.tls = tls
-        self._flags = (*self._flags, f"--tls-cert={tls.cert}", f"--tls-key={tls.key}")
+        self.flags = (*self.flags, f"--tls-cert={tls.cert}", f"--tls-key={tls.key}")
 
     # ---- the cluster's life
 
@@ -271,7 +272,7 @@ class Cluster:
             f"--peer-listen={at.peer_listen}",
             f"--metrics-listen={at.metrics_listen}",
             *(f"--peer={other}={where}" for other, where in at.peers.items()),
-            *self._flags,
+            *self.flags,
         ]
 
     def signal(self, node_id: int, number: signal.Signals) -> float:
