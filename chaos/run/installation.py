@@ -54,7 +54,7 @@ class Installation(TargetCluster):
 
     def __post_init__(self) -> None:
         """Read the files that `MUSTER_TLS_*` name. Raises CommandError where one is not there."""
-        self._credentials = credentials()
+        self._credentials = credentials().channel
         self.secure = self._credentials is not None
 
     def open(self) -> None:

@@ -21,6 +21,7 @@ from muster.cli.refusals import DENIED, UNKNOWN, refused
 from muster.cli.rounds import credentials_of, learn, with_known
 from muster.errors import InvalidConfig
 from muster.net.bearer_token import FILE_VARIABLE, BearerToken, is_loopback
+from muster.net.credentials import REFUSALS, Credentials, Shown
 from muster.net.nodes import MESSAGE_BYTES_MAX, parse_endpoints, what_each_said
 from muster.net.tls import Tls
 from muster.v1.access_pb2_grpc import AccessStub
@@ -103,7 +104,7 @@ class Removal(Generic[A]):
         except grpc.RpcError:
             self.in_doubt = True
             raise
-        self.in_doubt |= answer.status.code in _OUTCOME_OPEN
+        self.in_doubt |= answer.status.code in _OUTCOME_OPEN | REFUSALS
         return answer
 
 
@@ -132,7 +133,6 @@ class Connection:
         self._endpoints = with_known(_endpoints(bootstrap))
         self._tls = Tls.from_environment()
         self._credentials = credentials()
-        self._token = token()
         self._said: dict[str, str] = {}
         """By node, the latest that it said to the call that is made, or of whom to make it to."""
         self._deadline = time.monotonic() + timeout_s
@@ -195,7 +195,7 @@ class Connection:
         def one(node: tuple[int, str]) -> NodeAnswer[A]:
             node_id, endpoint = node
             try:
-                answer = call(self._at(endpoint), self.remaining_s(attempt_s))
+                answer = self._attempt(endpoint, call, attempt_s)
             except grpc.RpcError as error:
                 return NodeAnswer(node_id, endpoint, None, describe(error))
             if answer.status.code != ErrorCode.NONE:
@@ -238,7 +238,7 @@ class Connection:
             if failure is not None and time.monotonic() >= self._deadline:
                 raise self._with_all(failure)  # says more than that the time is over
             try:
-                answer = call(self._at(endpoint), self.remaining_s(ATTEMPT_S))
+                answer = self._attempt(endpoint, call, ATTEMPT_S)
             except grpc.RpcError as error:
                 failure = self._failed(endpoint, error)
                 self._said[endpoint] = describe(error)
@@ -257,6 +257,26 @@ class Connection:
             elif not status.retriable:
                 raise failure
         return None, failure, reached
+
+    def _attempt(self, endpoint: str, call: Call[A], attempt_s: float) -> A:
+        """Make a call; again where it is refused, and the files have another credential by now."""
+        while True:
+            shown = self._credentials.shown()
+            try:
+                answer = call(self._at(endpoint), self.remaining_s(attempt_s))
+            except grpc.RpcError as error:
+                is_unknown = _code(error) is grpc.StatusCode.UNAUTHENTICATED
+                if not (is_unknown and self._has_newer(shown)):
+                    raise
+            else:
+                if not (int(answer.status.code) in REFUSALS and self._has_newer(shown)):
+                    return answer
+
+    def _has_newer(self, shown: Shown) -> bool:
+        """Whether the next attempt shows another credential, by a new channel where that is due."""
+        if self._credentials.renew():
+            self._stubs.clear()
+        return self._credentials.shown() != shown
 
     def _with_all(self, failure: CommandError) -> CommandError:
         """The failure, with what each node said where several were asked and none could help."""
@@ -355,7 +375,7 @@ class Connection:
                 exit_code=ExitCode.USAGE,
             ) from error
         plain = next((one for one in self._endpoints if not is_loopback(one)), None)
-        if shown and self._credentials is None and plain and not goes_in_the_clear():
+        if shown and self._credentials.channel is None and plain and not goes_in_the_clear():
             raise CommandError(
                 f"the admin secret would go to {plain} in the clear",
                 next_step="set MUSTER_TLS_CA; or, in a network that nobody listens in, "
@@ -377,13 +397,12 @@ class Connection:
         stubs = self._stubs.get(endpoint)
         if stubs is None:
             channel: grpc.Channel = (
-                grpc.secure_channel(endpoint, self._credentials, options=_OPTIONS)
-                if self._credentials
+                grpc.secure_channel(endpoint, self._credentials.channel, options=_OPTIONS)
+                if self._credentials.channel
                 else grpc.insecure_channel(endpoint, options=_OPTIONS)
             )
             self._channels.append(channel)
-            private = self._credentials is not None or is_loopback(endpoint)
-            channel = grpc.intercept_channel(channel, _Shown(self._token, private=private))
+            channel = grpc.intercept_channel(channel, _Shower(self._credentials, endpoint))
             stubs = Stubs(
                 endpoint,
                 TopicsStub(channel),
@@ -428,21 +447,20 @@ class _Details(NamedTuple):
     compression: Any
 
 
-class _Shown(grpc.UnaryUnaryClientInterceptor):
+class _Shower(grpc.UnaryUnaryClientInterceptor):
     """Shows who asks: a token, and the operators' secret.
 
     Nothing where others can listen, but for a secret of which the user said so.
     """
 
-    def __init__(self, token: BearerToken, *, private: bool) -> None:
-        self._token = token
-        self._private = private
+    def __init__(self, credentials: Credentials, endpoint: str) -> None:
+        self._credentials = credentials
+        self._endpoint = endpoint
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         metadata = [one for one in details.metadata or () if one[0] != METADATA_KEY]
-        if self._private:
-            metadata += self._token.metadata()
-        if self._private or goes_in_the_clear():
+        metadata += self._credentials.metadata(self._endpoint)
+        if self._credentials.is_private(self._endpoint) or goes_in_the_clear():
             with contextlib.suppress(OSError):  # who needs it says that it cannot be read
                 metadata += operator_metadata()
         shown = _Details(
@@ -456,31 +474,21 @@ class _Shown(grpc.UnaryUnaryClientInterceptor):
         return continuation(shown, request)
 
 
-def token() -> BearerToken:
-    """The token of the file that `MUSTER_TOKEN_FILE` names, or none.
-
-    Raises CommandError (usage) where it cannot be read.
-    """
-    try:
-        return BearerToken(file=os.environ.get(FILE_VARIABLE, ""))
-    except InvalidConfig as error:
-        raise _usage(
-            error, f"--token-file, or {FILE_VARIABLE}, names a file with a token"
-        ) from error
-
-
-def credentials() -> grpc.ChannelCredentials | None:
-    """Return what `MUSTER_TLS_DIR`, `_CA`, `_CERT` and `_KEY` ask for; None where none is set.
+def credentials() -> Credentials:
+    """Return what `MUSTER_TOKEN_FILE`, and `MUSTER_TLS_DIR`, `_CA`, `_CERT` and `_KEY`, ask for.
 
     With `--watch` those of the round before, while the files do not belong together.
 
     Raises CommandError (usage) where a file cannot be read.
     """
-    files = Tls.from_environment()
-    if files is None:
-        return None
     try:
-        return credentials_of(files)
+        token = BearerToken(file=os.environ.get(FILE_VARIABLE, ""))
+    except InvalidConfig as error:
+        raise _usage(
+            error, f"--token-file, or {FILE_VARIABLE}, names a file with a token"
+        ) from error
+    try:
+        return credentials_of(Tls.from_environment(), token)
     except InvalidConfig as error:
         raise _usage(
             error,

@@ -10,16 +10,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-import grpc
-
+from muster.net.bearer_token import BearerToken
+from muster.net.credentials import Credentials
 from muster.net.tls import Tls
 
 
 @dataclass(slots=True)
 class _Kept:
     nodes: list[str] = field(default_factory=list)
-    stamps: tuple[tuple[int, ...], ...] = ()
-    credentials: grpc.ChannelCredentials | None = None
+    credentials: Credentials | None = None
 
 
 _KEPT: ContextVar[_Kept | None] = ContextVar("muster_rounds", default=None)
@@ -49,7 +48,7 @@ def with_known(bootstrap: list[str]) -> list[str]:
     return [*bootstrap, *(one for one in (now.nodes if now else ()) if one not in bootstrap)]
 
 
-def credentials_of(files: Tls) -> grpc.ChannelCredentials:
+def credentials_of(files: Tls | None, token: BearerToken) -> Credentials:
     """Read the files; those of the round before go on while the files do not belong together.
 
     Raises:
@@ -57,10 +56,9 @@ def credentials_of(files: Tls) -> grpc.ChannelCredentials:
     """
     now = _KEPT.get()
     if now is None:
-        return files.credentials()
-    stamps = files.stamps()
+        return Credentials(files, token)
     if now.credentials is None:
-        now.stamps, now.credentials = stamps, files.credentials()
-    elif stamps != now.stamps and (renewed := files.renewed_credentials()):
-        now.stamps, now.credentials = stamps, renewed
+        now.credentials = Credentials(files, token)
+    else:
+        now.credentials.renew()
     return now.credentials

@@ -24,6 +24,7 @@ from muster.group.actions import Identity, Refusal
 from muster.group.session import CallTime, Session
 from muster.net import background_tasks, backoff, sleep_clock
 from muster.net.calls import Caller
+from muster.net.credentials import REFUSALS, Shown
 from muster.net.discovery import Want, coordinator_of
 from muster.net.nodes import NODES_MAX
 from muster.types import Coordinator
@@ -209,10 +210,15 @@ class Heartbeats:
 
 class _HeartbeatCall:
     def __init__(
-        self, members: list[MemberHeartbeat], task: "asyncio.Task[_Answer]", now: float
+        self,
+        members: list[MemberHeartbeat],
+        task: "asyncio.Task[_Answer]",
+        now: float,
+        shown: Shown,
     ) -> None:
         self.members = {member: member.identity for member in members}
         self.task = task
+        self.shown = shown
         self.started_at = now
         self.sent = CallTime.now()
 
@@ -312,7 +318,7 @@ class _Beat:
         self._counters.attempts += 1
         task = asyncio.create_task(self._call(due, at_once=at_once))
         task.add_done_callback(lambda _: self._news.set())
-        self._current = _HeartbeatCall(due, task, now)
+        self._current = _HeartbeatCall(due, task, now, self._beats.caller.nodes.shown())
 
     def _set_aside(self) -> None:
         """The newest call becomes an older one, which ends by itself."""
@@ -331,7 +337,7 @@ class _Beat:
             self._learn(answer)
             for member, status in self._outcomes(call, answer):
                 if int(status.code) != ErrorCode.NONE:
-                    self._on_status(member, status)
+                    self._on_status(call, member, status)
 
     def _learn(self, answer: group_pb2.HeartbeatResponse) -> None:
         """Also of a call that a newer one released: it may have been called too early for that."""
@@ -422,7 +428,7 @@ class _Beat:
         answered_again: list[MemberHeartbeat] = []
         refused: dict[MemberHeartbeat, str] = {}
         for member, status in self._outcomes(call, answer):
-            any_news |= self._on_status(member, status)
+            any_news |= self._on_status(call, member, status)
             if int(status.code) in _SIGN_OF_LIFE:
                 any_news |= member.is_doubted
                 member.acknowledged_at, member.broken_at = call.sent.at_s, None
@@ -457,7 +463,9 @@ class _Beat:
         delay_ms = backoff.CALL.delay_ms(self._early, random.random)
         self._start_at = max(self._start_at, now + delay_ms / 1000)
 
-    def _on_status(self, member: MemberHeartbeat, status: errors_pb2.Status) -> bool:
+    def _on_status(
+        self, call: _HeartbeatCall, member: MemberHeartbeat, status: errors_pb2.Status
+    ) -> bool:
         """Take one member's outcome; whether it was news."""
         code = int(status.code)
         now = self._loop.time()
@@ -466,7 +474,8 @@ class _Beat:
             member.failures = 0
             member.due_at = now
             return False
-        if code in _ELSEWHERE or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        is_outdated = code in REFUSALS and self._beats.caller.nodes.has_newer(call.shown)
+        if is_outdated or code in _ELSEWHERE or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._retry_later(member)
             if code in _ELSEWHERE:
                 self._on_elsewhere(member, status)
@@ -492,6 +501,8 @@ class _Beat:
 
     def _on_rpc_error(self, call: _HeartbeatCall, code: grpc.StatusCode) -> None:
         match code:
+            case grpc.StatusCode.UNAUTHENTICATED:
+                self._beats.caller.nodes.renew()  # the next call shows what the files have
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 self._counters.connections_lost += 1
             case grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -24,7 +24,15 @@ from muster.errors import (
     RequestTimedOut,
 )
 from muster.net import backoff
-from muster.net.calls import ATTEMPTS_OPEN_MAX, Caller, client_closed, rpc_failure
+from muster.net.calls import (
+    ATTEMPTS_OPEN_MAX,
+    Caller,
+    Failure,
+    Outdated,
+    client_closed,
+    rpc_failure,
+    unless_outdated,
+)
 from muster.net.nodes import Answers, what_each_said
 from muster.v1 import errors_pb2
 
@@ -115,7 +123,7 @@ class _AnyNodeCall(Generic[R]):
         self._request = request
         self._is_sure = is_sure
         self._deadline = self._loop.time() + timeout_ms / 1000
-        self._open: dict[asyncio.Task[R | grpc.aio.AioRpcError], str] = {}  # and whom it asks
+        self._open: dict[asyncio.Task[R | Failure], str] = {}  # and whom it asks
         self._asked: Counter[str] = Counter()  # how often each was
         self._next_at = 0.0  # when the next one is asked
         self._hint = ""  # whom the latest answer names
@@ -184,18 +192,21 @@ class _AnyNodeCall(Generic[R]):
         self._counters.unanswered += bool(quiet)
         self._open[asyncio.create_task(self._attempt(endpoint, now))] = endpoint
 
-    async def _attempt(self, endpoint: str, now: float) -> R | grpc.aio.AioRpcError:
+    async def _attempt(self, endpoint: str, now: float) -> R | Failure:
         left_ms = min(timeouts.ADMIN_ATTEMPT_MS, (self._deadline - now) * 1000)
+        shown = self._nodes.shown()
+        answer: R | grpc.aio.AioRpcError
         call = self._nodes.unary(endpoint, self._name, self._parse, self._request, left_ms)
         try:
-            return await call
+            answer = await call
         except grpc.aio.AioRpcError as error:
-            return error
+            answer = error
         finally:
             if not call.done():
                 call.cancel()
+        return unless_outdated(self._nodes, shown, answer, self._status)
 
-    def _judge(self, task: "asyncio.Task[R | grpc.aio.AioRpcError]", endpoint: str) -> R | None:
+    def _judge(self, task: "asyncio.Task[R | Failure]", endpoint: str) -> R | None:
         """The answer, if it is one for good; otherwise None, and when to go on is arranged."""
         if task.cancelled():
             if self._nodes.closed:
@@ -205,6 +216,11 @@ class _AnyNodeCall(Generic[R]):
             self._again("")
             return None
         outcome = task.result()
+        if isinstance(outcome, Outdated):
+            self.in_doubt = True
+            self._said[endpoint] = outcome.why
+            self._again(endpoint)
+            return None
         if isinstance(outcome, grpc.aio.AioRpcError):
             code, details = outcome.code(), outcome.details() or ""
             if code not in _TRY_AGAIN_RPC or "larger than max" in details:

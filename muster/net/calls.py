@@ -29,6 +29,7 @@ from muster.errors import (
     error_from_status,
 )
 from muster.net import backoff
+from muster.net.credentials import REFUSALS, Shown
 from muster.net.discovery import Discovery, Routes, Want, coordinator_of
 from muster.net.nodes import REQUEST_BYTES_MAX, Answers, Nodes, what_each_said
 from muster.net.pings import Pings, Watch
@@ -188,7 +189,33 @@ class Caller:
         return await _GroupCall(self, group_id, method, request, timeout_ms, gate).run()
 
 
-Outcome = Message | grpc.aio.AioRpcError | None  # None: the channel was closed under the attempt
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A refusal of what an attempt showed, of which the files have a newer one by now."""
+
+    why: str
+
+
+Failure = grpc.aio.AioRpcError | Outdated
+
+
+def unless_outdated(
+    nodes: Nodes,
+    shown: Shown,
+    answer: R | grpc.aio.AioRpcError,
+    status: Callable[[R], errors_pb2.Status],
+) -> R | Failure:
+    """The answer of an attempt, or that it is to be made again with a newer credential."""
+    if isinstance(answer, grpc.aio.AioRpcError):
+        if answer.code() is not grpc.StatusCode.UNAUTHENTICATED:
+            return answer
+        why = f"UNAUTHENTICATED {answer.details() or ''}"
+    else:
+        told = status(answer)
+        if int(told.code) not in REFUSALS:
+            return answer
+        why = told.message or errors_pb2.ErrorCode.Name(told.code)
+    return Outdated(why) if nodes.has_newer(shown) else answer
 
 
 class _GroupCall(Generic[R]):
@@ -212,7 +239,7 @@ class _GroupCall(Generic[R]):
         self._gate = gate
         self._deadline = self._loop.time() + timeout_ms / 1000
         self._news = asyncio.Event()
-        self._attempts: dict[asyncio.Task[R | grpc.aio.AioRpcError], Coordinator] = {}
+        self._attempts: dict[asyncio.Task[R | Failure], Coordinator] = {}
         self._want: Want | None = None
         self._tried: Coordinator | None = None  # whom the latest attempt went to
         self._suspect_at: float | None = None  # where the server does not park it
@@ -307,10 +334,12 @@ class _GroupCall(Generic[R]):
         most_ms = min(max(timeouts.JOIN_SPREAD_MS, many_ms), timeouts.JOIN_SPREAD_MS_MAX)
         return most_ms * backoff.drawn_for(self._group_id, coordinator.term)
 
-    async def _attempt(self, endpoint: str) -> R | grpc.aio.AioRpcError:
+    async def _attempt(self, endpoint: str) -> R | Failure:
         left_ms = max(1.0, (self._deadline - self._loop.time()) * 1000)
         nodes, patient = self._caller.nodes, self._method.patient
         number = nodes.take_channel(endpoint) if patient else 0
+        shown = nodes.shown()
+        answer: R | grpc.aio.AioRpcError
         call = nodes.unary(
             endpoint,
             self._method.path,
@@ -320,14 +349,15 @@ class _GroupCall(Generic[R]):
             number,
         )
         try:
-            return await call
+            answer = await call
         except grpc.aio.AioRpcError as error:
-            return error
+            answer = error
         finally:
             if not call.done():
                 call.cancel()
             if patient:
                 nodes.give_channel(endpoint, number)
+        return unless_outdated(nodes, shown, answer, self._method.status)
 
     async def _wait(self) -> None:
         """Until an attempt ends, the route changes, an attempt turns suspect or a wait is over."""
@@ -398,9 +428,7 @@ class _GroupCall(Generic[R]):
 
     # ---- answers
 
-    def _judge(
-        self, task: "asyncio.Task[R | grpc.aio.AioRpcError]", coordinator: Coordinator
-    ) -> R | None:
+    def _judge(self, task: "asyncio.Task[R | Failure]", coordinator: Coordinator) -> R | None:
         """The answer, if it is one for good; otherwise None, and what to do next is arranged."""
         if task.cancelled():
             if self._caller.nodes.closed:
@@ -410,10 +438,10 @@ class _GroupCall(Generic[R]):
             self._again(coordinator, search=True)
             return None
         outcome = task.result()
-        if isinstance(outcome, grpc.aio.AioRpcError):
+        if isinstance(outcome, Failure):
             self._hints = 0
             self._in_doubt = True
-            self._on_rpc_error(outcome, coordinator)
+            self._on_failure(outcome, coordinator)
             return None
         status = self._method.status(outcome)
         if int(status.code) != ErrorCode.NOT_COORDINATOR:
@@ -463,7 +491,11 @@ class _GroupCall(Generic[R]):
             self._want_is_suspicion = False
             self._search(coordinator)
 
-    def _on_rpc_error(self, error: grpc.aio.AioRpcError, coordinator: Coordinator) -> None:
+    def _on_failure(self, error: Failure, coordinator: Coordinator) -> None:
+        if isinstance(error, Outdated):
+            self._last = f"{coordinator.endpoint}: {error.why}"
+            self._again(coordinator, search=False)
+            return
         code, details = error.code(), error.details() or ""
         self._last = f"{coordinator.endpoint}: {code.name} {details}"
         match code:

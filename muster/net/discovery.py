@@ -514,6 +514,8 @@ class Discovery:
             )
             self._learn(response)
         except grpc.aio.AioRpcError as error:  # the askers turn to another node
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                self._nodes.renew()  # the next question shows what the files have
             why = f"{error.code().name} {error.details() or ''}"
             answer = _Answer({}, any_found=False, error=why)
         finally:

@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 from muster import timeouts
 from muster.errors import InvalidConfig, TlsHandshakeFailed
 from muster.net import background_tasks
-from muster.net.bearer_token import BearerToken, is_loopback
+from muster.net.bearer_token import BearerToken
+from muster.net.credentials import Credentials, Shown
 from muster.net.tls import Tls
 
 if TYPE_CHECKING:
@@ -85,8 +86,7 @@ class Nodes:
         self, bootstrap: Iterable[str], tls: Tls | None, token: BearerToken | None = None
     ) -> None:
         """`token` is shown where nobody can listen: over TLS, and on loopback."""
-        self._token = token
-        self._credentials = tls.credentials() if tls else None
+        self._credentials = Credentials(tls, token)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._calls: dict[tuple[str, str, int], Callable[..., object]] = {}
@@ -108,26 +108,35 @@ class Nodes:
         for endpoint in self._bootstrap:
             self._open(endpoint)
         self._follower = (
-            background_tasks.start(self._follow_files(tls, tls.stamps()))
-            if tls is not None and tls.stamps()
-            else None
+            background_tasks.start(self._follow_files()) if self._credentials.has_files else None
         )
 
-    async def _follow_files(self, tls: Tls, seen: tuple[tuple[int, ...], ...]) -> None:
-        """Connect anew when the files have changed and belong together.
+    async def _follow_files(self) -> None:
+        while True:
+            await asyncio.sleep(timeouts.TLS_FILES_LOOK_MS / 1000)
+            self.renew()
+
+    def renew(self) -> None:
+        """Connect anew where the files of TLS have changed and belong together.
 
         Calls that are under way go on by the former connections.
         """
-        while True:
-            await asyncio.sleep(timeouts.TLS_FILES_LOOK_MS / 1000)
-            now = tls.stamps()
-            credentials = tls.renewed_credentials() if now != seen else None
-            if credentials is None:
-                continue
-            seen, self._credentials = now, credentials
+        if not self.closed and self._credentials.renew():
             for endpoint in list(self._channels):
                 self._drop(endpoint, timeouts.PARKED_ATTEMPT_MS)
                 self._open(endpoint)
+
+    def shown(self) -> Shown:
+        """What a call shows that is started now."""
+        return self._credentials.shown()
+
+    def has_newer(self, shown: Shown) -> bool:
+        """Whether the files have another credential than a call showed that was refused.
+
+        Then the next call shows it, by a new connection where it is a certificate.
+        """
+        self.renew()
+        return self._credentials.shown() != shown
 
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints that the cluster named; before that, those that the user gave."""
@@ -213,8 +222,7 @@ class Nodes:
                 path, request_serializer=bytes, response_deserializer=parse
             )
             self._calls[endpoint, path, number] = start
-        if self._token is not None and (self._credentials or is_loopback(endpoint)):
-            metadata = self._token.metadata()
+        if metadata := self._credentials.metadata(endpoint):
             call = start(request, timeout=timeout_ms / 1000, metadata=metadata)
         else:
             call = start(request, timeout=timeout_ms / 1000)
@@ -244,8 +252,8 @@ class Nodes:
         return more[number - 1] if number else first
 
     def _connect(self, endpoint: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
-        if self._credentials:
-            return grpc.aio.secure_channel(endpoint, self._credentials, options)
+        if self._credentials.channel is not None:
+            return grpc.aio.secure_channel(endpoint, self._credentials.channel, options)
         return grpc.aio.insecure_channel(endpoint, options)
 
     def _open(self, endpoint: str) -> grpc.aio.Channel:

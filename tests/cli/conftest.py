@@ -22,12 +22,15 @@ from muster.v1.admin_pb2 import DescribeClusterResponse
 from muster.v1.errors_pb2 import Coordinator, ErrorCode, Status
 
 CLUSTER_ID = "c0ffee00-0000-4000-8000-000000000001"
-Script = Message | list[Message] | Callable[[Message], Message]
+Script = Message | list[Message] | Callable[[Message], Message | grpc.StatusCode]
 
 
 @dataclass
 class Node:
-    """One scripted node. `script`: an RPC's name -> its answer, answers in turn, or a function."""
+    """One scripted node. `script`: an RPC's name -> its answer, answers in turn, or a function.
+
+    What a function returns may be gRPC's status.
+    """
 
     node_id: int
     script: dict[str, Script] = field(default_factory=dict)
@@ -78,7 +81,10 @@ class Node:
                 return answer
             if isinstance(answer, list):
                 return answer.pop(0)
-            return answer(request)
+            told = answer(request)
+            if isinstance(told, grpc.StatusCode):
+                context.abort(told, "as the script says")
+            return told
 
         return handle
 

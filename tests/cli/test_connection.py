@@ -10,6 +10,7 @@ import pytest
 from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE, METADATA_KEY
 from muster.cli import connection
 from muster.cli.errors import ExitCode
+from muster.net import bearer_token, credentials
 from muster.net.tls import Tls
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
@@ -217,6 +218,37 @@ def test_a_certificate_file_that_is_missing_is_a_usage_error(muster, monkeypatch
     assert "absent.pem" in ran.err
 
 
+REFUSED = admin_pb2.ListTopicsResponse()
+REFUSED.status.code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("refusal", [REFUSED, grpc.StatusCode.UNAUTHENTICATED])
+def test_a_call_whose_token_ends_is_made_again_where_the_file_has_another(
+    cluster, muster, monkeypatch, tmp_path, refusal
+):
+    """Once for each; one that stays, or is refused as well, is an error."""
+    file, first = tmp_path / "token", _node(cluster, 1)
+    monkeypatch.setenv(bearer_token.FILE_VARIABLE, str(file))
+    for text, answers, code in (
+        ("two", [refusal, TOPICS], ExitCode.OK),
+        ("one", [refusal], ExitCode.NOT_PERMITTED),
+        ("wrong", [refusal, refusal], ExitCode.NOT_PERMITTED),
+    ):
+        file.write_text("one")
+        first.calls.clear()
+        first.metadata.clear()
+        left = [*answers]
+
+        def answer(_request, text=text, left=left):
+            file.write_text(text)
+            return left.pop(0)
+
+        first.script["ListTopics"] = answer
+        assert muster("topic", "list").exit_code == code
+        shown = [told["authorization"] for told in first.metadata]
+        assert shown == ["Bearer one", f"Bearer {text}"][: len(answers)]
+
+
 def test_the_admin_secret_goes_in_the_clear_only_where_the_user_says_so(
     cluster, muster, monkeypatch, tmp_path
 ):
@@ -233,7 +265,8 @@ def test_the_admin_secret_goes_in_the_clear_only_where_the_user_says_so(
 
     assert muster("quota", "list").exit_code == ExitCode.OK
     assert shown() == b"0123456789abcdef"
-    monkeypatch.setattr(connection, "is_loopback", lambda _: False)  # as on another machine
+    for module in (connection, credentials):
+        monkeypatch.setattr(module, "is_loopback", lambda _: False)  # as on another machine
     first.calls.clear()
     first.metadata.clear()
     refused = muster("quota", "list")

@@ -9,6 +9,7 @@ import pytest
 
 import muster
 from muster.cli.errors import ExitCode
+from musterd.coordinator.api.frame.jwt_verifier import LEEWAY_MS
 from musterd.coordinator.node.launcher import Cluster
 from tests.bad_input.world import command, wait_for
 from tests.identity_provider import AUDIENCE, ISSUER, ec_key, jwk, key_server, key_set, signed
@@ -16,6 +17,8 @@ from tests.identity_provider import AUDIENCE, ISSUER, ec_key, jwk, key_server, k
 pytestmark = pytest.mark.processes
 
 PATIENCE_S = 60
+LASTS_S = 6
+"""A token that ends under a call."""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +92,48 @@ def test_a_worker_goes_on_through_a_change_of_keys_and_of_its_token(cluster, pro
 
     assert asyncio.run(work())["orders", 0].offset == 2
     server.body = key_set(jwk(first, "k1"), jwk(second, "k2"))
+
+
+class Slow(muster.RebalanceListener):
+    """A member that gives its partitions up when it is told to."""
+
+    def __init__(self):
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    async def revoked(self, _group, _assignment):
+        self.asked.set()
+        await self.may.wait()
+
+
+def test_a_parked_join_outlives_its_token_where_the_file_has_another(cluster, provider, tmp_path):
+    """The round waits for a slow member; the Join is made again when its token has ended."""
+    nodes, _ = cluster
+    _, first = provider
+    lasting, brief = tmp_path / "lasting.jwt", tmp_path / "brief.jwt"
+    lasting.write_text(signed(first))
+
+    async def work():
+        slow = Slow()
+        async with (
+            muster.Client(nodes.bootstrap, token_file=str(lasting)) as earlier,
+            earlier.group("billing-slow", ["orders"], listener=slow) as there,
+        ):
+            await there.next_assignment()
+            brief.write_text(signed(first, exp=int(time.time()) + LASTS_S - LEEWAY_MS // 1_000))
+            async with (
+                muster.Client(nodes.bootstrap, token_file=str(brief)) as later,
+                later.group("billing-slow", ["orders"]) as group,
+            ):
+                joining = asyncio.create_task(group.next_assignment())
+                await slow.asked.wait()
+                replace(brief, signed(first))
+                attempts = later.counters.attempts
+                while later.counters.attempts == attempts and not joining.done():
+                    await asyncio.sleep(0.01)
+                slow.may.set()
+                return len((await joining).partitions)
+
+    assert asyncio.run(asyncio.wait_for(work(), PATIENCE_S)) == 1
 
 
 def test_what_is_wrong_with_a_token_is_told_and_nothing_else(cluster, provider, tmp_path):

@@ -55,12 +55,16 @@ def put(files, new):
 
 @pytest.mark.processes
 @pytest.mark.faults
+@pytest.mark.parametrize("look_ms", [50, 3_600_000])
 def test_a_member_works_through_two_renewals_of_its_certificate(
-    secure, tmp_path, monkeypatch, caplog
+    secure, tmp_path, monkeypatch, caplog, look_ms
 ):
-    """Each former certificate ends meanwhile. One generation, and nothing went wrong."""
+    """Each former certificate ends meanwhile. One generation, and nothing went wrong.
+
+    Also where it looks at the files no more than when nodes refuse what it showed.
+    """
     cluster, authority = secure
-    monkeypatch.setattr(timeouts, "TLS_FILES_LOOK_MS", 50)
+    monkeypatch.setattr(timeouts, "TLS_FILES_LOOK_MS", look_ms)
     caplog.set_level(logging.WARNING, "muster")
     files = certificate(authority, tmp_path, "own", LASTS_S)
 

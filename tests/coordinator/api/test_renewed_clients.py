@@ -88,3 +88,29 @@ def test_renewed_files_are_shown_without_a_restart_and_cut_no_call(tmp_path, mon
             await nodes.close()
 
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
+
+
+def test_who_was_refused_shows_newer_files_at_once(tmp_path, monkeypatch):
+    """Nobody looks at them otherwise; written anew with the same certificate they are not newer."""
+    monkeypatch.setattr(timeouts, "TLS_FILES_LOOK_MS", 3_600_000)
+    authority = Authority.create(tmp_path / "certs", "c")
+    own, other = authority.client("one").folder, authority.client("two").folder
+    files = Tls(*(str(own / name) for name in (CA_CERT, CERT, KEY)))
+
+    async def scenario():
+        async with Door(authority) as door:
+            nodes = Nodes([door.endpoint], files)
+            shown = nodes.shown()
+            await until_shown(nodes, door, (own / CERT).read_bytes())
+            assert not nodes.has_newer(shown)
+            (own / CERT).write_bytes((own / CERT).read_bytes())
+            assert not nodes.has_newer(shown)
+            shutil.copy(other / CERT, own / CERT)
+            assert not nodes.has_newer(shown)  # beside the former key it is none
+            shutil.copy(other / KEY, own / KEY)
+            assert nodes.has_newer(shown)
+            assert not nodes.has_newer(nodes.shown())
+            assert (await ask(nodes, door)).strip() == (other / CERT).read_bytes().strip()
+            await nodes.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
