@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 
+from bench.commits import synced_rate
 from bench.failover import Commit, longest_gap_s
 from bench.raw import RawError, group_names, shard_of
 from bench.rejoin import turn_lag_p99_ms
@@ -128,3 +129,10 @@ def test_the_wrapper_runs_the_command_it_was_given() -> None:
     """Arguments and exit code are the command's own."""
     argv = [sys.executable, "-c", "import sys; sys.exit(len(sys.argv))", "x"]
     assert subprocess.run(tied_command(argv), check=False).returncode == 2
+
+
+def test_commits_are_compared_with_an_echo_that_waits_for_the_same_disk() -> None:
+    """One call of 1 ms and two fsyncs of 2 ms are 200 a second; a fast disk changes nothing."""
+    assert synced_rate(1000.0, 1, 0.002) == pytest.approx(200)
+    assert synced_rate(1000.0, 64, 0.0) == pytest.approx(1000)
+    assert synced_rate(1000.0, 64, 0.032) == pytest.approx(500)
