@@ -248,13 +248,9 @@ async def test_a_token_ends_with_its_time_and_with_its_revocation(node):
     assert await code_of(node.admin.DescribeCluster(request, metadata=ann)) == "UNAUTHENTICATED"
 
 
-@on_node
-async def test_a_held_heartbeat_and_a_parked_join_end_when_the_right_is_gone(node):
-    """They would last for seconds; the other groups' members are told nothing wrong."""
-    await made(node, "t")
-    await node.allow(rule("ann", "join", GROUP, "g*"), rule("ann", "describe", TOPIC, "*"))
-    ann = await node.token_of("ann")
-    join = group_pb2.JoinGroupRequest(
+def first_join():
+    """Of a newcomer of group g, which its coordinator parks for longer than a test lasts."""
+    return group_pb2.JoinGroupRequest(
         group_id="g",
         client_id="c",
         join_nonce="0" * 32,
@@ -264,6 +260,15 @@ async def test_a_held_heartbeat_and_a_parked_join_end_when_the_right_is_gone(nod
         protocols=[group_pb2.JoinGroupRequest.Protocol(name="range")],
         subscribed_topics=["t"],
     )
+
+
+@on_node
+async def test_a_held_heartbeat_and_a_parked_join_end_when_the_right_is_gone(node):
+    """They would last for seconds; the other groups' members are told nothing wrong."""
+    await made(node, "t")
+    await node.allow(rule("ann", "join", GROUP, "g*"), rule("ann", "describe", TOPIC, "*"))
+    ann = await node.token_of("ann")
+    join = first_join()
     parked = asyncio.ensure_future(node.groups.JoinGroup(join, metadata=ann))
     async with asyncio.timeout(10):
         while not node.core.access.waiting:
@@ -299,16 +304,7 @@ async def test_a_parked_join_ends_with_the_time_of_its_token(node):
     await node.allow(rule("ann", "join", GROUP, "g*"), rule("ann", "describe", TOPIC, "*"))
     soon = node.wall_ms() + 60_000
     brief = await node.token_of("ann", expires_wall_ms=soon)
-    join = group_pb2.JoinGroupRequest(
-        group_id="g",
-        client_id="c",
-        join_nonce="0" * 32,
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=60_000,
-        protocol_type="consumer",
-        protocols=[group_pb2.JoinGroupRequest.Protocol(name="range")],
-        subscribed_topics=["t"],
-    )
+    join = first_join()
     async with asyncio.timeout(10):
         await node.groups.JoinGroup(join, metadata=brief)  # for it the next one has to wait
         join.join_nonce = "1" * 32

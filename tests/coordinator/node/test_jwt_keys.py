@@ -108,29 +108,36 @@ def test_a_server_that_hangs_ends_with_the_time_and_holds_no_loop(monkeypatch):
         asyncio.run(asyncio.wait_for(scenario(server), PATIENCE_S))
 
 
+@contextlib.asynccontextmanager
+async def followed(server):
+    """Keys that have been read, and are looked at in the background."""
+    held = keys_of(server.url)
+    following = asyncio.create_task(held.follow())
+    while not known(held):
+        await asyncio.sleep(0.01)
+    yield held
+    following.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await following
+
+
 def test_a_key_that_is_not_known_makes_one_look_and_no_more(monkeypatch):
     """However many tokens name it, and others; what was looked for in vain is refused."""
     monkeypatch.setattr(jwt_keys, "JWT_KEYS_GAP_MS", 50)
 
     async def scenario(server):
-        held = keys_of(server.url)
-        following = asyncio.create_task(held.follow())
-        while not known(held):
-            await asyncio.sleep(0.01)
-        server.body = key_set(FIRST, SECOND)
-        for _ in range(1_000):
-            assert held.want("k2")
-            assert held.want("none")
-        while "k2" not in known(held):
-            await asyncio.sleep(0.01)
-        assert server.asked == 2
-        assert not held.want("none")
-        for number in range(1_000):
-            held.want(f"other-{number}")
-            assert len(held._asked) <= ASKED_MAX
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+        async with followed(server) as held:
+            server.body = key_set(FIRST, SECOND)
+            for _ in range(1_000):
+                assert held.want("k2")
+                assert held.want("none")
+            while "k2" not in known(held):
+                await asyncio.sleep(0.01)
+            assert server.asked == 2
+            assert not held.want("none")
+            for number in range(1_000):
+                held.want(f"other-{number}")
+                assert len(held._asked) <= ASKED_MAX
 
     with key_server(FIRST) as server:
         asyncio.run(asyncio.wait_for(scenario(server), PATIENCE_S))
@@ -141,17 +148,11 @@ def test_after_each_look_there_is_a_pause_whatever_is_asked(monkeypatch):
     monkeypatch.setattr(jwt_keys, "JWT_KEYS_GAP_MS", 3_600_000)
 
     async def scenario(server):
-        held = keys_of(server.url)
-        following = asyncio.create_task(held.follow())
-        while not known(held):
-            await asyncio.sleep(0.01)
-        for number in range(1_000):
-            held.want(f"{number}")
-            await asyncio.sleep(0)
-        assert server.asked == 1
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+        async with followed(server) as held:
+            for number in range(1_000):
+                held.want(f"{number}")
+                await asyncio.sleep(0)
+            assert server.asked == 1
 
     with key_server(FIRST) as server:
         asyncio.run(asyncio.wait_for(scenario(server), PATIENCE_S))
