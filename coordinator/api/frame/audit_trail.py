@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from musterd.coordinator.machine.commands import AuditEntry
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Configured, Done, Left, OffsetsDeleted, Refused
-from musterd.coordinator.runtime.answers import Answer
+from musterd.coordinator.runtime.answers import Answer, Shed
 from musterd.coordinator.runtime.calls import OnOutcome
 from musterd.coordinator.runtime.timeouts import AUDIT_PAUSE_MS
 
@@ -64,6 +64,7 @@ ASKED_MAX: Final = 120
 """Bytes of the request of the first of several such calls, as JSON."""
 OK: Final = "OK"
 MIXED: Final = "MIXED"
+CANCELLED: Final = "CANCELLED"
 REQUEST_ID: Final = "x-request-id"
 """A caller's own name for a call, in its metadata."""
 
@@ -392,19 +393,27 @@ class CallRecord:
         self._id = given if isinstance(given, str) and given else uuid4().hex
         self.before: object = None
         self.after: object = None
+        """Or a function that says it, asked when the record is closed."""
         self._always = always
         self._changed = False
+        self._asked = self._unknown = False
+        """Whether a command was put, and whether the log was left without an answer to one."""
         self._open = 0
         self._close: Callable[[], None] | None = None
 
     def asks(self) -> OnOutcome:
         """The call puts a command to a shard; returns whom to tell what became of it."""
         self._open += 1
+        self._asked = True
         return self._told
 
     def _told(self, answer: Answer | None, offered: bool) -> None:  # an OnOutcome
         self._open -= 1
-        self._changed = self._changed or _changed(answer, offered=offered)
+        changed = _changed(answer)
+        if changed is None:
+            changed = offered
+            self._unknown = self._unknown or offered
+        self._changed = self._changed or changed
         if self._close is not None and not self._open:
             self._close()
 
@@ -428,8 +437,12 @@ class CallRecord:
             count(principal, peer, self.method, result, asked)
             return
         parts: dict[str, object] = {"request": self._request}
-        if self._changed or result in (OK, MIXED):
-            parts |= {"before": self.before, "after": self.after}
+        left = result == CANCELLED and not self._asked  # what it did without a command goes on
+        if self._changed or left or result in (OK, MIXED):
+            after = self.after() if callable(self.after) else self.after
+            parts |= {"before": self.before, "after": after}
+            if self._unknown or (left and (self.before, after) != (None, None)):
+                parts["outcome"] = "unknown"
         given = {name: part for name, part in parts.items() if part is not None}
         text = ""
         for most in (PART_MAX, PART_LEAST):
@@ -439,17 +452,20 @@ class CallRecord:
         trail.note(principal, peer, self.method, self._id, result, text)
 
 
-def _changed(answer: Answer | None, *, offered: bool) -> bool:
-    """Whether a command that was answered so changed something, or may have."""
+def _changed(answer: Answer | None) -> bool | None:
+    """Whether a command that was answered so changed something.
+
+    None: that is not known, where it was on its way to the log.
+    """
     match answer:
         case Done() | OffsetsDeleted() | Configured():
             return answer.changed
         case Left():
             return any(one.error is Error.NONE for one in answer.results)
-        case Refused():
+        case Refused() | Shed():
             return False
         case _:
-            return offered  # the log was left without an answer
+            return None
 
 
 def shortened(value: object, most: int) -> object:

@@ -14,7 +14,13 @@ import grpc
 from google.protobuf.message import Message
 
 from muster.v1.errors_pb2 import Status
-from musterd.coordinator.api.frame.audit_trail import NO_RIGHT, READS, CallRecord, result_of
+from musterd.coordinator.api.frame.audit_trail import (
+    CANCELLED,
+    NO_RIGHT,
+    READS,
+    CallRecord,
+    result_of,
+)
 from musterd.coordinator.api.frame.authorizer import (
     NOT_CURRENT,
     Question,
@@ -361,7 +367,11 @@ class ActiveCall:
         self.record = CallRecord(self._method, request, metadata, always=always)
 
     def changed(self, before: object, after: object) -> None:
-        """For the call's entry, what it changed: values that JSON can say."""
+        """For the call's entry, what it changes: values that JSON can say.
+
+        To be said before that is done: the caller may be gone afterwards. `after` may be a
+        function, which is asked once it is known what became of the call's commands.
+        """
         if self.record is not None:
             self.record.before, self.record.after = before, after
 
@@ -385,7 +395,7 @@ class ActiveCall:
     def code(self) -> str:
         """The status that the call was aborted with."""
         code = self._context.code()
-        return code.name if isinstance(code, grpc.StatusCode) else "CANCELLED"
+        return code.name if isinstance(code, grpc.StatusCode) else CANCELLED
 
     def leave(self) -> None:
         """Count the call no more: it is answered, or waits."""

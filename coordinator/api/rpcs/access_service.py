@@ -74,9 +74,8 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         await call.confirmed(self.core.shards[CLUSTER_SHARD])
         if added and self.core.access.is_open and not self.core.access.identities.superusers:
             call.invalid(NO_SUPERUSER)
-        before = self._rules_now()
+        call.changed(self._rules_now(), self._rules_now)
         done = await call.ask(command, call.size, Done)
-        call.changed(before, self._rules_now())
         self._tell(call, command, changed=done.changed)
         return pb.AlterAclsResponse(changed=done.changed, access_version=self._state.access_version)
 
@@ -136,8 +135,8 @@ class AccessService(ClusterService, access_pb2_grpc.AccessServicer):
         command = CreateToken(
             token_id, request.principal, secret_hash, request.expires_wall_ms, scopes
         )
-        await call.ask(command, call.size, Done)
         call.changed(None, {"token_id": token_id})
+        await call.ask(command, call.size, Done)
         self._tell(call, command, changed=True)
         return pb.CreateTokenResponse(
             token_id=token_id, token=text, access_version=self._state.access_version

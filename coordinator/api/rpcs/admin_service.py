@@ -161,11 +161,11 @@ class AdminService(
                 f"Every other node is up and a majority counts without node {cluster.node_id}: "
                 "shards admit it by themselves, and nothing is lost. Wait for that."
             )
+        call.changed({"loss_accepted": False}, {"loss_accepted": True})
         if not await cluster.accept_loss():
             call.invalid(
                 f"The store of node {cluster.node_id} forgot nothing that is not accepted."
             )
-        call.changed({"loss_accepted": False}, {"loss_accepted": True})
         return pb.AcceptLossResponse()
 
     def _repairs_itself(self) -> bool:

@@ -99,9 +99,9 @@ class Deletions(CoordinatorService):
         """Remove members, whatever they do, each on its own, in one round (gp-2.5, gp-P-22)."""
         command = await call.decoded(len(request.members), _kicking, request)
         response = pb.KickMembersResponse()
-        before = self._group(request.group_id)
+        group_id = request.group_id
+        call.changed(self._group(group_id), lambda: self._group(group_id))
         results = await depart(command, call)
-        call.changed(before, self._group(request.group_id))
         for member_id, error, instance_id in results:
             one = response.results.add(member_id=member_id, group_instance_id=instance_id)
             if error is not Error.NONE:

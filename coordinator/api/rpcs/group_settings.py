@@ -70,7 +70,10 @@ class GroupSettings(CoordinatorService):
             settings = tuple(ConfigSetting(s.name, s.value) for s in asked.settings)
             return AlterGroupConfig(asked.group_id, settings, tuple(asked.removed))
 
-        after: dict[str, Mapping[str, int]] = {}
+        def now() -> dict[str, Mapping[str, int]]:
+            return {one: dict(_own(core.shard_for(one), one)) for one in before}
+
+        call.changed(before, now)
         response = pb.AlterGroupConfigsResponse()
 
         def done(asked: pb.AlterGroupConfigsRequest.Group, answer: Answer) -> None:
@@ -78,14 +81,12 @@ class GroupSettings(CoordinatorService):
             shard = core.shard_for(asked.group_id)
             if isinstance(answer, Configured):
                 result.before.extend(_settings(before[asked.group_id], shard))
-                after[asked.group_id] = dict(answer.values)
                 result.after.extend(_settings(dict(answer.values), shard))
             else:
                 result.status.CopyFrom(core.statuses.of(answer))
 
         put = self._validate if request.validate_only else None
         await call.ask_each(request.groups, bounds.ALTER_CONFIG, altering, done, put)
-        call.changed({name: dict(own) for name, own in before.items()}, after)
         return response
 
     async def _validate(self, shard: Shard, command: AlterGroupConfig) -> Answer:

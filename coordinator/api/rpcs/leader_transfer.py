@@ -36,11 +36,10 @@ class LeaderTransfer(ClusterService):
         shard = self.core.shards[request.shard]
         await call.confirmed(shard)
         to = NodeId(request.to_node) if request.HasField("to_node") else None
-        before = _led(shard)
+        call.changed(_led(shard), lambda: _led(shard))
         if to != self.cluster.node_id:  # else it is a repeat
             await self._hand_over(shard, to)
         leader = shard.log.leader
-        call.changed(before, _led(shard))
         if leader is None:
             message = f"Shard {shard.number} has no leader yet: `DescribeCluster` says when it has."
             raise Failure(shard, Refused(Error.COORDINATOR_NOT_AVAILABLE, message))

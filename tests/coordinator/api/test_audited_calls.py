@@ -1,6 +1,7 @@
 """Which calls have an entry of their own in the audit trail, and which are gathered."""
 
 import asyncio
+import functools
 import json
 import re
 from pathlib import Path
@@ -18,8 +19,16 @@ from musterd.coordinator.api.frame.audit_trail import (
     HandOver,
 )
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
+from musterd.coordinator.codec import decode_entry
+from musterd.coordinator.machine.commands import (
+    AlterAcls,
+    AlterGroupConfig,
+    CreateToken,
+    LeaveGroup,
+)
 from musterd.raft.contract import NodeId
 from tests.coordinator.api.test_access import GROUP, SECRET, TOPIC, on_node, rule
+from tests.coordinator.fakes import FakeLog
 
 OPERATOR = ((METADATA_KEY, SECRET),)
 
@@ -258,7 +267,8 @@ async def of_offsets(node):
     return "OffsetDelete", {"t:0": 1}
 
 
-async def of_members(node):
+async def with_a_member(node):
+    """A group with a member that joins; a request to kick it, and its call."""
     request = group_pb2.JoinGroupRequest(
         group_id="g",
         protocol_type="x",
@@ -272,15 +282,24 @@ async def of_members(node):
     while not (found := node.core.shard_for("g").state.groups.get("g")) or not found.members:
         await asyncio.sleep(0)
     kicked = [pb.KickMembersRequest.Member(member_id=given.member_id)]
-    await node.admin.KickMembers(pb.KickMembersRequest(group_id="g", members=kicked))
+    return pb.KickMembersRequest(group_id="g", members=kicked), joining
+
+
+async def of_members(node):
+    request, joining = await with_a_member(node)
+    await node.admin.KickMembers(request)
     joining.cancel()
     before = {"state": "PreparingRebalance", "generation": 0, "members": 1, "offsets": 0}
     return "KickMembers", before, {**before, "members": 0}
 
 
-async def of_rules(node):
+def one_rule():
     added = [access_pb2.AclRule(principal="p", operation=1, resource=1, pattern=1, name="g")]
-    await node.access_rpcs.AlterAcls(access_pb2.AlterAclsRequest(added=added), metadata=OPERATOR)
+    return access_pb2.AlterAclsRequest(added=added)
+
+
+async def of_rules(node):
+    await node.access_rpcs.AlterAcls(one_rule(), metadata=OPERATOR)
     version = node.shards[0].state.access_version
     before = {"rules": 0, "access_version": version - 1}
     return "AlterAcls", before, {"rules": 1, "access_version": version}
@@ -350,6 +369,121 @@ def test_what_a_call_changed_is_said_with_what_was_before(make):
         assert (detail.get("before"), detail.get("after")) == (before, after[0] if after else None)
 
     test()
+
+
+# ---- whose caller goes away
+
+
+async def left_by(node, log, command, ask):
+    """Ask, and go away while the command is in the log, which has no answer yet."""
+    log.run = functools.partial(FakeLog.run, log, 0)  # reads are confirmed, nothing is applied
+    held = node.core.access.waiting
+    call = ask()
+    while not any(
+        isinstance(one, command) for entry, _ in log.waiting for one in decode_entry(entry).commands
+    ):
+        await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    while node.core.access.waiting > held:  # the node has not noticed yet
+        await asyncio.sleep(0)
+    assert await entries(node) == []
+
+
+async def said_then(node):
+    """The one entry, once there is one."""
+    while not (seen := await entries(node)):
+        await asyncio.sleep(0)
+    (one,) = seen
+    return one
+
+
+async def left_rules(node):
+    version = node.shards[0].state.access_version
+    yield node.logs[0], AlterAcls, lambda: node.access_rpcs.AlterAcls(one_rule(), metadata=OPERATOR)
+    before = {"rules": 0, "access_version": version}
+    yield "AlterAcls", before, {"rules": 1, "access_version": version + 1}
+
+
+async def left_token(node):
+    request = access_pb2.CreateTokenRequest(principal="p")
+    yield (
+        node.logs[0],
+        CreateToken,
+        lambda: node.access_rpcs.CreateToken(request, metadata=OPERATOR),
+    )
+    (token_id,) = node.shards[0].state.tokens
+    yield "CreateToken", None, {"token_id": token_id}
+
+
+async def left_settings(node):
+    await node.admin.AlterGroupConfigs(altered("7"))
+    await entries(node)
+    log = node.logs[node.core.shard_for("g").number]
+    yield log, AlterGroupConfig, lambda: node.admin.AlterGroupConfigs(altered("8"))
+    name = "classic.max.size"
+    yield "AlterGroupConfigs", {"g": {name: 7}}, {"g": {name: 8}}
+
+
+async def left_members(node):
+    request, joining = await with_a_member(node)
+    log = node.logs[node.core.shard_for("g").number]
+    yield log, LeaveGroup, lambda: node.admin.KickMembers(request)
+    joining.cancel()
+    before = {"state": "PreparingRebalance", "generation": 0, "members": 1, "offsets": 0}
+    yield "KickMembers", before, {**before, "members": 0}
+
+
+LEFT = (left_rules, left_token, left_settings, left_members)
+
+
+@pytest.mark.parametrize("make", LEFT, ids=lambda one: one.__name__)
+def test_of_a_caller_that_went_away_the_entry_says_what_was_changed(make):
+    """What was before and after, once its command is applied."""
+
+    @on_node
+    async def test(node):
+        follow(node)
+        steps = make(node)
+        log, command, ask = await anext(steps)
+        await left_by(node, log, command, ask)
+        del log.run
+        method, result, detail = await said_then(node)
+        expected = await anext(steps)
+        assert (method, detail.get("before"), detail.get("after")) == expected
+        assert (result, "outcome" in detail) == ("CANCELLED", False)
+        await steps.aclose()
+
+    test()
+
+
+@on_node
+async def test_where_nobody_knows_what_became_of_a_command_its_entry_says_so(node):
+    """The shard's leader changed while it was in the log."""
+    follow(node)
+    log = node.logs[0]
+    ask = functools.partial(node.access_rpcs.AlterAcls, one_rule(), metadata=OPERATOR)
+    await left_by(node, log, AlterAcls, ask)
+    log.follow(NodeId(1))
+    _, result, detail = await said_then(node)
+    assert (result, detail["outcome"]) == ("CANCELLED", "unknown")
+    assert detail["before"] == detail["after"]
+
+
+@on_node
+async def test_where_a_caller_did_not_wait_for_a_transfer_its_entry_says_so(node):
+    """Another node leads soon afterwards, or does not."""
+    follow(node)
+    log, asked = node.logs[1], asyncio.Event()
+    log.transfer_leadership = lambda _to: asked.set() or True
+    request = pb.TransferLeaderRequest(shard=1, to_node=1)
+    call = node.admin.TransferLeader(request, metadata=OPERATOR)
+    await asked.wait()
+    call.cancel()
+    method, result, detail = await said_then(node)
+    assert (method, result, detail["outcome"]) == ("TransferLeader", "CANCELLED", "unknown")
+    assert detail["before"] == {"leader": 0, "term": log.term}
 
 
 @on_node
