@@ -1,9 +1,10 @@
 """TLS between nodes: sessions without sockets, and what a peer's certificate must say.
 
 TLS 1.3 alone, both sides with a certificate of the peers' authority. Who a node is stands in its
-certificate as the only URI of the form `muster://CLUSTER/node/ID`; other names, such as those of
-the client port, say nothing here. A stranger is judged by its certificate as soon as the handshake
-ends: nothing that it sends after that is read before (docs/adr/0024).
+certificate as the only URI of the form `muster://CLUSTER/node/ID`, or `.../node/NAME-ID`, which is
+the name of its pod in Kubernetes; other names, such as those of the client port, say nothing here.
+A stranger is judged by its certificate as soon as the handshake ends: nothing that it sends after
+that is read before (docs/adr/0024).
 """
 
 import contextlib
@@ -25,6 +26,9 @@ READ_BYTES: Final = 64 * 1024
 TEXT_MAX: Final = 300
 """Characters of a reason that names what a stranger sent."""
 URI_SCHEME: Final = "muster://"
+ID_DIGITS_MAX: Final = 19
+SET_CHARS_MAX: Final = 252
+"""Characters of the name of a StatefulSet, which a pod's name begins with."""
 
 
 class PeerTlsMode(StrEnum):
@@ -72,6 +76,13 @@ def short(text: str) -> str:
 def node_uri(cluster_id: str, node: int) -> str:
     """The name of a node in its certificate."""
     return f"{URI_SCHEME}{quote(cluster_id, safe='')}/node/{node}"
+
+
+def names_node(uri: str, cluster_id: str, node: int) -> bool:
+    """Whether a URI of a certificate says that it is this node's."""
+    named, kind, name = _parts(uri)
+    is_ours = uri.startswith(URI_SCHEME) and named == cluster_id and kind == "node"
+    return is_ours and _node_in(name) == node
 
 
 def read_contexts(files: TlsFiles) -> PeerContexts:
@@ -193,8 +204,9 @@ class TlsSession:
         if len(nodes) != 1:
             found = f"{len(nodes)} names of the form {URI_SCHEME}CLUSTER/node/ID, not one"
             raise PeerTlsError("certificate", f"its certificate has {found}")
-        cluster_id, kind, ident = _parts(nodes[0])
-        if kind != "node" or not _is_id(ident):
+        cluster_id, kind, name = _parts(nodes[0])
+        node = _node_in(name)
+        if kind != "node" or node is None:
             said = f"its certificate is of {nodes[0]!r}, which is no node"
             raise PeerTlsError("certificate", said)
         if cluster_id != self._cluster_id:
@@ -202,7 +214,7 @@ class TlsSession:
                 f"its certificate is of cluster {cluster_id!r}, this node of {self._cluster_id!r}"
             )
             raise PeerTlsError("certificate", said)
-        return int(ident)
+        return node
 
     def _names(self) -> list[str]:
         said = self._tls.getpeercert() or {}
@@ -219,9 +231,21 @@ class TlsSession:
 
 def _parts(uri: str) -> tuple[str, str, str]:
     cluster_id, _, rest = uri.removeprefix(URI_SCHEME).partition("/")
-    kind, _, ident = rest.partition("/")
-    return unquote(cluster_id), kind, ident
+    kind, _, name = rest.partition("/")
+    return unquote(cluster_id), kind, name
 
 
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= len(str(2**63))
+def _node_in(name: str) -> int | None:
+    """The id that stands in a URI, by itself or at the end of the name of a pod; None: neither."""
+    before, dash, ident = name.rpartition("-")
+    if dash and not _begins_pod(before):
+        return None
+    is_id = ident.isascii() and ident.isdigit() and len(ident) <= ID_DIGITS_MAX
+    return int(ident) if is_id else None
+
+
+def _begins_pod(text: str) -> bool:
+    if len(text) > SET_CHARS_MAX or not text[:1].isalnum():
+        return False
+    letters = text.replace("-", "").replace(".", "")
+    return letters.isascii() and letters.isalnum()

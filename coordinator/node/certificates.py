@@ -24,6 +24,7 @@ from musterd.raft.tls import (
     PeerTls,
     PeerTlsMode,
     TlsFiles,
+    names_node,
     node_uri,
     read_contexts,
 )
@@ -175,13 +176,14 @@ class Certificates:
 
     def _check_own(self, files: TlsFiles, certificate: x509.Certificate) -> None:
         """Raise ValueError where the other nodes would not take it for this node's."""
-        own = node_uri(self._identity.cluster_id, self._identity.node_id)
+        identity = self._identity
+        own = node_uri(identity.cluster_id, identity.node_id)
         try:
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
         except x509.ExtensionNotFound:
             uris = []
-        if own not in uris:
+        if not any(names_node(uri, identity.cluster_id, identity.node_id) for uri in uris):
             raise ValueError(f"{files.cert}: its names lack this node's, {own}")
 
 

@@ -9,11 +9,14 @@ import pytest
 import yaml
 from cryptography import x509
 
+from musterd.coordinator.api.frame.client_certificate import principal_of
 from musterd.coordinator.api.frame.operator_access import read_secret
+from musterd.coordinator.node.authority import Authority
 from musterd.coordinator.node.certificates import Certificates
-from musterd.coordinator.node.config import Settings, load_settings
+from musterd.coordinator.node.config import ConfigError, Settings, load_settings
 from musterd.raft.identity import Identity
 from musterd.raft.tls import node_uri
+from tests.certificates import signed
 
 pytestmark = pytest.mark.deploy
 
@@ -23,6 +26,7 @@ BASE = ROOT / "deploy" / "kubernetes" / "base"
 HELM = ROOT / ".venv" / "helm"
 PLAIN = ("tls.insecure=true", "insecureMetrics=true")
 TLS = ("tls.issuer=ca", "adminSecret=muster-admin", "antiAffinity=preferred", "nodes=5")
+CSI = ("tls.issuer=ca", "tls.csi.enabled=true")
 RULES = (
     "adminSecret=muster-admin",
     "superusers={ann,jwt:root}",
@@ -34,6 +38,8 @@ RULES = (
     "metricsFrom[0].podSelector.matchLabels.app=prometheus",
     "env.MUSTERD_CONNECTIONS_PER_HOST=400",
 )
+FILES = {"tls.crt", "tls.key", "ca.crt"}
+"""In a Secret of cert-manager, and in a volume of its driver unless that is told otherwise."""
 
 
 def rendered(*values):
@@ -56,7 +62,7 @@ def objects(text):
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
 
 
-KINDS = {"defaults": (), "tls": TLS, "rules": RULES, "plain": PLAIN}
+KINDS = {"defaults": (), "tls": TLS, "csi": CSI, "rules": RULES, "plain": PLAIN}
 
 
 @pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS)
@@ -127,13 +133,19 @@ def test_a_pod_starts_a_node_with_settings_that_a_node_takes(made, monkeypatch, 
         return
     assert not settings.insecure_peers
     files = settings.peer_files
+    if csi_of(pod):
+        assert "/peers" not in mounted
+        assert (files.cert, files.key) == (settings.tls_cert, settings.tls_key)
+        used = (files.cert, files.key, files.ca, Path(environment["MUSTER_TLS_CA"]))
+        assert {one.as_posix() for one in used} == {f"/tls/{one}" for one in FILES}
+        return
     assert {"/tls", "/peers"} <= set(mounted)
     for one in (files.cert, files.key, files.ca):
         name = one.relative_to("/peers").as_posix()
         assert secret_of(pod, "peers")[name] == (f"muster-peer-{ordinal}", one.name)
     for one in (settings.tls_cert, settings.tls_key, Path(environment["MUSTER_TLS_CA"])):
         assert secret_of(pod, "tls") == "muster-tls"
-        assert one.relative_to("/tls").name in ("tls.crt", "tls.key", "ca.crt")
+        assert one.relative_to("/tls").name in FILES
 
 
 def mounted_from(pod, file):
@@ -206,6 +218,17 @@ def secret_of(pod, volume):
     }
 
 
+def csi_of(pod):
+    """The attributes of the volume that cert-manager's driver fills; {} where there is none."""
+    for one in pod["volumes"]:
+        if "csi" in one:
+            assert one["csi"]["driver"] == "csi.cert-manager.io"
+            assert one["csi"]["readOnly"]
+            attributes = one["csi"]["volumeAttributes"]
+            return {key.removeprefix("csi.cert-manager.io/"): attributes[key] for key in attributes}
+    return {}
+
+
 KUBECTL = """#!/bin/sh
 set -eu
 [ "$1 $2 $3 $4 $5" = "-n muster create secret generic" ]
@@ -274,6 +297,39 @@ def test_cert_manager_is_asked_for_each_nodes_own_name():
         assert uri == node_uri("shop/eu", node)
         assert {"server auth", "client auth"} <= set(asked["usages"])
         assert sources[f"{node}/tls.crt"] == (asked["secretName"], "tls.crt")
+
+
+def test_with_cert_managers_driver_a_pod_has_its_own_key_alone(tmp_path):
+    """One certificate for both ports, by which its node takes it for its own, and no other does."""
+    made = objects(rendered(*CSI, "clusterId=shop"))
+    assert not [name for kind, name in made if kind == "Certificate"]
+    pod = made["StatefulSet", "muster"]["spec"]["template"]["spec"]
+    secrets = [secret_of(pod, one["name"]) for one in pod["volumes"] if "secret" in one]
+    assert secrets == ["muster-metrics"]
+    assert not [one for one in pod["volumes"] if "projected" in one]
+    asked = csi_of(pod)
+    assert (asked["issuer-name"], asked["issuer-kind"]) == ("ca", "Issuer")
+    assert asked["fs-group"] == str(pod["securityContext"]["fsGroup"])
+    assert {"server auth", "client auth"} <= set(asked["key-usages"].split(","))
+    authority = Authority.create(tmp_path / "ca", "shop")
+    for ordinal in (0, 2):
+        name = f"muster-{ordinal}"
+        hosts, uri = (asked[key].replace("${POD_NAME}", name) for key in ("dns-names", "uri-sans"))
+        assert hosts.split(",") == ["muster.muster.svc", f"{name}.muster-nodes.muster.svc"]
+        files = signed(authority, tmp_path / name, [uri.encode()])
+        settings = Settings(
+            data_dir=tmp_path, peer_cert=files.cert, peer_key=files.key, peer_ca=files.ca
+        )
+        own, other = (Identity("shop", node, 0, (0, 1, 2), 16, bytes(16)) for node in (ordinal, 1))
+        assert Certificates(settings, own).peers.requires
+        with pytest.raises(ConfigError, match="lack this node's"):
+            Certificates(settings, other)
+        assert principal_of(files.cert.read_bytes(), "shop").node == ordinal
+
+
+def test_the_driver_needs_an_issuer():
+    """It would wait for a certificate for ever."""
+    assert "set tls.issuer" in refused("tls.csi.enabled=true")
 
 
 def test_a_pod_is_live_without_a_majority_and_waits_until_it_is_safe_to_stop(made):

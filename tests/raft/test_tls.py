@@ -94,6 +94,26 @@ def test_nodes_that_require_tls_talk_by_it_alone(tmp_path, authority):
     asyncio.run(scenario())
 
 
+def test_a_node_is_known_by_the_name_of_its_pod(tmp_path, authority):
+    """Its id stands at the end, as a StatefulSet names pods."""
+
+    def of_pod(node):
+        uri = f"muster://{CLUSTER}/node/muster-eu.a-{node}".encode()
+        return PeerTls(
+            REQUIRE, CLUSTER, read_contexts(signed(authority, tmp_path / f"pod-{node}", [uri]))
+        )
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, tls=of_pod) as cluster:
+            await cluster.commit(0, b"x")
+            await connected(cluster)
+            for node in cluster.nodes:
+                for (peer, _), connection in node.hub._established.items():
+                    assert connection.certified == peer
+
+    asyncio.run(scenario())
+
+
 def test_a_refusal_speaks_for_the_node_of_its_certificate_where_that_was_dialled(
     tmp_path, authority
 ):
@@ -154,6 +174,17 @@ NOT_TAKEN = {
         "2 names of the form",
     ),
     "a number that is none": ([f"muster://{CLUSTER}/node/+1".encode()], {}, "which is no node"),
+    "no name before the number": (
+        [f"muster://{CLUSTER}/node/-1".encode()],
+        {},
+        "which is no node",
+    ),
+    "a pod of another cluster": ([b"muster://other/node/muster-1"], {}, "of cluster 'other'"),
+    "a pod without a number": (
+        [f"muster://{CLUSTER}/node/muster-1-a".encode()],
+        {},
+        "which is no node",
+    ),
     "expired": (
         [node_uri(CLUSTER, 1).encode()],
         {"begins_days": -3, "ends_days": -1},

@@ -22,7 +22,6 @@ CERTIFICATE_BYTES_MAX: Final = 16 * 1024
 """The longest PEM that is read; a longer one names nobody."""
 REMEMBERED_MAX: Final = 1_024
 """Certificates whose names are kept: 16 MiB at most."""
-NODE_ID_DIGITS_MAX: Final = 9
 UNREADABLE: Final = (
     ValueError,
     TypeError,  # a name of a type that its kind cannot have
@@ -32,6 +31,8 @@ UNREADABLE: Final = (
 )
 """What `cryptography` raises of a certificate that it does not understand."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_NODE: Final = re.compile(r"(?:[A-Za-z0-9][-.A-Za-z0-9]{0,251}-)?([0-9]{1,9})")
+"""A node's id, or the name of its pod, which ends in it (raft/tls.py has the same rule)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,5 @@ def _of_uri(uri: str, cluster_id: str, until_s: float) -> CertifiedPrincipal | N
         return None
     if kind == "client" and _is_name(name):
         return CertifiedPrincipal(name, None, until_s)
-    if kind == "node" and name.isascii() and name.isdigit() and len(name) <= NODE_ID_DIGITS_MAX:
-        return CertifiedPrincipal("", int(name), until_s)
-    return None
+    node = _NODE.fullmatch(name) if kind == "node" else None
+    return CertifiedPrincipal("", int(node[1]), until_s) if node else None

@@ -38,6 +38,7 @@ def test_a_client_and_a_node_are_who_their_uri_says(pem):
     for named_by in ("uri", "cn"):
         assert name_of(pem(b"muster://c/client/billing"), named_by) == ("billing", None)
         assert name_of(pem(b"muster://c/node/2"), named_by) == ("", 2)
+        assert name_of(pem(b"muster://c/node/muster-eu.a-12"), named_by) == ("", 12)
         mixed = pem(b"spiffe://x/y", b"muster://c/client/billing")
         assert name_of(mixed, named_by) == ("billing", None)
 
@@ -63,6 +64,10 @@ NOBODY = {
     "the name of whoever has the admin secret": [b"muster://c/client/operator"],
     "the name of callers without one": [b"muster://c/client/anonymous"],
     "a node that is no number": [b"muster://c/node/-1"],
+    "a pod without a number": [b"muster://c/node/muster-"],
+    "a pod's name that ends in letters": [b"muster://c/node/muster-1a"],
+    "a name that is no pod's": [b"muster://c/node/m/uster-1"],
+    "a pod's name that is too long": [b"muster://c/node/" + b"a" * 300 + b"-1"],
     "bytes that are no text": [b"muster://c/client/\xff"],
 }
 
