@@ -2,9 +2,11 @@
 
 A call that waits is asked again, too, when the token or certificate that let it in has ended.
 
-The rules are those of this node's copy of shard 0. A cluster without any is open. Where superusers
-are configured, a copy that was never current, or is in quarantine, is no rules at all: then nobody
-but superusers, operators and nodes passes, since an empty copy looks like a cluster without rules.
+The rules are those of this node's copy of shard 0. A cluster without any is open. A copy that was
+never current is no rules at all, nor is one in quarantine where superusers are configured: then
+nobody but superusers, operators and nodes passes, since an empty copy looks like a cluster without
+rules, and rules may have come while the node was down. On a node that listens on loopback alone and
+has neither a secret nor superusers everybody is an operator until a rule is known, and passes.
 """
 
 import asyncio
@@ -73,7 +75,7 @@ class Authorizer:
         self._state = state
         self._is_current = is_current
         self._is_quarantined = is_quarantined
-        self._was_current = not identities.superusers
+        self._was_current = identities.all_are_operators
         self._held: dict[asyncio.Future[Any], tuple[Recheck, Callable[[Refused], Any]]] = {}
         self._left: list[asyncio.Future[Any]] = []
         self._ending: dict[asyncio.Future[Any], int] = {}
@@ -109,9 +111,7 @@ class Authorizer:
     @property
     def is_guarded(self) -> bool:
         """Whether callers have to be somebody."""
-        if self._state().rules:
-            return True
-        return bool(self.identities.superusers) and self.is_closed
+        return bool(self._state().rules) or self.is_closed
 
     def identify(self, context: CallerContext) -> Identity | str:
         """Who makes a call; or why nobody known does."""

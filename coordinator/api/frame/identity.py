@@ -140,6 +140,8 @@ class Identities:
         for hours those that have ended would be taken, or fresh ones refused."""
         """Milliseconds since 1970."""
         self._operator = callers.operator
+        self.all_are_operators = callers.operator.is_open and not callers.superusers
+        """Whether everybody may make operators' calls here, as long as no rule is known."""
         self._has_tls = callers.has_tls
         self.has_client_ca = callers.has_client_ca
         """Whether callers have certificates."""

@@ -21,6 +21,8 @@ from musterd.coordinator.api.frame.operator_access import (
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource, TokenScope
 from musterd.coordinator.machine.commands import AlterAcls, CreateToken, RevokeToken
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import AclsAltered
+from musterd.coordinator.machine.shard_state import evolve_shard_counted
 from tests.coordinator.api.test_group_service import joining
 from tests.coordinator.local import LocalNode
 
@@ -42,10 +44,10 @@ def shown(text):
 
 
 class GuardedNode(LocalNode):
-    """A node with a superuser, `root`, and an operators' secret."""
+    """A node with an operators' secret, and a superuser, `root`, unless there are others."""
 
-    def __init__(self):
-        super().__init__(access=OperatorAccess(SECRET, on_loopback=True), superusers=("root",))
+    def __init__(self, superusers=("root",)):
+        super().__init__(access=OperatorAccess(SECRET, on_loopback=True), superusers=superusers)
         self.tokens = {}
 
     async def start(self, lead=True):
@@ -407,16 +409,32 @@ async def test_the_first_rule_needs_a_superuser_and_the_last_one_goes_only_by_op
     assert (opened.changed, node.core.access.is_open) == (True, True)
 
 
-def test_an_empty_copy_that_was_never_current_is_not_taken_for_no_rules():
+def never_current(superusers=("root",)):
+    """Run a test with a node whose copy of shard 0 is not current yet."""
+
+    def of(test):
+        def run():
+            async def within():
+                node = GuardedNode(superusers)
+                await node.start(lead=False)
+                node.logs[0].current = False
+                try:
+                    await test(node)
+                finally:
+                    await node.stop()
+
+            asyncio.run(within())
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return of
+
+
+@never_current()
+async def test_an_empty_copy_that_was_never_current_is_not_taken_for_no_rules(node):
     """Until then, and in quarantine, superusers and operators pass; the rest may come again."""
-    asyncio.run(_with_a_copy_that_was_never_current())
-
-
-async def _with_a_copy_that_was_never_current():
-    node = GuardedNode()
-    await node.start(lead=False)
     request, secret = admin_pb2.DescribeClusterRequest(), ((METADATA_KEY, SECRET),)
-    node.logs[0].current = False
     assert await code_of(node.admin.DescribeCluster(request)) == "UNAVAILABLE"
     assert await code_of(node.admin.DescribeCluster(request, metadata=secret)) == "OK"
     node.logs[0].current = True
@@ -427,7 +445,49 @@ async def _with_a_copy_that_was_never_current():
     assert await code_of(node.admin.DescribeCluster(request)) == "UNAVAILABLE"
     assert await code_of(node.admin.DescribeCluster(request, metadata=secret)) == "OK"
     node.logs[0].trusted = ()
-    await node.stop()
+
+
+@never_current(superusers=())
+async def test_a_node_without_superusers_does_not_take_its_empty_copy_for_an_open_cluster(node):
+    """The rules of the others count at this node, too, from its first call on."""
+    calls = (
+        lambda **more: node.admin.DescribeCluster(admin_pb2.DescribeClusterRequest(), **more),
+        lambda **more: node.groups.OffsetCommit(commit("g"), **more),
+        lambda **more: node.topics.ListTopics(admin_pb2.ListTopicsRequest(), **more),
+    )
+    for call in calls:
+        assert await code_of(call()) == "UNAVAILABLE"
+        assert await code_of(call(metadata=shown("muster_x_y"))) == "UNAVAILABLE"
+        assert await code_of(call(metadata=((METADATA_KEY, SECRET),))) == "OK"
+    first = AclsAltered((rule("ann", "join", GROUP, "g"),), (), 1)
+    evolve_shard_counted(node.shards[0].state, first)
+    node.logs[0].current = True
+    for call in calls:
+        assert await code_of(call()) == "UNAUTHENTICATED"
+
+
+def test_on_loopback_a_node_without_a_secret_takes_everybody_for_the_operator():
+    """Who else could tell a cluster without a majority what was lost? With superusers nobody is."""
+
+    async def within(superusers, code):
+        node = LocalNode(superusers=superusers)
+        await node.start(lead=False)
+        node.logs[0].current = False
+        asked = node.admin.DescribeCluster(admin_pb2.DescribeClusterRequest())
+        assert await code_of(asked) == code
+        await node.stop()
+
+    asyncio.run(within((), "OK"))
+    asyncio.run(within(("root",), "UNAVAILABLE"))
+
+
+@never_current(superusers=())
+async def test_a_cluster_without_rules_is_open_once_a_node_s_copy_was_current(node):
+    """It stays so though the copy falls behind afterwards."""
+    request = admin_pb2.DescribeClusterRequest()
+    for current, code in ((False, "UNAVAILABLE"), (True, "OK"), (False, "OK")):
+        node.logs[0].current = current
+        assert await code_of(node.admin.DescribeCluster(request)) == code
 
 
 class Caller:
