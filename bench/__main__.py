@@ -26,6 +26,9 @@ def main() -> int:
     """Pick the benchmark; the rest of the command line is its own. Returns the exit code.
 
     0: every condition of the benchmark holds. 1: one does not (its line says which). 2: usage.
+    A condition is a count, an equality, or a ratio to something of the same run
+    (bench/yardstick.py), so that a slow day alone fails none. What is wished in seconds stands in
+    the text of the benchmark.
     """
     parser = argparse.ArgumentParser(
         prog="python -m bench",

@@ -3,6 +3,9 @@
 Three nodes, raw stubs. Every group has some offsets; beside them others commit, at a steady rate.
 Their latency is compared before and while the backup is taken. The backup is verified and restored
 into three new nodes, and the time until a restored group commits is printed.
+
+The others' p99 may double while the backup is taken, or be the median of a bare echo with 64 in
+flight in the same run, where that is longer: below it is the machine's own noise.
 """
 
 import argparse
@@ -19,7 +22,8 @@ from typing import Final
 import grpc.aio
 
 from bench.raw import PARTITIONS, TOPIC, Pool, find, group_names
-from bench.report import Report, quantile
+from bench.report import Report, Yardstick, quantile
+from bench.yardstick import Echo
 from muster.v1 import errors_pb2
 from muster.v1 import group_pb2 as pb
 from musterd.chaos.child import Child, ask_all, close_all
@@ -37,8 +41,6 @@ PER_S: Final = 100.0
 BEFORE_S: Final = 20.0
 CALL_S: Final = 3.0
 RATIO_MAX: Final = 2.0
-FLOOR_S: Final = 0.010
-"""A p99 below it may be more than doubled: it is the machine's own noise."""
 
 
 class Others:
@@ -102,7 +104,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("backup", arguments)
     with tempfile.TemporaryDirectory(prefix="muster-bench-backup-") as folder:
-        url = _take(report, Path(folder), options.groups)
+        with Echo() as echo:
+            url = _take(report, Path(folder), options.groups, echo)
+            echo.add(report)
         _restore(report, Path(folder), url, options.groups)
     return report.finish()
 
@@ -122,7 +126,7 @@ def _command(report: Report, figure: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _take(report: Report, folder: Path, groups: int) -> str:
+def _take(report: Report, folder: Path, groups: int, echo: Echo) -> str:
     children: list[Child] = []
     with World() as cluster:
         try:
@@ -139,6 +143,7 @@ def _take(report: Report, folder: Path, groups: int) -> str:
         finally:
             close_all(children)
         report.say(f"{groups} groups have {OFFSETS} offsets each")
+        echo.take()
         others = Others(cluster.endpoints, group_names("other", OTHERS, cluster.shards))
         others.start()
         time.sleep(BEFORE_S)
@@ -156,13 +161,18 @@ def _take(report: Report, folder: Path, groups: int) -> str:
     report.add("others_p99_before_ms", [before * 1e3], "ms")
     report.add("others_p99_during_ms", [during * 1e3], "ms")
     report.require(others.failed == 0, f"no commit of the others failed ({others.failed})")
-    report.require(
-        during <= max(RATIO_MAX * before, FLOOR_S),
-        f"the others' p99 is at most doubled: {before * 1e3:.1f} ms, {during * 1e3:.1f} ms",
-    )
+    judge(report, before, during, echo.latency())
     size = sum(path.stat().st_size for path in Path(url).glob("*.records"))
     report.add_count("backup_bytes", size, "bytes")
     return url
+
+
+def judge(report: Report, before_s: float, during_s: float, echo: Yardstick) -> None:
+    """The p99 of others beside a backup, by theirs before it, or the echo's median if longer."""
+    times, of = RATIO_MAX, Yardstick(before_s, "s", "that before it")
+    if echo.value > RATIO_MAX * before_s:
+        times, of = 1.0, echo
+    report.at_most("the others' p99 during the backup:", during_s, times, of)
 
 
 def _restore(report: Report, folder: Path, url: str, groups: int) -> None:

@@ -5,6 +5,10 @@ their own: held heartbeat, one commit always in flight. Ten times the node that 
 killed with `kill -9` and restarted; ten times it is stopped with SIGSTOP and continued. For every
 group that it led: the time from the signal to the first commit that a coordinator of a later term
 acknowledged. For the other groups: their longest gap between two acknowledgements around the kill.
+
+Limits are what timers wait, and so many times the median of a bare echo with 64 in flight, taken
+while the members rest. Wished on a quiet machine: after a kill a median of 0.15 s, a p95 of 0.5 s
+and no gap of others above 0.3 s; after SIGSTOP a median of 1 s.
 """
 
 import argparse
@@ -14,10 +18,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.raw import TOPIC, group_names, shard_of
-from bench.report import Report, median, quantile
+from bench.report import Report, Yardstick, median, quantile
+from bench.yardstick import Echo
 from musterd.chaos.child import Child, ask_all, close_all
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import ClusterError
+from musterd.raft.settings import RaftSettings
 
 GROUPS = 48
 PARTITIONS = 4
@@ -28,8 +34,12 @@ CALM_S = 1.0
 """Commits flow this long before each signal."""
 FIRST_COMMIT_MAX_S = 30.0
 
-KILL_MEDIAN_MAX_S, KILL_P95_MAX_S, KILL_OTHERS_MAX_S = 0.15, 0.5, 0.3
-STOP_MEDIAN_MAX_S = 1.0
+KILL_MEDIAN_ECHOES, KILL_P95_ECHOES, KILL_OTHERS_ECHOES = 15, 40, 30
+STOP_MEDIAN_ECHOES = 30
+RAFT = RaftSettings()
+VOTE_S = RAFT.bystander_min_ms / 1000
+VOTES_S = RAFT.bystander_max_ms / 1000
+ELECTION_S = RAFT.election_max_ms / 1000
 
 
 class Commit(NamedTuple):
@@ -51,13 +61,16 @@ def main(arguments: Sequence[str]) -> int:
     with World() as cluster:
         try:
             stops = options.rounds if options.stop_rounds is None else options.stop_rounds
-            _run(report, cluster, clients, options.rounds, stops)
+            with Echo() as echo:
+                _run(report, cluster, clients, echo, options.rounds, stops)
         finally:
             close_all(clients)
     return report.finish()
 
 
-def _run(report: Report, cluster: World, clients: list[Child], kills: int, stops: int) -> None:
+def _run(
+    report: Report, cluster: World, clients: list[Child], echo: Echo, kills: int, stops: int
+) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     names = group_names("failover", GROUPS, cluster.shards)
@@ -69,18 +82,29 @@ def _run(report: Report, cluster: World, clients: list[Child], kills: int, stops
         client.ready(timeout_s=60)
     cluster.wait(lambda: all_own(clients), 60.0, "every member owns its partitions")
     before = statuses(clients)
+    _take(clients, echo)
     killed = _rounds(report, cluster, clients, signal.SIGKILL, kills)
+    _take(clients, echo)
     stopped = _rounds(report, cluster, clients, signal.SIGSTOP, stops)
+    _take(clients, echo)
     after = statuses(clients)
     report.add("kill9_first_commit_s", killed.first_s, "s")
     report.add("kill9_other_groups_gap_s", killed.gap_s, "s")
     report.add("sigstop_first_commit_s", stopped.first_s, "s")
-    _judge(report, killed, stopped)
+    echo.add(report)
+    _judge(report, killed, stopped, echo.latency())
     report.require(
         before == after,
         "no generation changed, nothing was lost, no commit raised "
         f"({[group for group in before if before[group] != after[group]]})",
     )
+
+
+def _take(clients: list[Child], echo: Echo) -> None:
+    """Measure the yardstick while no member commits."""
+    ask_all(clients, "rest")
+    echo.take()
+    ask_all(clients, "go")
 
 
 class Figures(NamedTuple):
@@ -225,18 +249,12 @@ def all_own(clients: list[Child]) -> bool:
     )
 
 
-def _judge(report: Report, killed: Figures, stopped: Figures) -> None:
+def _judge(report: Report, killed: Figures, stopped: Figures, echo: Yardstick) -> None:
     half, most = median(killed.first_s), quantile(killed.first_s, 0.95)
-    report.require(
-        half <= KILL_MEDIAN_MAX_S, f"kill -9: median {half:.3f} s, at most {KILL_MEDIAN_MAX_S} s"
-    )
-    report.require(most <= KILL_P95_MAX_S, f"kill -9: p95 {most:.3f} s, at most {KILL_P95_MAX_S} s")
-    gap_s = max(killed.gap_s)
-    report.require(
-        gap_s <= KILL_OTHERS_MAX_S,
-        f"kill -9: the other groups' longest gap {gap_s:.3f} s, at most {KILL_OTHERS_MAX_S} s",
-    )
+    report.at_most("kill -9: median", half, KILL_MEDIAN_ECHOES, echo, VOTE_S)
+    report.at_most("kill -9: p95", most, KILL_P95_ECHOES, echo, VOTES_S)
+    if killed.gap_s:
+        what = "kill -9: the other groups' longest gap"
+        report.at_most(what, max(killed.gap_s), KILL_OTHERS_ECHOES, echo)
     half = median(stopped.first_s)
-    report.require(
-        half <= STOP_MEDIAN_MAX_S, f"SIGSTOP: median {half:.3f} s, at most {STOP_MEDIAN_MAX_S} s"
-    )
+    report.at_most("SIGSTOP: median", half, STOP_MEDIAN_ECHOES, echo, ELECTION_S)

@@ -3,6 +3,9 @@
 Three nodes, raw stubs, four client processes. Once with 72 commits in flight over all of them, once
 with 128, on a new cluster each. A node that takes too much work leaves its heartbeats late, and its
 shards find other leaders: that shall not happen however much is offered.
+
+The p99 of a commit may be so many times the median of a bare echo with 64 in flight, taken before
+and after on the same cluster at rest. Wished on a quiet machine: under 1 s.
 """
 
 import argparse
@@ -12,6 +15,7 @@ from collections.abc import Sequence
 from bench.large_commits_client import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
+from bench.yardstick import Echo
 from musterd.chaos.child import Child, ask_all, close_all
 from musterd.chaos.world.world import World
 
@@ -20,7 +24,7 @@ OFFSETS = 20
 IN_FLIGHT = (72, 128)
 PROCESSES = 4
 FILL_S_MAX = 1_800.0
-P99_MAX_S = 1.0
+P99_ECHOES = 100
 REFUSED = "RESOURCE_EXHAUSTED"
 
 
@@ -30,18 +34,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--groups", type=int, default=GROUPS)
     options = parser.parse_args(arguments)
     report = Report("fill", arguments)
-    for in_flight in IN_FLIGHT:
-        children: list[Child] = []
-        with World() as cluster:
-            try:
-                _run(report, cluster, children, options.groups, in_flight)
-            finally:
-                close_all(children)
+    with Echo() as echo:
+        for in_flight in IN_FLIGHT:
+            children: list[Child] = []
+            with World() as cluster:
+                try:
+                    _run(report, cluster, children, echo, options.groups, in_flight)
+                finally:
+                    close_all(children)
+        echo.add(report)
     return report.finish()
 
 
 def _run(
-    report: Report, cluster: World, children: list[Child], groups: int, in_flight: int
+    report: Report,
+    cluster: World,
+    children: list[Child],
+    echo: Echo,
+    groups: int,
+    in_flight: int,
 ) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
@@ -51,11 +62,13 @@ def _run(
     for number, child in enumerate(children):
         child.ready(timeout_s=120)
         child.ask("know", 120, groups=names[number::PROCESSES])
+    echo.take()
     terms = cluster.terms()
     got = ask_all(
         children, "fill", FILL_S_MAX, partitions=OFFSETS, in_flight=in_flight // PROCESSES
     )
     after = cluster.terms()
+    echo.take()
     changes = sum(after[shard] - term for shard, term in terms.items())
     outcomes: Counter[str] = Counter()
     for one in got:
@@ -70,9 +83,7 @@ def _run(
     report.add(f"commits_per_s_{in_flight}", [rate], "1/s")
     report.add_count(f"refused_{in_flight}", outcomes[REFUSED])
     report.require(changes == 0, f"no shard changed its leader with {in_flight} in flight")
-    p99_s = quantile(took_s, 0.99)
-    report.require(
-        p99_s < P99_MAX_S, f"p99 {p99_s:.3f} s is under {P99_MAX_S} s with {in_flight} in flight"
-    )
+    what = f"with {in_flight} in flight: p99"
+    report.at_most(what, quantile(took_s, 0.99), P99_ECHOES, echo.latency())
     wrong = {what: n for what, n in outcomes.items() if what not in (ACKNOWLEDGED, REFUSED)}
     report.require(not wrong, f"every other answer is {REFUSED} (not so: {wrong})")

@@ -3,6 +3,9 @@
 Three nodes with leaders spread, one group of 100 members in 20 client processes, metrics of every
 node scraped every 15 s, an exporter (`muster export --follow`) beside each node. CPU of a node and
 its exporter together over a minute.
+
+The limit is so many calls a second of a bare echo's server, by its CPU of one call where calls come
+one by one, taken before and after. Wished on a quiet machine: 5 % of a core.
 """
 
 import argparse
@@ -17,6 +20,7 @@ from bench import machine
 from bench.overload import start_members
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report
+from bench.yardstick import Echo
 from musterd.chaos.child import Child, ask_all, close_all
 from musterd.chaos.world.world import World
 from musterd.coordinator.host import tied_command
@@ -26,7 +30,8 @@ PROCESSES = 20
 MEMBERS = 100
 SESSION_MS = 10_000
 SCRAPE_S = 15.0
-CPU_MAX_PERCENT = 5.0
+ECHO_CALLS = 250
+HEARTBEAT_ECHOES = 100
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,18 +41,24 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("idle", arguments)
     children: list[Child] = []
-    with World() as cluster:
+    with World() as cluster, Echo() as echo:
         try:
             exporters = {n: _export(node.data_dir) for n, node in cluster.nodes.items()}
             cluster.create_topic(TOPIC, PARTITIONS)
             cluster.wait_balanced()
+            echo.take()
+            grace_s = HEARTBEAT_ECHOES * echo.latency().value
             own = ["idle"] * (MEMBERS // PROCESSES)
-            members = start_members(cluster, [own] * PROCESSES, SESSION_MS, children)
+            members = start_members(cluster, [own] * PROCESSES, SESSION_MS, children, grace_s)
             report.say(f"{MEMBERS} members in {PROCESSES} processes are stable")
             ask_all(members, "begin")
             cluster.wait(lambda: _all_export(cluster), 60.0, "every exporter has written")
-            _measure(report, cluster, exporters, options.seconds)
+            cores = _measure(report, cluster, exporters, options.seconds)
             got = ask_all(members, "report")
+            echo.take()
+            echo.add(report)
+            what = "CPU of a node and its exporter, a second:"
+            report.at_most(what, cores, ECHO_CALLS, echo.cpu())
         finally:
             close_all(children)
     answered = sum(one["answered"] for one in got)
@@ -71,8 +82,8 @@ def _all_export(cluster: World) -> bool:
     return all((node.data_dir / FILE_NAME).exists() for node in cluster.nodes.values())
 
 
-def _measure(report: Report, cluster: World, exporters: dict[int, int], seconds: float) -> None:
-    """CPU of each node with its exporter, scrapes included."""
+def _measure(report: Report, cluster: World, exporters: dict[int, int], seconds: float) -> float:
+    """CPU of each node with its exporter, scrapes included; returns the cores of the busiest."""
     pids = {node_id: (node.pid, exporters[node_id]) for node_id, node in cluster.nodes.items()}
     before = _cpu_s(pids)
     busy = machine.busy(_everybody(pids))
@@ -97,10 +108,7 @@ def _measure(report: Report, cluster: World, exporters: dict[int, int], seconds:
     report.say(f"scraped {scraped:,} bytes; clients and other work kept {others:.2f} cores busy")
     for node_id, (own, exporter) in parts.items():
         report.say(f"node {node_id}: {own:.2f} %, its exporter {exporter:.2f} % of a core")
-    report.require(
-        max(percent.values()) <= CPU_MAX_PERCENT,
-        f"a node and its exporter take at most {CPU_MAX_PERCENT} % of a core",
-    )
+    return max(percent.values()) / 100
 
 
 def _cpu_s(pids: dict[int, tuple[int, int]]) -> dict[int, list[float]]:

@@ -3,6 +3,10 @@
 Three nodes, raw stubs, four processes of clients and one of the other. First what a replica pays to
 apply a partition, without a cluster: entries of ten such commits, decided, evolved, counted and put
 in a batch.
+
+Limits are so many times the median of a bare echo with 64 in flight, taken before and after while
+the cluster rests. Wished on a quiet machine: a turn lag of less than 100 ms at p99, and less than
+0.5 s for the other client's commit.
 """
 
 import argparse
@@ -16,6 +20,7 @@ from bench.large_commits_client import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.rejoin import turn_lag_p99_ms
 from bench.report import Report, median, quantile
+from bench.yardstick import Echo
 from musterd.chaos.child import Child, ask_all, close_all
 from musterd.chaos.world.world import World
 from musterd.coordinator.codec import decode_entry, encode_entry
@@ -35,8 +40,8 @@ PROCESSES = 4
 OTHERS = 16
 WARM_S = 5.0
 COMMITS_PER_ENTRY = 10
-TURN_LAG_MAX_MS = 100.0
-OTHER_P99_MAX_S = 0.5
+TURN_LAG_ECHOES = 10
+OTHER_P99_ECHOES = 50
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,7 +55,8 @@ def main(arguments: Sequence[str]) -> int:
     children: list[Child] = []
     with World() as cluster:
         try:
-            _run(report, cluster, children, options.seconds)
+            with Echo() as echo:
+                _run(report, cluster, children, echo, options.seconds)
         finally:
             close_all(children)
     return report.finish()
@@ -92,7 +98,7 @@ def _entry(index: int) -> Entry:
     return Entry(FORMAT, LEVEL, index, index, LIMITS_VERSION, commits)
 
 
-def _run(report: Report, cluster: World, children: list[Child], seconds: float) -> None:
+def _run(report: Report, cluster: World, children: list[Child], echo: Echo, seconds: float) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     groups = group_names("large", CLIENTS, cluster.shards)
@@ -106,6 +112,7 @@ def _run(report: Report, cluster: World, children: list[Child], seconds: float) 
     for child in children:
         child.ready(timeout_s=60)
     pids = [child.pid for child in children] + [node.pid for node in cluster.nodes.values()]
+    echo.take()
     terms = cluster.terms()
     pages = {node_id: scrape(cluster, node_id) for node_id in cluster.nodes}
     busy = machine.busy(pids)
@@ -116,6 +123,8 @@ def _run(report: Report, cluster: World, children: list[Child], seconds: float) 
         turn_lag_p99_ms(pages[node_id], scrape(cluster, node_id)) for node_id in cluster.nodes
     ]
     after = cluster.terms()
+    echo.take()
+    echo.add(report)
     changes = sum(after[shard] - term for shard, term in terms.items())
     outcomes: Counter[str] = Counter()
     for one in got:
@@ -135,10 +144,7 @@ def _run(report: Report, cluster: World, children: list[Child], seconds: float) 
     }
     report.require(not wrong, f"every other answer is RESOURCE_EXHAUSTED (not so: {wrong})")
     report.require(changes == 0, "no shard changed its leader")
-    report.require(
-        max(lags_ms) < TURN_LAG_MAX_MS, f"turn lag p99 of every node is under {TURN_LAG_MAX_MS} ms"
-    )
+    lag_s = max(lags_ms) / 1000
+    report.at_most("turn lag of the worst node: p99", lag_s, TURN_LAG_ECHOES, echo.latency())
     p99_s = quantile(other_s, 0.99)
-    report.require(
-        p99_s < OTHER_P99_MAX_S, f"another client's p99 {p99_s:.3f} s is under {OTHER_P99_MAX_S} s"
-    )
+    report.at_most("another client's commit: p99", p99_s, OTHER_P99_ECHOES, echo.latency())

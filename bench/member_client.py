@@ -1,7 +1,8 @@
 """A client process with members that only heartbeat: one held call per coordinator, by raw stubs.
 
 Config: {"endpoints": [...], "groups": [...], "session_timeout_ms": n, "name": str}: one member per
-group. Verbs: `join` (with `count`: so many that are not in their group), `leave` (`count` of them),
+group. With "grace_s" a heartbeat has failed that is not answered so long after its interval.
+Verbs: `join` (with `count`: so many that are not in their group), `leave` (`count` of them),
 `status`, `begin` (forget what was counted), `report`.
 """
 
@@ -21,7 +22,8 @@ GATHER_S = 0.02
 """Members that become stable within it share a call."""
 
 GRACE_S = 1.0
-"""A heartbeat counts as answered within the interval that its coordinator dictated and this."""
+"""A heartbeat counts as answered within the interval that its coordinator dictated and this, where
+the config says nothing else."""
 
 
 class ClientProcess:
@@ -31,6 +33,7 @@ class ClientProcess:
         """Take the groups of the config; `join` joins them."""
         self._endpoints: list[str] = config["endpoints"]
         self._pool = Pool()
+        self._grace_s = config.get("grace_s", GRACE_S)
         self._session_s = config["session_timeout_ms"] / 1000
         self._members = [
             Member(group, config["name"], session_timeout_ms=config["session_timeout_ms"])
@@ -128,7 +131,7 @@ class ClientProcess:
             before_s = time.monotonic()
             try:
                 answer = await self._pool.at(endpoint).Heartbeat(
-                    request, timeout=interval_s + GRACE_S
+                    request, timeout=interval_s + self._grace_s
                 )
             except grpc.aio.AioRpcError as error:
                 self._failures[f"gRPC {error.code().name}"] += len(members)

@@ -4,6 +4,10 @@ Three nodes, raw stubs. First the capacity C of the node that leads most shards:
 concurrency 64, groups of its shards only. Then 3 C in open loop over 20 connections to the same
 node, which also coordinates 10 groups of 20 members in 20 client processes. Calls that the load
 process could not send when due are reported apart.
+
+What was admitted may take what a call may wait to be taken, and so many times the median of a bare
+echo with 64 in flight, taken at rest before and after; so may a heartbeat beyond its interval.
+Wished on a quiet machine: under 1 s each.
 """
 
 import argparse
@@ -13,18 +17,21 @@ from collections.abc import Sequence
 
 from bench import machine
 from bench.flood import ACKNOWLEDGED
-from bench.member_client import GRACE_S
 from bench.raw import PARTITIONS, TOPIC, group_names
-from bench.report import Report, median, quantile
+from bench.report import Report, Yardstick, median, quantile
+from bench.yardstick import Echo
 from musterd.chaos.child import Child, Message, ask_all, close_all
 from musterd.chaos.world.world import World
+from musterd.coordinator.runtime.timeouts import WAIT_MS_MAX
 
 PROCESSES = 20
 MEMBER_GROUPS = 10
 SESSION_MS = 10_000
 COMMIT_GROUPS = 24
 WINDOW_S = 10.0
-ADMITTED_P99_MAX_S = 1.0
+ADMITTED_P99_ECHOES = 75
+ADMISSION_S = WAIT_MS_MAX / 1000
+HEARTBEAT_ECHOES = 100
 GOODPUT_MIN = 0.5
 SENT_MIN = 0.95
 """Of what was to be offered; less would prove nothing."""
@@ -41,14 +48,19 @@ def main(arguments: Sequence[str]) -> int:
     children: list[Child] = []
     with World() as cluster:
         try:
-            _run(report, cluster, children, options)
+            with Echo() as echo:
+                _run(report, cluster, children, echo, options)
         finally:
             close_all(children)
     return report.finish()
 
 
 def _run(
-    report: Report, cluster: World, children: list[Child], options: argparse.Namespace
+    report: Report,
+    cluster: World,
+    children: list[Child],
+    echo: Echo,
+    options: argparse.Namespace,
 ) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
@@ -63,12 +75,15 @@ def _run(
     )
     children.append(load)
     load.ready(timeout_s=60)
+    echo.take()
+    grace_s = HEARTBEAT_ECHOES * echo.latency().value
     capacity = _capacity(report, load)
     members = start_members(
         cluster,
         [group_names("members", MEMBER_GROUPS, cluster.shards, shards)] * PROCESSES,
         SESSION_MS,
         children,
+        grace_s,
     )
     report.say(f"node {node_id} leads {len(shards)} shards; 200 members are stable")
     before = _Before(cluster, members)
@@ -84,8 +99,10 @@ def _run(
     )
     others = machine.others_cores(busy, machine.busy(pids))
     report.say(f"other work kept {others:.2f} cores busy meanwhile")
-    _judge_load(report, got, capacity, options)
-    before.judge(report, cluster, members)
+    echo.take()
+    echo.add(report)
+    _judge_load(report, got, capacity, options, echo.latency())
+    before.judge(report, cluster, members, grace_s)
 
 
 def _capacity(report: Report, client: Child) -> float:
@@ -98,7 +115,13 @@ def _capacity(report: Report, client: Child) -> float:
     return median(rates)
 
 
-def _judge_load(report: Report, got: Message, capacity: float, options: argparse.Namespace) -> None:
+def _judge_load(
+    report: Report,
+    got: Message,
+    capacity: float,
+    options: argparse.Namespace,
+    echo: Yardstick,
+) -> None:
     outcomes: Counter[str] = Counter(got["outcomes"])
     offered, never_sent = got["offered"], got["never_sent"]
     goodput = outcomes[ACKNOWLEDGED] / options.seconds
@@ -116,9 +139,7 @@ def _judge_load(report: Report, got: Message, capacity: float, options: argparse
         windows.setdefault(int(due_s // WINDOW_S), []).append(latency_s)
     report.add("admitted_p99_s", [quantile(one, 0.99) for one in windows.values()], "s")
     p99_s = quantile((latency_s for _, latency_s in acknowledged), 0.99)
-    report.require(
-        p99_s < ADMITTED_P99_MAX_S, f"admitted p99 {p99_s:.3f} s is under {ADMITTED_P99_MAX_S} s"
-    )
+    report.at_most("admitted: p99", p99_s, ADMITTED_P99_ECHOES, echo, ADMISSION_S)
     wrong = {
         what: number
         for what, number in outcomes.items()
@@ -138,7 +159,7 @@ class _Before:
         self.members = [one["generations"] for one in ask_all(members, "status")]
         ask_all(members, "begin")
 
-    def judge(self, report: Report, cluster: World, members: list[Child]) -> None:
+    def judge(self, report: Report, cluster: World, members: list[Child], grace_s: float) -> None:
         """Compare with now; adds leader_changes and heartbeats_failed."""
         got = ask_all(members, "report")
         after = cluster.terms()
@@ -156,7 +177,8 @@ class _Before:
         )
         report.require(
             not failures and min(len(one["over_interval_s"]) for one in got) > 0,
-            f"every heartbeat was answered within its interval and {GRACE_S} s ({dict(failures)})",
+            f"every heartbeat was answered within its interval and {grace_s:.2f} s, "
+            f"{HEARTBEAT_ECHOES} times a bare echo's median ({dict(failures)})",
         )
         report.require(
             [one["generations"] for one in got] == self.members, "nobody expired or rejoined"
@@ -164,9 +186,16 @@ class _Before:
 
 
 def start_members(
-    cluster: World, groups: list[list[str]], session_ms: int, children: list[Child]
+    cluster: World,
+    groups: list[list[str]],
+    session_ms: int,
+    children: list[Child],
+    grace_s: float,
 ) -> list[Child]:
-    """One client process per list of groups, joined at once; waits until all share a generation."""
+    """One client process per list of groups, joined at once; waits until all share a generation.
+
+    A heartbeat that is not answered `grace_s` after its interval has failed.
+    """
     members = [
         Child(
             "bench.member_client",
@@ -174,6 +203,7 @@ def start_members(
                 "endpoints": cluster.endpoints,
                 "groups": own,
                 "session_timeout_ms": session_ms,
+                "grace_s": grace_s,
                 "name": f"client-{number}",
             },
         )

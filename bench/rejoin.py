@@ -4,6 +4,9 @@ One shard's offsets are filled with 100 MB of metadata. Then, each round: kill a
 shard, remove its data, `muster init` it anew, start it, let it back in with replace-node, and wait
 until it is a voter of every shard and has applied what the leader had committed. A client commits
 to groups of all the other shards meanwhile.
+
+The turn lag of each node may be so many times the median of a bare echo with 64 in flight, taken
+before and after while nobody commits. Wished on a quiet machine: less than 100 ms at p99.
 """
 
 import argparse
@@ -17,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.idle import scrape
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report
+from bench.yardstick import Echo
 from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.child import Child, close_all
 from musterd.chaos.world.world import World
@@ -25,7 +29,7 @@ NEWCOMER = 2
 BIG_SHARD = 4
 """Its preferred leader is node 1, so it stays where it is when the newcomer comes and goes."""
 METRIC = "muster_turn_lag_seconds"
-TURN_LAG_MAX_MS = 100.0
+TURN_LAG_ECHOES = 10
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,13 +42,16 @@ def main(arguments: Sequence[str]) -> int:
     children: list[Child] = []
     with World() as cluster:
         try:
-            _run(report, cluster, children, options.rounds, options.mib)
+            with Echo() as echo:
+                _run(report, cluster, children, echo, options.rounds, options.mib)
         finally:
             close_all(children)
     return report.finish()
 
 
-def _run(report: Report, cluster: World, children: list[Child], rounds: int, mib: int) -> None:
+def _run(
+    report: Report, cluster: World, children: list[Child], echo: Echo, rounds: int, mib: int
+) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     filler = Child(
@@ -66,6 +73,7 @@ def _run(report: Report, cluster: World, children: list[Child], rounds: int, mib
     )
     children.append(client)
     client.ready(timeout_s=60)
+    echo.take()
     rejoin_s: list[float] = []
     lag_ms: list[float] = []
     changes = 0
@@ -79,13 +87,14 @@ def _run(report: Report, cluster: World, children: list[Child], rounds: int, mib
             f"{[round(lag, 1) for lag in lags_ms]} ms, {changed} leader changes, "
             f"longest time without any commit {gap_s:.2f} s"
         )
+    echo.take()
+    echo.add(report)
     report.add_count("leader_changes", changes)
     report.add("turn_lag_p99_ms", lag_ms, "ms")
     report.add("rejoin_s", rejoin_s, "s")
     report.require(changes == 0, "no other shard changed its leader")
-    report.require(
-        max(lag_ms) < TURN_LAG_MAX_MS, f"turn lag p99 of every node is under {TURN_LAG_MAX_MS} ms"
-    )
+    lag_s = max(lag_ms) / 1000
+    report.at_most("turn lag of the worst node: p99", lag_s, TURN_LAG_ECHOES, echo.latency())
 
 
 def _round(

@@ -8,7 +8,15 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
+
+
+class Yardstick(NamedTuple):
+    """A quantity of the run itself, of which a limit is a multiple."""
+
+    value: float
+    unit: str
+    name: str
 
 
 class Figure(TypedDict):
@@ -91,6 +99,21 @@ class Report:
         self.say(f"{'holds' if holds else 'FAILS'}: {what}")
         if not holds:
             self.failed.append(what)
+
+    def at_most(
+        self, what: str, value: float, times: float, of: Yardstick, waits: float = 0.0
+    ) -> None:
+        """State that a figure is at most a multiple of a yardstick, beyond what timers wait.
+
+        `value` and `waits` have the unit of the yardstick. A slow machine is slow for both.
+        """
+        limit = waits + times * of.value
+        timers = f"{_plain(waits)} {of.unit} of timers and " if waits else ""
+        self.require(
+            value <= limit,
+            f"{what} {_plain(value)} {of.unit}, at most {_plain(limit)}: {timers}{times:g} times "
+            f"{of.name} ({_plain(of.value)})",
+        )
 
     def table(self) -> None:
         """Print the figures for people."""

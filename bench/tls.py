@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from bench.failover import all_own, one_round, statuses
 from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
-from bench.report import Report, median
+from bench.report import Report, Yardstick, median
 from musterd.chaos.child import Child, ask_all, close_all
 from musterd.chaos.world.equipment.certificates import Certificates
 from musterd.chaos.world.world import World
@@ -39,7 +39,8 @@ LATE = 2
 POLL_S = 0.02
 
 COMMITS_RATIO_MIN = 0.85
-FAILOVER_EXTRA_MAX_MS = 20.0
+FAILOVER_EXTRA_MAX = 0.3
+"""Of the plain cluster's time in the same run. Wished on a quiet machine: 20 ms."""
 
 
 @dataclass
@@ -192,7 +193,8 @@ def _judge(report: Report, plain: Side, tls: Side) -> None:
         median(commits) >= COMMITS_RATIO_MIN,
         f"commits by TLS: median {median(commits):.3f} of plain, at least {COMMITS_RATIO_MIN}",
     )
-    report.require(
-        median(extra_ms) <= FAILOVER_EXTRA_MAX_MS,
-        f"failover by TLS: median {median(extra_ms):.1f} ms more, at most {FAILOVER_EXTRA_MAX_MS}",
+    bare_ms = 1e3 * median(plain.figures["first_commit_s"])
+    report.at_most(
+        "failover by TLS: median of what it takes more",
+        *(median(extra_ms), FAILOVER_EXTRA_MAX, Yardstick(bare_ms, "ms", "the plain cluster's")),
     )

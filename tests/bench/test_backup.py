@@ -23,5 +23,6 @@ def test_a_few_groups_are_taken_verified_and_restored_and_commit_again(capsys, m
         *("backup_s", "verify_s", "ticket_s", "init_three_nodes_s"),
         *("start_to_first_commit_s", "restore_to_first_commit_s", "backup_bytes"),
         *("others_p99_before_ms", "others_p99_during_ms"),
+        *("yardstick_echo_ms_64", "yardstick_echo_per_s_64", "yardstick_echo_cpu_us_1"),
     } == figures.keys()
     assert "50 groups have 4 offsets each" in out
