@@ -115,13 +115,15 @@ def test_each_call_has_one_entry_whichever_node_it_was_asked(cluster):
     }
     sound = audit(cluster, "verify")
     assert (sound.code, sound.json["wrong"]) == (ExitCode.OK, [])
-    assert [one["number"] for one in entries(cluster)] == list(range(sound.json["next"]))
+    all_ = entries(cluster)  # there may be more by now: of hand-overs with the secret
+    assert [one["number"] for one in all_] == list(range(len(all_)))
+    assert len(all_) >= sound.json["next"]
     made = entries(cluster, "--method", "CreateTopic")
     assert by_method["CreateTopic"] in made
     assert {one["method"] for one in made} == {"CreateTopic"}
     assert entries(cluster, "--since", "2100-01-01T00:00:00Z") == []
     last = audit(cluster, "tail", "-n", "1").json["entries"]
-    assert [one["number"] for one in last] == [sound.json["next"] - 1]
+    assert [one["number"] >= sound.json["next"] - 1 for one in last] == [True]
 
 
 def test_without_the_secret_nothing_is_read_and_nothing_recorded(cluster):

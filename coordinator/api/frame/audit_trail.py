@@ -72,11 +72,11 @@ READS: Final = frozenset(
     {
         *("ListGroups", "DescribeGroups", "DescribeGroupConfigs", "DescribeRebalances"),
         *("DescribeCluster", "Verify", "Checkpoints", "ListTopics", "DescribeTopics"),
-        *("RecordAudit", "DescribeAudit", "DescribeClientQuotas"),
+        *("DescribeAudit", "DescribeClientQuotas"),
         *("DescribeAcls", "TestAccess", "ListTokens"),
     }
 )
-"""RPCs of operators without an entry: they change nothing, or would make an entry of each entry."""
+"""RPCs of operators without an entry: they change nothing."""
 
 _NO_ENTRY: Final = frozenset(
     {
@@ -394,12 +394,17 @@ class CallRecord:
         self.before: object = None
         self.after: object = None
         """Or a function that says it, asked when the record is closed."""
-        self._always = always
+        self._always, self._gathered = always, False
         self._changed = False
         self._asked = self._unknown = False
         """Whether a command was put, and whether the log was left without an answer to one."""
         self._open = 0
         self._close: Callable[[], None] | None = None
+
+    def gather(self, request: Message) -> None:
+        """The call has no entry of its own: it is gathered, as one that asked for this alone."""
+        self._always, self._gathered = False, True
+        self._request = _said(request)
 
     def asks(self) -> OnOutcome:
         """The call puts a command to a shard; returns whom to tell what became of it."""
@@ -431,7 +436,8 @@ class CallRecord:
     def _enter(self, trail: AuditTrail, principal: str, peer: str, result: str) -> None:
         if not self._changed and (result in _NO_ENTRY or result.endswith(NO_RIGHT)):
             return  # the latter are counted where they are refused
-        if not self._always and not (self._changed and trail.has_own(principal)):
+        may_own = self._changed and not self._gathered
+        if not self._always and not (may_own and trail.has_own(principal)):
             count = trail.changed if self._changed else trail.unchanged
             asked = str(shortened(json.dumps(self._request), ASKED_MAX))
             count(principal, peer, self.method, result, asked)

@@ -33,15 +33,20 @@ class AuditRecords(ClusterService):
     async def RecordAudit(
         self, request: pb.RecordAuditRequest, call: ActiveCall
     ) -> pb.RecordAuditResponse:
-        """Record entries of a node's own calls. Never refused for load: it is one call a second."""
+        """Record entries of a node's own calls. Never refused for load: it is one call a second.
+
+        Who has the admin secret may be that node, or not: such a call is in the trail itself.
+        """
         call.must_be_operator()
+        who = call.identity or call.certified
+        is_node = who is not None and who.principal == f"{NODE_PREFIX}{request.node_id}"
+        if is_node:
+            call.record = None
+        elif call.record is not None:
+            call.record.gather(pb.RecordAuditRequest(node_id=request.node_id))
         call.needs_level(AUDIT_LEVEL)
         call.refuse(self.refuse_node(request.node_id), request)
-        who = call.identity or call.certified
-        is_other = who is not None and who.principal not in (
-            OPERATOR,
-            f"{NODE_PREFIX}{request.node_id}",
-        )
+        is_other = who is not None and not is_node and who.principal != OPERATOR
         if is_other or any(one.node_id != request.node_id for one in request.entries):
             call.invalid("A node records its own calls alone.")
         now_ms = self.core.shards[CLUSTER_SHARD].node.wall_ms()

@@ -10,7 +10,8 @@ from muster.v1 import admin_pb2_grpc
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.api.rpcs.audit_records import AHEAD_MS_MAX
 from musterd.coordinator.machine.errors import Error
-from tests.coordinator.api.test_access import SECRET
+from tests.coordinator.api.test_access import SECRET, on_node
+from tests.coordinator.api.test_audited_calls import OPERATOR, entries, follow
 from tests.coordinator.api.test_certified_callers import certified
 from tests.coordinator.local import LocalNode
 
@@ -46,11 +47,15 @@ def test_a_batch_far_ahead_of_the_clock_is_refused_and_the_nodes_own_are_recorde
 
 @pytest.mark.parametrize("has_rules", [True, False])
 def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path, has_rules):
-    """Also before there are rules, when a superuser's certificate is enough for other calls."""
+    """Also before there are rules, when a superuser's certificate is enough for other calls.
+
+    It has no entry itself; what is refused is gathered.
+    """
 
     async def scenario():
         async with certified(tmp_path) as node:
             node.shards[0].state.level = 6
+            follow(node)
             if has_rules:
                 await node.allow("root")
             answers = []
@@ -68,6 +73,7 @@ def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path, has_rules)
                         answers.append(Error(answer.status.code))
                     except grpc.aio.AioRpcError as error:
                         answers.append(error.code())
+            assert [one[0] for one in await entries(node)] == ["refusals", "unchanged"]
             denied = Error.CLUSTER_AUTHORIZATION_FAILED
             nobody = denied if has_rules else grpc.StatusCode.UNAUTHENTICATED
             assert answers == [Error.NONE, Error.INVALID_REQUEST, denied, nobody]
@@ -90,3 +96,25 @@ def test_with_the_admin_secret_a_certificate_that_names_no_node_does_not_matter(
             assert set(node.shards[0].state.audit_batches) == {1}
 
     asyncio.run(scenario())
+
+
+@on_node
+async def test_who_records_without_a_nodes_certificate_is_in_the_trail(node):
+    """Nodes show the admin secret, too: nobody can tell them from somebody else who has it."""
+    follow(node)
+    for batch in range(1, 31):
+        await node.admin.RecordAudit(request(1, batch), metadata=OPERATOR)
+    await node.admin.RecordAudit(request(2, 1), metadata=OPERATOR)
+    others = request(2, 2)
+    others.entries[0].node_id = 1
+    await node.admin.RecordAudit(others, metadata=OPERATOR)
+    found = {method: detail[method] for method, _, detail in await entries(node)}
+    assert {method: [one[2:] for one in each] for method, each in found.items()} == {
+        "changes": [
+            ["RecordAudit", "OK", 30, '{"node_id": 1}'],
+            ["RecordAudit", "OK", 1, '{"node_id": 2}'],
+        ],
+        "unchanged": [["RecordAudit", "INVALID_REQUEST", 1, '{"node_id": 2}']],
+    }
+    for principal, host, *_ in (one for each in found.values() for one in each):
+        assert (principal, host.partition(":")[0]) == ("operator", "ipv4")
