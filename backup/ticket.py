@@ -7,12 +7,13 @@ of the ticket's hash, so nodes that were made of two tickets refuse each other.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from musterd.backup.archive import load_shard, read_manifest, verify
-from musterd.backup.errors import ArchiveError, BackupError
+from musterd.backup.errors import ArchiveError, BackupError, UsedTicketError
 from musterd.backup.folders import Folder
 from musterd.backup.restored_state import SECOND_MS, TOKENS_PER_S, restored
 from musterd.raft.identity import SHARDS_MAX
@@ -24,7 +25,8 @@ NAME_MAX: Final = 46
 
 HASH_DIGITS: Final = 16
 CLAIMS: Final = "restored"
-"""The folder beside backups that has a file for each instant at which one of them was restored."""
+"""The folder beside backups that has a file for each instant at which one of them was restored, and
+for each node that was made with it: `SECOND.NODE-NODE-NODE.NODE`, all nodes and the one."""
 
 CLAIMS_MAX: Final = 1_000
 """Seconds that are tried before a restore is given up."""
@@ -148,3 +150,39 @@ def _claim(claims: Folder, from_s: int) -> int:
         if claims.claim(str(instant_s), b"a cluster was restored with tokens of this second\n"):
             return instant_s
     raise BackupError(f"{claims.url}: others restore backups at the same time; repeat it")
+
+
+def use_ticket(folder: Folder, ticket: Ticket, nodes: Sequence[int], node_id: int, by: str) -> None:
+    """Note beside the backup that this node is made with the ticket, which no other may be.
+
+    `by`: what only the data directory has, whose interrupted init goes on. So of one list of nodes
+    each is made once, and nobody else gives out tokens of the ticket's second. Raises
+    UsedTicketError, and BackupError where nothing can be written beside the backup.
+    """
+    claims = folder.root().folder(CLAIMS)
+    cluster = f"{ticket.instant_s}.{'-'.join(str(one) for one in sorted(nodes))}."
+    name = f"{cluster}{node_id}"
+    _check_other_nodes(claims, ticket, cluster)
+    try:
+        is_first = claims.claim(name, by.encode())
+    except BackupError as error:
+        raise BackupError(
+            f"{error}; that a ticket is used is noted beside the backup: let this user write there,"
+            " or copy the backup to where it may, one place for all nodes, and give --backup"
+        ) from error
+    if not is_first:
+        with closing(claims.open(name)) as file:
+            if file.read(len(by) + 1) != by.encode():
+                raise UsedTicketError(
+                    f"node {node_id} was made with this ticket already: {claims.url}/{name}"
+                )
+    _check_other_nodes(claims, ticket, cluster)  # whoever came meanwhile sees this one, too
+
+
+def _check_other_nodes(claims: Folder, ticket: Ticket, cluster: str) -> None:
+    """Refuse a ticket with which a cluster of other nodes was begun."""
+    for name in claims.files():
+        if name.startswith(f"{ticket.instant_s}.") and not name.startswith(cluster):
+            raise UsedTicketError(
+                f"a cluster of other nodes was begun with this ticket: {claims.url}/{name}"
+            )

@@ -63,7 +63,7 @@ def init(
     output: Output = Format.TABLE,
 ) -> None:
     """Give a node its identity: the only way to one. Run it once, on an empty directory."""
-    from musterd.backup.errors import BackupError  # noqa: PLC0415
+    from musterd.backup.errors import BackupError, UsedTicketError  # noqa: PLC0415
     from musterd.coordinator.node.config import about  # noqa: PLC0415
     from musterd.coordinator.node.init import (  # noqa: PLC0415  # the store is slow to import
         NotEmptyError,
@@ -91,6 +91,12 @@ def init(
             about(data_dir, error),
             next_step="`muster serve` starts the node that lives there" if taken else "",
             exit_code=ExitCode.CONFLICT if taken else ExitCode.USAGE,
+        ) from error
+    except UsedTicketError as error:
+        raise CommandError(
+            str(error),
+            next_step="write a new ticket with `muster cluster restore`: one makes one cluster",
+            exit_code=ExitCode.CONFLICT,
         ) from error
     except BackupError as error:
         raise CommandError(

@@ -2,11 +2,14 @@
 
 import queue
 import time
+import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
+from musterd.backup.folders import Directory
 from musterd.backup.restore import fill
-from musterd.backup.ticket import BYTES_MAX, decode
+from musterd.backup.ticket import BYTES_MAX, decode, use_ticket
 from musterd.backup.urls import open_folder
 from musterd.raft.identity import Identity, IdentityError, new_identity, write_identity
 from musterd.storage.rocks import RocksStore
@@ -15,6 +18,11 @@ from musterd.storage.store import Store, StoreError
 SYNC_S_MAX = 60
 """How long the disk may take to say that the identity is on it."""
 
+RESTORING = "restoring"
+"""The file of a data directory by which its init, interrupted, is known as the one that used a
+ticket: `UUID_DIGITS` hex digits. It is gone once the node has its identity."""
+
+UUID_DIGITS = 32
 NAMED_MAX = 3
 """Files that are named where the directory is not empty."""
 
@@ -82,7 +90,8 @@ def initialise_restored(
     """Write an identity, and the states of a backup, as a ticket says; see `initialise`.
 
     `cluster_id`: the ticket's, or "". `url`: where the backup is; "": where it was when the ticket
-    was written. Raises BackupError too: what was written then is no node.
+    was written. Raises BackupError too: what was written then is no node. A ticket makes each node
+    of one cluster, once: whoever comes later gets UsedTicketError.
     """
     with ticket_file.open("rb") as file:
         ticket = decode(file.read(BYTES_MAX + 1), str(ticket_file))
@@ -91,14 +100,28 @@ def initialise_restored(
             f"the ticket is for cluster {ticket.cluster_id}: leave --cluster-id out"
         )
     folder = open_folder(url or ticket.url)
-    return initialise(
-        data_dir,
-        ticket.cluster_id,
-        node_id,
-        nodes,
-        len(ticket.digests),
-        lambda store, write: fill(store, folder, ticket, write),
-    )
+
+    def fill_once(store: Store, write: Callable[[], None]) -> None:
+        """Claim the ticket when all is as it says, and before there is a node."""
+        fill(store, folder, ticket, write)
+        use_ticket(folder, ticket, nodes, node_id, _initialiser(data_dir))
+
+    shards = len(ticket.digests)
+    identity = initialise(data_dir, ticket.cluster_id, node_id, nodes, shards, fill_once)
+    (data_dir / RESTORING).unlink(missing_ok=True)
+    return identity
+
+
+def _initialiser(data_dir: Path) -> str:
+    """What only this data directory has, also when its init was interrupted; on the disk."""
+    own = Directory(data_dir)
+    if RESTORING in own.files():
+        with closing(own.open(RESTORING)) as file:
+            return file.read(UUID_DIGITS).decode("ascii", "replace")
+    text = uuid.uuid4().hex
+    with own.create(RESTORING) as file:
+        file.write(text.encode())
+    return text
 
 
 def _write(

@@ -6,9 +6,10 @@ import pytest
 
 from musterd.backup import manifest as manifests
 from musterd.backup.archive import read_manifest, verify
-from musterd.backup.errors import ArchiveError, BackupError
+from musterd.backup.errors import ArchiveError, BackupError, UsedTicketError
 from musterd.backup.ticket import make_ticket
 from musterd.backup.urls import open_folder
+from musterd.coordinator.node.init import initialise_restored
 from tests.backup.archives import LIVES, fill_folder, world_of
 
 pytestmark = pytest.mark.s3
@@ -114,6 +115,21 @@ def test_a_backup_that_is_a_whole_bucket_keeps_its_claims_itself(bucket):
     fill_folder(folder, [world_of(LIVES[1]).state])
     assert [make_ticket(folder, "again", NOW_S).instant_s for _ in range(2)] == [NOW_S, NOW_S + 1]
     assert open_folder("s3://backups/restored").files() == [str(NOW_S), str(NOW_S + 1)]
+
+
+def test_a_ticket_of_a_backup_in_a_bucket_makes_a_node_once(bucket, tmp_path):
+    """By a conditional put; the next node of the same cluster is made."""
+    ticket = make_ticket(backup(), "again", NOW_S)
+    path = tmp_path / "ticket.json"
+    path.write_bytes(ticket.encode())
+    for node in (0, 1):
+        initialise_restored(tmp_path / f"a-{node}", "", node, [0, 1, 2], path, "")
+        with pytest.raises(UsedTicketError, match=f"node {node} was made"):
+            initialise_restored(tmp_path / f"b-{node}", "", node, [0, 1, 2], path, "")
+    with pytest.raises(UsedTicketError, match="other nodes"):
+        initialise_restored(tmp_path / "c-3", "", 3, [3, 4, 5], path, "")
+    claims = open_folder("s3://backups/all/restored").files()
+    assert claims == [str(NOW_S), f"{NOW_S}.0-1-2.0", f"{NOW_S}.0-1-2.1"]
 
 
 def test_what_s3_refuses_is_told_with_the_place(bucket):

@@ -10,13 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from muster.cli import build, families
+from muster.cli.errors import CommandError, ExitCode
 from musterd.backup.archive import load_shard, read_manifest
-from musterd.backup.errors import ArchiveError, BackupError
+from musterd.backup.errors import ArchiveError, BackupError, UsedTicketError
 from musterd.backup.folders import Directory
 from musterd.backup.restored_state import restored
-from musterd.backup.ticket import BYTES_MAX, CLAIMS_MAX, decode, make_ticket
+from musterd.backup.ticket import BYTES_MAX, CLAIMS_MAX, decode, make_ticket, use_ticket
 from musterd.coordinator.machine.shard_state import load_state, shard_records
-from musterd.coordinator.node.init import initialise, initialise_restored
+from musterd.coordinator.node.init import RESTORING, initialise, initialise_restored
 from musterd.raft.contract import ShardId
 from musterd.raft.identity import IdentityError, load_identity
 from musterd.raft.log_format import FIRST_SNAPSHOT_ID, put_log_behind
@@ -42,9 +43,9 @@ def written(tmp_path, ticket, name="ticket.json"):
     return path
 
 
-def begin(tmp_path, path, node=0, url="", cluster_id=""):
-    """A node of three that begins with a ticket."""
-    return initialise_restored(tmp_path / f"node-{node}", cluster_id, node, [0, 1, 2], path, url)
+def begin(tmp_path, path, node=0, url="", cluster_id="", nodes=(0, 1, 2)):
+    """A node, of three where no others are named, that begins with a ticket."""
+    return initialise_restored(tmp_path / f"node-{node}", cluster_id, node, nodes, path, url)
 
 
 def test_a_ticket_comes_back_as_it_was_written(folder):
@@ -225,13 +226,99 @@ def test_nothing_that_a_crash_left_is_in_the_node_that_is_made_then(folder, tmp_
         lambda where: begin(where, others),
     ):
         cut_short(tmp_path, monkeypatch, path)
-        made, fresh = make(tmp_path), make(tmp_path / "fresh")
+        made = make(tmp_path)
+        for claim in tmp_path.glob("restored/*.*"):
+            claim.unlink()  # so that the same ticket makes the same states once more
+        fresh = make(tmp_path / "fresh")
         assert made.cluster_id == fresh.cluster_id
         left, identity = contents(tmp_path / "node-0")
         assert identity == made
         assert left == contents(tmp_path / "fresh" / "node-0")[0]
         shutil.rmtree(tmp_path / "node-0")
         shutil.rmtree(tmp_path / "fresh")
+
+
+def test_a_ticket_makes_each_node_of_one_cluster_and_once(folder, tmp_path):
+    """A second cluster would give out the fencing tokens of the first one, whatever its nodes."""
+    path = written(tmp_path, make_ticket(folder, "again", NOW_S))
+    made = [begin(tmp_path / "first", path, node) for node in (0, 1, 2)]
+    assert len({one.cluster_id for one in made}) == 1
+    for node in (0, 1, 2):
+        with pytest.raises(UsedTicketError, match=f"node {node} was made"):
+            begin(tmp_path / "second", path, node)
+    for nodes in ((3, 4, 5), (0,), (0, 1, 2, 3, 4)):
+        with pytest.raises(UsedTicketError, match="other nodes"):
+            begin(tmp_path / "second", path, nodes[0], nodes=nodes)
+    with pytest.raises(IdentityError, match="muster init"):
+        contents(tmp_path / "second" / "node-0")
+    another = written(tmp_path, make_ticket(folder, "again", NOW_S), "another.json")
+    assert begin(tmp_path / "second", another).cluster_id != made[0].cluster_id
+
+
+def test_of_two_lists_of_nodes_at_the_same_time_one_at_most_is_made(folder, tmp_path, monkeypatch):
+    """Each looks again when its own note is there."""
+    path = written(tmp_path, make_ticket(folder, "again", NOW_S))
+    claim = Directory.claim
+
+    def late(place, name, content):
+        is_first = claim(place, name, content)
+        claim(place, f"{NOW_S}.3-4-5.3", b"")
+        return is_first
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "claim", late)
+        with pytest.raises(UsedTicketError, match="other nodes"):
+            begin(tmp_path, path)
+
+
+def test_an_init_that_was_interrupted_uses_the_ticket_again_in_its_own_directory(
+    folder, tmp_path, monkeypatch
+):
+    """Also where the ticket was noted as used already; elsewhere it is refused."""
+    path = written(tmp_path, make_ticket(folder, "again", NOW_S))
+
+    def gone(*given):
+        use_ticket(*given)
+        raise RuntimeError("gone")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr("musterd.coordinator.node.init.use_ticket", gone)
+            with pytest.raises(RuntimeError, match="gone"):
+                begin(tmp_path, path)
+    with pytest.raises(UsedTicketError, match="node 0 was made"):
+        begin(tmp_path / "elsewhere", path)
+    assert begin(tmp_path, path).node_id == 0
+    assert not (tmp_path / "node-0" / RESTORING).exists()
+
+
+def test_a_place_that_takes_no_file_makes_no_node_and_says_what_to_do(
+    folder, tmp_path, monkeypatch
+):
+    """Nobody would know that the ticket was used."""
+    path = written(tmp_path, make_ticket(folder, "again", NOW_S))
+
+    def read_only(place, name, content):
+        raise BackupError(f"{place.url} cannot be written: Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "claim", read_only)
+        with pytest.raises(BackupError, match=r"Read-only.*copy the backup.*--backup"):
+            begin(tmp_path, path)
+    with pytest.raises(IdentityError, match="muster init"):
+        contents(tmp_path / "node-0")
+    assert begin(tmp_path, path).node_id == 0
+
+
+def test_a_second_use_of_a_ticket_is_a_conflict_that_names_the_next_step(folder, tmp_path):
+    """By the command: exit code 4, and a new ticket."""
+    path = written(tmp_path, make_ticket(folder, "again", NOW_S))
+    begin(tmp_path / "first", path)
+    where = ["--data-dir", str(tmp_path / "node-0"), "--node-id", "0"]
+    result = CliRunner().invoke(build(families(["init"])), ["init", *where, "--restore", str(path)])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.exit_code == ExitCode.CONFLICT
+    assert "write a new ticket" in result.exception.next_step
 
 
 def test_another_backup_or_an_edited_ticket_makes_no_node(folder, tmp_path):
