@@ -3,7 +3,8 @@
 Three nodes, 48 groups with a member each, leaders spread; one client process with raw stubs at
 concurrency 1, 64, 1024, in rounds that alternate with the same client against the echo. At 64 and
 1024 commits have to come at a share of the rate that the echo would have if each call waited for
-two fsyncs of the same run, the leader's and a follower's. The wish is 0.4 of the echo itself.
+two fsyncs of the same run, the leader's and a follower's; at 64 one has to cost at most four times
+the echo's CPU, all processes together. The wish is 0.4 of the echo's rate on a quiet machine.
 
 Then the CPU of one commit, in microseconds, where all groups are led by one node: of the client,
 the leader and a follower, and of the echo's client and server beside them. It is taken from the
@@ -31,8 +32,12 @@ from musterd.coordinator.host import tied_command
 from musterd.coordinator.node.doctor import sync_times
 
 IN_FLIGHT = (1, 64, 1024)
-RATIO_MIN = 0.25
-"""At 64 and 1024: the median over the rounds."""
+RATIO_MIN = 0.15
+"""Of the rates, at 64 and 1024: the median over the rounds. A commit needs four processes, the echo
+two, so that other work takes more from it."""
+
+CPU_RATIO_MAX = 4.0
+"""Of the CPU of all processes for one call, at 64: the median over the rounds."""
 
 SYNCS = 2
 """That a commit waits for, one after the other: the leader's and a follower's."""
@@ -82,6 +87,10 @@ def _measure(report: Report, cluster: World, rounds: int, seconds: float) -> Non
         echo_client.ready()
         client.ready(timeout_s=60)
         rates: dict[str, list[float]] = defaultdict(list)
+        pids = {
+            "echo": [echo.pid, echo_client.pid],
+            "commits": [client.pid, *(node.pid for node in cluster.nodes.values())],
+        }
         syncs_s: list[float] = []
         p99_ms: list[float] = []
         outcomes: dict[int, Counter[str]] = defaultdict(Counter)
@@ -90,7 +99,10 @@ def _measure(report: Report, cluster: World, rounds: int, seconds: float) -> Non
             for in_flight in IN_FLIGHT:
                 pair = [("echo", echo_client), ("commits", client)]
                 for what, one in pair if number % 2 else reversed(pair):
+                    before_s = _cpu_s(pids[what])
                     got = one.ask("closed", seconds + 30, in_flight=in_flight, seconds=seconds)
+                    used_us = 1e6 * (_cpu_s(pids[what]) - before_s)
+                    rates[f"{what}_cpu_us_{in_flight}"].append(used_us / got["acknowledged"])
                     rate = got["outcomes"].get(ACKNOWLEDGED, 0) / got["elapsed_s"]
                     rates[f"{what}_per_s_{in_flight}"].append(rate)
                     if what == "commits":
@@ -123,8 +135,17 @@ def _judge(
         for ours, echo, sync_s in zip(commits, bare, syncs_s, strict=True)
     ]
     report.add(f"commits_of_synced_echo_{in_flight}", ratios, "ratio")
+    costs, bare_costs = rates[f"commits_cpu_us_{in_flight}"], rates[f"echo_cpu_us_{in_flight}"]
+    report.add(f"commits_cpu_us_{in_flight}", costs, "us")
+    report.add(f"echo_cpu_us_{in_flight}", bare_costs, "us")
     if in_flight == 1:
         return
+    if in_flight == 64:
+        cost = median(ours / echo for ours, echo in zip(costs, bare_costs, strict=True))
+        report.require(
+            cost <= CPU_RATIO_MAX,
+            f"at {in_flight}: median {cost:.2f} times the echo's CPU, at most {CPU_RATIO_MAX}",
+        )
     report.require(
         median(ratios) >= RATIO_MIN,
         f"at {in_flight}: median {median(ratios):.3f} of the echo with {SYNCS} fsyncs, "
@@ -132,6 +153,10 @@ def _judge(
     )
     refused = told.total() - told[ACKNOWLEDGED]
     report.say(f"at {in_flight}: {refused} of {told.total()} commits were refused: overload")
+
+
+def _cpu_s(pids: Sequence[int]) -> float:
+    return sum(machine.cpu_s(pid) for pid in pids)
 
 
 def _client(cluster: World) -> Child:
