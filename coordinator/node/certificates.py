@@ -102,12 +102,12 @@ class Certificates:
 
     @property
     def shows_node(self) -> bool:
-        """Whether other nodes' client ports learn from this node's certificate that it is one."""
+        """Whether other nodes' client ports learn from its certificate that it is this node."""
         settings = self._settings
         if settings.tls_cert is None or settings.tls_ca is None:
             return False
         found = principal_of(settings.tls_cert.read_bytes(), self._identity.cluster_id)
-        return found is not None and found.node is not None
+        return found is not None and found.node == self._identity.node_id
 
     @property
     def own(self) -> Tls | None:

@@ -337,20 +337,21 @@ class ActiveCall:
     async def authorize(self, service: CoordinatorService) -> None:
         """End an operator's call with UNAUTHENTICATED where it does not show what it has to.
 
-        A superuser's and a node's certificate are enough. Where there are rules they have said
-        already whether the caller may.
+        The secret is enough, whatever the certificate, and so is a superuser's or node's
+        certificate. Where there are rules they have said already whether the caller may.
         """
         if not self._rule.by_operator or self.identity is not None:
             return
-        if self.certified is not None and self.certified.is_operator:
-            return
         access: OperatorAccess = service.access  # type: ignore[attr-defined]  # a ClusterService
-        self.certified = None  # from here on it is the operator, or nobody
-        if access.is_open:
-            return
         private = self.core.access.identities.is_private(self._context)
         metadata = tuple(self._context.invocation_metadata() or ())
         refusal = access.refusal(metadata, is_private=private)
+        shows_secret = access.has_secret and refusal is None
+        if not shows_secret and self.certified is not None and self.certified.is_operator:
+            return
+        self.certified = None  # from here on it is the operator, or nobody
+        if access.is_open:
+            return
         if refusal is not None:
             await self._context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
         self.principal = OPERATOR

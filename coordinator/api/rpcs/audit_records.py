@@ -20,7 +20,10 @@ AUDIT_LEVEL: Final = 6
 """The cluster's level from which on there is an audit trail."""
 
 AHEAD_MS_MAX: Final = 86_400_000
-"""Batches are numbered by the sender's clock, behind which this node's may be so far."""
+"""Batches are numbered by the sender's clock, behind which this node's may be so far.
+
+Where a batch of that node is recorded that is later than this node's clock, so far behind that one.
+"""
 
 PAGE: Final = 100
 """Entries of one answer: 400 KiB at most."""
@@ -49,8 +52,10 @@ class AuditRecords(ClusterService):
         is_other = who is not None and not is_node and who.principal != OPERATOR
         if is_other or any(one.node_id != request.node_id for one in request.entries):
             call.invalid("A node records its own calls alone.")
-        now_ms = self.core.shards[CLUSTER_SHARD].node.wall_ms()
-        if request.batch > now_ms + AHEAD_MS_MAX:  # no later one of this node would be recorded
+        shard = self.core.shards[CLUSTER_SHARD]
+        recorded = shard.state.audit_batches.get(request.node_id, 0)
+        latest = max(shard.node.wall_ms(), recorded) + AHEAD_MS_MAX
+        if request.batch > latest:  # no later one of this node would be recorded
             call.invalid(
                 f"Batch {request.batch} is more than a day ahead of this node's clock: see that "
                 "the nodes' clocks agree."

@@ -45,6 +45,28 @@ def test_a_batch_far_ahead_of_the_clock_is_refused_and_the_nodes_own_are_recorde
     asyncio.run(scenario())
 
 
+def test_after_a_start_with_a_clock_far_ahead_a_nodes_later_batches_are_recorded():
+    """It led shard 0 itself then, and goes on behind its last batch. Others lead since."""
+
+    async def scenario():
+        node = LocalNode()
+        await node.start()
+        try:
+            state = node.shards[0].state
+            state.level = 6
+            last = state.audit_batches[1] = node.wall_ms() + 365 * AHEAD_MS_MAX
+            refused = await node.admin.RecordAudit(request(1, last + AHEAD_MS_MAX + 1))
+            assert refused.status.code == Error.INVALID_REQUEST
+            for batch in (last + 1, last + 1 + AHEAD_MS_MAX):
+                assert (await node.admin.RecordAudit(request(1, batch))).status.code == 0
+            others = await node.admin.RecordAudit(request(2, last))
+            assert others.status.code == Error.INVALID_REQUEST
+        finally:
+            await node.stop()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("has_rules", [True, False])
 def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path, has_rules):
     """Also before there are rules, when a superuser's certificate is enough for other calls.
@@ -82,14 +104,23 @@ def test_a_nodes_certificate_records_that_nodes_calls_alone(tmp_path, has_rules)
     asyncio.run(scenario())
 
 
-def test_with_the_admin_secret_a_certificate_that_names_no_node_does_not_matter(tmp_path):
-    """A company's certificates name nodes by their hosts; before there are rules, too."""
+@pytest.mark.parametrize("has_rules", [True, False])
+@pytest.mark.parametrize("shows", ["host", "another node"])
+def test_with_the_admin_secret_the_certificate_of_another_does_not_matter(
+    tmp_path, has_rules, shows
+):
+    """A company's certificates name nodes by their hosts; or all have one, which names one node."""
 
     async def scenario():
         async with certified(tmp_path) as node:
             node.shards[0].state.level = 6
+            if has_rules:
+                await node.allow("root")
+            made = node.authority
+            is_host = shows == "host"
+            other = made.client("host-1") if is_host else made.node(0, ["localhost"])
             shown = ((METADATA_KEY, SECRET),)
-            async with node.connect(node.authority.client("host-1").folder) as channel:
+            async with node.connect(other.folder) as channel:
                 admin = admin_pb2_grpc.AdminStub(channel)
                 answer = await admin.RecordAudit(request(1, 1), metadata=shown)
             assert answer.status.code == Error.NONE

@@ -27,10 +27,12 @@ class CertifiedNode(LocalNode):
     """A node whose clients show certificates of the authority of cluster "c"."""
 
     def __init__(self, folder, named_by="uri"):
+        operator = OperatorAccess(SECRET, on_loopback=True)
         super().__init__(
-            access=OperatorAccess(SECRET, on_loopback=True),
+            access=operator,
             callers=Callers(
                 ("root",),
+                operator,
                 has_tls=True,
                 has_client_ca=True,
                 cluster_id="c",

@@ -73,6 +73,15 @@ def test_a_certificate_of_another_node_or_cluster_is_refused_at_the_start(author
         certificates(other.node(0, ["localhost"]).folder)
 
 
+def test_at_client_ports_a_node_is_known_by_a_certificate_that_names_it_alone(authority):
+    """Where all nodes have one, which names another, they need the admin secret."""
+    own = folder_of(authority)
+    assert certificates(own).shows_node
+    other = authority.node(1, ["localhost"]).folder
+    files = {"tls_cert": other / "cert.pem", "tls_key": other / "key.pem"}
+    assert not certificates(own, **files).shows_node
+
+
 def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(authority):
     """On either port."""
     folder = folder_of(authority)
