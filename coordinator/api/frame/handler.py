@@ -39,7 +39,13 @@ from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.api.limits.member_quota import MemberPlace
 from musterd.coordinator.api.limits.quota_buckets import Amount
-from musterd.coordinator.machine.access import ANONYMOUS, OPERATOR, Operation, Resource
+from musterd.coordinator.machine.access import (
+    ANONYMOUS,
+    NODE_PREFIX,
+    OPERATOR,
+    Operation,
+    Resource,
+)
 from musterd.coordinator.machine.commands import Command, GroupCommand, JoinGroup, OffsetCommit
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
@@ -324,6 +330,12 @@ class ActiveCall:
 
         access.hold(future, access.recheck(self._context, groups, self.identity), answer)
         return found
+
+    def shows_node(self, node_id: int) -> bool:
+        """Whether the connection has this node's certificate, whatever else the call shows."""
+        identities = self.core.access.identities
+        found = identities.by_certificate(self._context) if identities.has_client_ca else None
+        return isinstance(found, Identity) and found.principal == f"{NODE_PREFIX}{node_id}"
 
     def must_be_operator(self) -> None:
         """End the call of somebody who is neither a node nor has the admin secret."""

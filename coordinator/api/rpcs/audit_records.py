@@ -12,7 +12,7 @@ from musterd.coordinator.api.frame.handler import (
     with_status,
 )
 from musterd.coordinator.api.limits.admission import Kind
-from musterd.coordinator.machine.access import NODE_PREFIX, OPERATOR
+from musterd.coordinator.machine.access import OPERATOR
 from musterd.coordinator.machine.commands import AuditEntry, RecordAudit
 from musterd.coordinator.machine.replies import Done
 
@@ -42,7 +42,7 @@ class AuditRecords(ClusterService):
         """
         call.must_be_operator()
         who = call.identity or call.certified
-        is_node = who is not None and who.principal == f"{NODE_PREFIX}{request.node_id}"
+        is_node = call.shows_node(request.node_id)
         if is_node:
             call.record = None
         elif call.record is not None:

@@ -129,6 +129,28 @@ def test_with_the_admin_secret_the_certificate_of_another_does_not_matter(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("has_rules", [True, False])
+def test_a_node_that_shows_its_certificate_and_the_secret_leaves_no_entry(tmp_path, has_rules):
+    """As nodes do that have both: the trail would be full of their hand-overs."""
+
+    async def scenario():
+        async with certified(tmp_path) as node:
+            node.shards[0].state.level = 6
+            follow(node)
+            if has_rules:
+                await node.allow("root")
+            shown = ((METADATA_KEY, SECRET),)
+            async with node.connect(node.authority.node(1, ["localhost"]).folder) as channel:
+                admin = admin_pb2_grpc.AdminStub(channel)
+                for of_node in (1, 2):
+                    answer = await admin.RecordAudit(request(of_node, 1), metadata=shown)
+                    assert answer.status.code == Error.NONE
+            (found,) = await entries(node)
+            assert [one[4:] for one in found[2]["changes"]] == [[1, '{"node_id": 2}']]
+
+    asyncio.run(scenario())
+
+
 @on_node
 async def test_who_records_without_a_nodes_certificate_is_in_the_trail(node):
     """Nodes show the admin secret, too: nobody can tell them from somebody else who has it."""
