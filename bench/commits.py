@@ -180,7 +180,7 @@ def _profile(
         node_id: Watched(node.pid, nodes.file(node_id)) for node_id, node in cluster.nodes.items()
     }
     leading = watched.pop(leader)
-    groups = group_names("split", GROUPS, cluster.shards, shards)
+    groups = group_names(f"split-{in_flight}", GROUPS, cluster.shards, shards)
     members: Message = {"endpoints": cluster.endpoints, "groups": groups}
     with tempfile.TemporaryDirectory(prefix="muster-bench-commits-") as to, ExitStack() as stack:
         folder = Path(to)

@@ -15,7 +15,7 @@ RATIOS = re.compile(r"at (64|1024): median ")
 @pytest.mark.faults
 def test_each_run_says_what_a_commit_costs_every_process_by_layer(capsys):
     """A column each, in sum what its clocks said, and less than a tenth of it in no layer."""
-    few = ("--rounds", "1", "--seconds", "0.5", "--profile-seconds", "2")
+    few = ("--rounds", "1", "--seconds", "0.5", "--profile-seconds", "2", "--profile-at", "64", "8")
     code = commits.main(few)
     out, err = capsys.readouterr()
     failed = re.findall("^FAILS: (.*)$", err, re.MULTILINE)
