@@ -162,7 +162,8 @@ class MetricsPage:
         elif check := self._checks.get(path):
             reason = await check()
             status = "503 Service Unavailable" if reason else "200 OK"
-            said = f"no: {reason}\n" if reason else "yes\n"
+            may_know = self._may_read(head, writer)  # why not may name shards
+            said = (f"no: {reason}\n" if may_know else "no\n") if reason else "yes\n"
             await _answer(writer, status, said.encode(), head_only=head_only)
         elif not self._may_read(head, writer):
             wants = "WWW-Authenticate: Bearer\r\n"

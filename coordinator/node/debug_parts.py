@@ -3,6 +3,7 @@
 import http.client
 import json
 import tomllib
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +37,7 @@ def parts(config: Path) -> NodeParts:
     ]
     if settings.metrics_listen:
         try:
-            files["node/metrics.txt"] = metrics_page(settings.metrics_listen)
+            files["node/metrics.txt"] = metrics_page(settings)
         except OSError as error:
             files["node/metrics.error.txt"] = f"{error}\n".encode()
     return NodeParts(files, secrets)
@@ -51,14 +52,19 @@ def _secret_files(config: Path) -> list[Path]:
     return [Path(keys[name]) for name in SECRET_FILES if isinstance(keys.get(name), str)]
 
 
-def metrics_page(address: str) -> bytes:
-    """Fetch the metrics page. Raises OSError."""
+def metrics_page(settings: Settings) -> bytes:
+    """Fetch the metrics page of the node with these settings, by its token. Raises OSError."""
+    address, token = settings.metrics_listen, settings.metrics_token
+    shown = {} if token is None else {"Authorization": b"Bearer " + token}
     host, port = split_address(address)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # no address to bind
     connection = http.client.HTTPConnection(host, port, timeout=PAGE_S)
     try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read(PART_BYTES_MAX)
+        connection.request("GET", "/metrics", headers=shown)
+        answer = connection.getresponse()
+        if answer.status != HTTPStatus.OK:
+            raise OSError(f"the metrics page at {address}: {answer.status} {answer.reason}")
+        return answer.read(PART_BYTES_MAX)
     except http.client.HTTPException as error:
         raise OSError(f"the metrics page at {address}: {error!r}") from error
     finally:

@@ -60,7 +60,7 @@ def examine(config: Path) -> list[Finding]:
         *certificate(settings.tls_cert, settings.tls_key),
         *peer_certificate(settings),
         operators(settings),
-        *quotas(settings.metrics_listen),
+        *quotas(settings),
     ]
 
 
@@ -294,15 +294,15 @@ def operators(settings: Settings) -> Finding:
     return Finding(check, HERE, Verdict.OK, "there is an admin secret, and nobody can listen to it")
 
 
-def quotas(metrics_listen: str) -> list[Finding]:
+def quotas(settings: Settings) -> list[Finding]:
     """What callers of the running node were told to wait for, and who they are.
 
     Nothing where it does not run. Those that were told so last are named, a few.
     """
-    if not metrics_listen or not _is_live(metrics_listen):
+    if not settings.metrics_listen or not _is_live(settings.metrics_listen):
         return []
     try:
-        page = metrics_page(metrics_listen)
+        page = metrics_page(settings)
         # of a page that was too long the last line is not whole
         text = page[: page.rfind(b"\n") + 1].decode()
         families = {family.name: family for family in text_string_to_metric_families(text)}

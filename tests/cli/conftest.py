@@ -49,8 +49,8 @@ class Node:
         """The requests of one RPC, in order."""
         return [request for name, request in self.calls if name == rpc]
 
-    def start(self) -> None:
-        """Serve on a free port."""
+    def start(self, credentials: grpc.ServerCredentials | None = None) -> None:
+        """Serve on a free port, with TLS where there are credentials."""
         self.server = grpc.server(ThreadPoolExecutor(max_workers=8))
         for package, rpc_module, services in (
             (admin_pb2, admin_pb2_grpc, ("Topics", "Admin")),
@@ -61,7 +61,13 @@ class Node:
                 methods = package.DESCRIPTOR.services_by_name[service].methods
                 servicer = type(service, (), {m.name: self._handler(m.name) for m in methods})()
                 getattr(rpc_module, f"add_{service}Servicer_to_server")(servicer, self.server)
-        self.endpoint = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        free = "127.0.0.1:0"
+        port = (
+            self.server.add_secure_port(free, credentials)
+            if credentials
+            else self.server.add_insecure_port(free)
+        )
+        self.endpoint = f"127.0.0.1:{port}"
         self.server.start()
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ from muster.cli.secrets import Scrubber
 from muster.v1 import admin_pb2
 
 ADMIN = "b7e1f0c2a9d84453"
+METRICS = "metrics-token-0123"
 CLIENTS = "clients-own-admin-secret-77"
 TOKEN = "mst_9f8e7d6c5b4a"
 TOKEN_IN_FILE = "mst_file_00aa11bb22"
@@ -22,7 +23,7 @@ PASSWORD = "hunter2-hunter2"
 QUERY = "s3cr3t-in-a-url"
 SECRETS = {
     *(ADMIN, ADMIN.encode().hex(), base64.b64encode(ADMIN.encode()).decode().rstrip("=")),
-    *(CLIENTS, TOKEN, TOKEN_IN_FILE, KEY_LINE, UNKNOWN_KEY_LINE, BEARER, PASSWORD, QUERY),
+    *(METRICS, CLIENTS, TOKEN, TOKEN_IN_FILE, KEY_LINE, UNKNOWN_KEY_LINE, BEARER, PASSWORD, QUERY),
 }
 
 
@@ -35,8 +36,9 @@ class Page(BaseHTTPRequestHandler):
     """A metrics page that a secret got into."""
 
     def do_GET(self):
-        """Answer."""
-        self.send_response(200)
+        """Answer who shows the token."""
+        shown = self.headers["Authorization"] == f"Bearer {METRICS}"
+        self.send_response(200 if shown else 401)
         self.end_headers()
         self.wfile.write(f'muster_group_members{{group="{ADMIN}"}} 3\n'.encode())
 
@@ -54,6 +56,7 @@ def planted(cluster, tmp_path, monkeypatch):
         )
     for name, text in {
         "admin.secret": f"{ADMIN}\n",
+        "metrics.token": f"{METRICS}\n",
         "client.secret": CLIENTS,
         "token": TOKEN_IN_FILE,
         "node.key": pem(KEY_LINE),
@@ -71,6 +74,7 @@ def planted(cluster, tmp_path, monkeypatch):
         f'tls_key = "{tmp_path / "node.key"}"\n'
         f'tls_cert = "{tmp_path / "node.pem"}"\n'
         f'metrics_listen = "127.0.0.1:{page.server_port}"\n'
+        f'metrics_token_file = "{tmp_path / "metrics.token"}"\n'
     )
     (tmp_path / "node.log").write_text(
         f'{{"event": "serving", "config": {{"admin_secret_file": "admin.secret"}}}}\n'

@@ -11,6 +11,8 @@ from muster.v1.admin_pb2 import DescribeGroupsResponse
 from muster.v1.errors_pb2 import ErrorCode
 from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
 from muster.v1.quota_pb2 import QuotaChange
+from musterd.coordinator.api.server import server_credentials
+from musterd.coordinator.node.authority import CA_CERT, CERT, KEY, Authority
 
 Group = DescribeGroupsResponse.Group
 DAY_S = 24 * 3_600
@@ -103,6 +105,30 @@ def test_a_node_that_is_silent_and_one_of_another_version_are_found(healthy, mus
     assert ran.exit_code == 5
     assert "node 3 does not answer" in str(found(ran, "health"))
     assert "next: start the node again" in ran.err
+
+
+def test_certificates_that_end_soon_or_are_of_another_authority_are_named(
+    healthy, muster, tmp_path, monkeypatch
+):
+    """Of each node, as this machine's authority has it."""
+    ours, other = (Authority.create(tmp_path / name, "c") for name in ("ours", "other"))
+    for node, authority, days in zip(healthy.nodes, (ours, other, ours), (90, 90, 9), strict=True):
+        folder = authority.node(node.node_id, ["127.0.0.1"], days).folder
+        node.stop()
+        node.start(server_credentials(folder / CERT, folder / KEY, None))
+    monkeypatch.setenv("MUSTER_BOOTSTRAP", healthy.nodes[0].endpoint)
+    monkeypatch.setenv("MUSTER_TLS_CA", str(tmp_path / "ours" / CA_CERT))
+    ran = muster("doctor", "-o", "json")
+    told = found(ran, "tls")
+    assert {where: one[0] for where, one in told.items()} == {
+        "node 1": "ok",
+        "node 2": "problem",
+        "node 3": "warning",
+    }
+    assert "no handshake" in told["node 2"][1]
+    assert "MUSTER_TLS_CA" in told["node 2"][2]
+    assert "renew" in told["node 3"][2]
+    assert ran.exit_code == 5
 
 
 @pytest.mark.parametrize(

@@ -250,22 +250,29 @@ def test_histogram_buckets_hold_values_at_their_bound():
 def test_beyond_loopback_the_page_needs_the_token_and_the_probes_do_not(
     monkeypatch, local, header, status
 ):
-    """Whoever asks /live is nobody in particular."""
+    """Whoever asks /live is nobody in particular, and is not told what is wrong."""
 
     async def scenario():
         async def live():
             return ""
 
-        page = MetricsPage(lambda: (), {"/live": live}, b"0123456789abcdef")
+        async def safe():
+            return "shard 3"
+
+        checks = {"/live": live, "/safe-to-restart": safe}
+        page = MetricsPage(lambda: (), checks, b"0123456789abcdef")
         monkeypatch.setattr(page, "_is_local", lambda _writer: local)
         port = await page.start(host="127.0.0.1", port=0)
         told = []
-        for path in (b"/metrics", b"/live"):
+        for path in (b"/metrics", b"/live", b"/safe-to-restart"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET " + path + b" HTTP/1.1\r\n" + header + b"\r\n")
-            told.append((await reader.read()).split(b" ")[1])
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            told.append((head.split(b" ")[1], body))
             writer.close()
         await page.stop()
         return told
 
-    assert asyncio.run(scenario()) == [status, b"200"]
+    metrics, live, safe = asyncio.run(scenario())
+    assert (metrics[0], live) == (status, (b"200", b"yes\n"))
+    assert safe == (b"503", b"no: shard 3\n" if status == b"200" else b"no\n")

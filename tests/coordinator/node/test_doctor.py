@@ -15,6 +15,7 @@ from musterd.coordinator.metrics.catalog import counter
 from musterd.coordinator.metrics.http_page import encode
 from musterd.coordinator.node import doctor
 from musterd.coordinator.node.authority import Authority
+from musterd.coordinator.node.config import load_settings
 from musterd.coordinator.node.doctor import examine
 
 
@@ -254,9 +255,13 @@ class MetricsOfANode(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     page = b""
 
+    token = None
+
     def do_get(self):
-        body = b"" if self.path != "/metrics" else self.page
-        self.send_response(200)
+        needs = self.path == "/metrics" and self.token is not None
+        knows = not needs or self.headers["Authorization"] == f"Bearer {self.token}"
+        body = self.page if self.path == "/metrics" and knows else b""
+        self.send_response(200 if knows else 401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -267,14 +272,15 @@ class MetricsOfANode(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def quotas_of(page):
-    """What is found of the quotas of a node with this page."""
-    handler = type("Page", (MetricsOfANode,), {"page": page})
+def quotas_of(page, token=None, **settings):
+    """What is found of the quotas of a node with this page, which needs the token."""
+    handler = type("Page", (MetricsOfANode,), {"page": page, "token": token})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         serving = Thread(target=server.serve_forever)
         serving.start()
         try:
-            return doctor.quotas(f"127.0.0.1:{server.server_port}")
+            address = {"metrics_listen": f"127.0.0.1:{server.server_port}"}
+            return doctor.quotas(load_settings(None, {"data_dir": "/d"} | address | settings))
         finally:
             server.shutdown()
             serving.join()
@@ -306,6 +312,16 @@ def test_calls_that_were_told_to_wait_for_a_quota_are_counted(page, result, said
     (one,) = quotas_of(page)
     assert (one.result, said in one.detail) == (result, True)
     assert ("muster quota list" in one.next_step) is (result == "warning")
+
+
+def test_the_token_of_the_metrics_page_is_shown_and_another_is_said_to_be_refused(tmp_path):
+    """As a page beyond loopback wants it."""
+    file, page = tmp_path / "metrics.token", quota_page({}, throttled=0)
+    file.write_text("0123456789abcdef\n")
+    (read,) = quotas_of(page, "0123456789abcdef", metrics_token_file=file)
+    assert read.result == "ok"
+    (refused,) = quotas_of(page, "another", metrics_token_file=file)
+    assert (refused.result, "401" in refused.detail) == ("unknown", True)
 
 
 def test_who_was_told_to_wait_for_a_quota_is_named_with_what_to_do():
