@@ -26,6 +26,9 @@ from musterd.export.layout import (
     read_manifest as read_segment_manifest,
 )
 
+NAMED_MAX = 3
+"""Other clusters that are named where a folder has backups of those alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupAt:
@@ -40,14 +43,16 @@ class GroupAt:
     """When that entry was made, or the shard was cut: the time of which this is sure."""
 
 
-def group_at(folder: Folder, export: Path | None, group_id: str, at_ms: int) -> GroupAt:
-    """Return what a group had at `at_ms`, milliseconds since 1970.
+def group_at(
+    folder: Folder, export: Path | None, group_id: str, at_ms: int, cluster_id: str
+) -> GroupAt:
+    """Return what a group of a cluster had at `at_ms`, milliseconds since 1970.
 
-    `folder`: a backup, or a folder of backups, of which the last one counts whose cut is not
-    later. `export`: a folder of `muster export` of that cluster; None: the backup alone. Raises
-    BackupError where there is no such backup, or the export has a gap.
+    `folder`: a backup, or a folder of backups, of which the last one of that cluster counts whose
+    cut is not later. `export`: a folder of `muster export` of that cluster; None: the backup alone.
+    Raises BackupError where there is no such backup, or the export has a gap.
     """
-    backup, manifest, cut = _backup_before(folder, group_id, at_ms)
+    backup, manifest, cut = _backup_before(folder, group_id, at_ms, cluster_id)
     state = load_state(
         (key, value)
         for key, value in read_shard(backup, cut)
@@ -65,21 +70,31 @@ def group_at(folder: Folder, export: Path | None, group_id: str, at_ms: int) -> 
     return GroupAt(offsets, backup.url, index, wall_ms)
 
 
-def _backup_before(folder: Folder, group_id: str, at_ms: int) -> tuple[Folder, Manifest, ShardCut]:
-    """The last backup that was cut at `at_ms` or before."""
+def _backup_before(
+    folder: Folder, group_id: str, at_ms: int, cluster_id: str
+) -> tuple[Folder, Manifest, ShardCut]:
+    """The last backup of a cluster that was cut at `at_ms` or before."""
     single = NAME in folder.files()
     found = [folder] if single else [folder.folder(name) for name in folder.folders()]
     best: tuple[Folder, Manifest, ShardCut] | None = None
+    others: set[str] = set()
     for one in found:
         if NAME not in one.files():
             continue
         manifest = read_manifest(one)
+        if manifest.cluster_id != cluster_id:
+            others.add(manifest.cluster_id)
+            continue
         cut = manifest.shards[_shard_of(group_id, len(manifest.shards))]
         # The clock is that of whoever took it: the cut holds all that was stored before.
         if cut.cut_wall_ms <= at_ms and (best is None or cut.cut_wall_ms > best[2].cut_wall_ms):
             best = one, manifest, cut
     if best is None:
-        raise BackupError(f"{folder.url}: no backup was cut at that time or before")
+        named = ", ".join(sorted(others)[:NAMED_MAX])
+        raise BackupError(
+            f"{folder.url}: no backup of cluster {cluster_id} was cut at that time or before"
+            + (f"; there are some of {named}: --of names another cluster" if others else "")
+        )
     return best
 
 

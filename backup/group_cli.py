@@ -42,6 +42,14 @@ def restore(
             metavar="DIR", help="A folder of `muster export`: what happened after the backup."
         ),
     ] = None,
+    of: Annotated[
+        str,
+        typer.Option(
+            metavar="CLUSTER",
+            help="Take backups of the cluster with this id [the one that is asked]: a restored one "
+            "has another id than its backup.",
+        ),
+    ] = "",
     topic: Annotated[
         list[str] | None, typer.Option(metavar="TOPIC", help="These alone; repeatable [all].")
     ] = None,
@@ -72,8 +80,12 @@ def restore(
             next_step="pip install 'muster-coordinator[export]'",
             exit_code=ExitCode.ERROR,
         ) from error
+    cluster_id = of
+    if not cluster_id:
+        with Connection(bootstrap, timeout) as asked_first:
+            cluster_id = asked_first.cluster().cluster_id
     with told("name another backup, or an export without gaps", unsound=True):
-        found = group_at(open_folder(backup), export, group, at_ms)
+        found = group_at(open_folder(backup), export, group, at_ms, cluster_id)
     sure = datetime.fromtimestamp(found.wall_ms / MS, UTC).isoformat(timespec="milliseconds")
     note(f"as of {sure} (entry {found.index}), by {found.backup}")
     offsets = {key: offset for key, offset in found.offsets.items() if not topic or key[0] in topic}

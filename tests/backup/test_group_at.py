@@ -12,7 +12,7 @@ from musterd.backup.group_cli import parse_time
 from musterd.coordinator.machine.commands import CreateTopic, DeleteGroup
 from tests.backup.archives import fill_folder
 from tests.export.exports import export_once
-from tests.export.node import WALL_MS, FakeNode, Script
+from tests.export.node import CLUSTER, WALL_MS, FakeNode, Script
 
 STEP_MS = 1_000
 
@@ -51,7 +51,7 @@ def test_the_offsets_of_each_moment_are_those_that_it_had(node, tmp_path):
         commit(node, 100 + offset, "other")
     export_once(node, tmp_path / "export", tmp_path / "data")
     for at_ms in range(cut_ms, node.wall_ms + STEP_MS, STEP_MS // 2):
-        found = group_at(Directory(root), tmp_path / "export", "g", at_ms)
+        found = group_at(Directory(root), tmp_path / "export", "g", at_ms, CLUSTER)
         past = (at_ms - cut_ms + STEP_MS) // (2 * STEP_MS)
         assert found.offsets == {("t", 0): min(11, 1 + past)}
         assert found.wall_ms <= at_ms
@@ -70,11 +70,28 @@ def test_the_last_backup_before_the_time_is_taken(node, tmp_path):
         (node.wall_ms - STEP_MS, 2, "b"),
         (node.wall_ms - STEP_MS - 1, 1, "a"),
     ):
-        found = group_at(Directory(root), None, "g", at_ms)
+        found = group_at(Directory(root), None, "g", at_ms, CLUSTER)
         assert found.offsets == {("t", 0): offset}
         assert found.backup.endswith(name)
-    with pytest.raises(BackupError, match="no backup was cut"):
-        group_at(Directory(root), None, "g", WALL_MS - 1)
+    with pytest.raises(BackupError, match=r"no backup of cluster c.* was cut"):
+        group_at(Directory(root), None, "g", WALL_MS - 1, CLUSTER)
+
+
+def test_a_backup_of_another_cluster_is_not_taken(node, tmp_path):
+    """Not the last one of a folder, not one alone; what is there is named."""
+    root = tmp_path / "backups"
+    commit(node, 1)
+    back_up(node, root, "a")
+    other = FakeNode(cluster_id="staging")
+    other.run(CreateTopic("t", 2))
+    for _ in range(3):
+        commit(other, 5)
+    folder = back_up(other, root, "staging")
+    now_ms = max(node.wall_ms, other.wall_ms)
+    assert group_at(Directory(root), None, "g", now_ms, CLUSTER).offsets == {("t", 0): 1}
+    assert group_at(Directory(root), None, "g", now_ms, "staging").offsets == {("t", 0): 5}
+    with pytest.raises(BackupError, match=r"no backup of cluster .*some of staging: --of"):
+        group_at(folder, None, "g", now_ms, CLUSTER)
 
 
 def test_a_group_that_was_deleted_meanwhile_has_nothing(node, tmp_path):
@@ -85,8 +102,10 @@ def test_a_group_that_was_deleted_meanwhile_has_nothing(node, tmp_path):
     node.advance(STEP_MS)
     node.run(DeleteGroup("g"))
     export_once(node, tmp_path / "export", tmp_path / "data")
-    assert group_at(folder, tmp_path / "export", "g", node.wall_ms).offsets == {}
-    assert group_at(folder, tmp_path / "export", "g", node.wall_ms - 1).offsets == {("t", 0): 5}
+    assert group_at(folder, tmp_path / "export", "g", node.wall_ms, CLUSTER).offsets == {}
+    assert group_at(folder, tmp_path / "export", "g", node.wall_ms - 1, CLUSTER).offsets == {
+        ("t", 0): 5
+    }
 
 
 def test_a_gap_in_the_export_is_refused(node, tmp_path):
@@ -100,7 +119,7 @@ def test_a_gap_in_the_export_is_refused(node, tmp_path):
     [_, middle, _] = sorted((tmp_path / "export" / "shard=00").glob("part-*.json"))
     middle.unlink()
     with pytest.raises(BackupError, match=r"entries \d+ to \d+ are missing"):
-        group_at(folder, tmp_path / "export", "g", node.wall_ms)
+        group_at(folder, tmp_path / "export", "g", node.wall_ms, CLUSTER)
 
 
 def test_an_export_of_another_cluster_or_a_damaged_one_is_refused(node, tmp_path):
@@ -112,7 +131,7 @@ def test_an_export_of_another_cluster_or_a_damaged_one_is_refused(node, tmp_path
     other.run(CreateTopic("t", 2))
     export_once(other, tmp_path / "other", tmp_path / "data2")
     with pytest.raises(BackupError, match="of cluster c2"):
-        group_at(folder, tmp_path / "other", "g", node.wall_ms)
+        group_at(folder, tmp_path / "other", "g", node.wall_ms, CLUSTER)
     commit(node, 2)
     export_once(node, tmp_path / "export", tmp_path / "data")
     [segment] = (tmp_path / "export" / "shard=00").glob("part-*.parquet")
@@ -120,7 +139,7 @@ def test_an_export_of_another_cluster_or_a_damaged_one_is_refused(node, tmp_path
     content[len(content) // 2] ^= 1
     segment.write_bytes(content)
     with pytest.raises(BackupError, match="damaged"):
-        group_at(folder, tmp_path / "export", "g", node.wall_ms)
+        group_at(folder, tmp_path / "export", "g", node.wall_ms, CLUSTER)
 
 
 def test_a_time_names_its_zone():
