@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text("utf-8")
-NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+NAMED = re.compile(r"`(tests/[\w/.-]+\.\w+)(?:::(\w+))?`")
 PROMISES = re.compile(r"^\| promise \| shown by \|\n\|---\|---\|\n((?:\|.*\n)+)", re.MULTILINE)
 
 

@@ -1,7 +1,8 @@
 """Token buckets of quotas: what principals and groups have left at this node, and how long to wait.
 
 Quotas are replicated (coordinator/machine/quotas.py), what was used is this node's own: a principal
-has its quota at each node, as in Kafka, and a group, which has one coordinator, has it once.
+has its rates at each node, as in Kafka, and a group, which has one coordinator, has them once.
+Members are no rate (member_quota.py).
 """
 
 from collections import OrderedDict

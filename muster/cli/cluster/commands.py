@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 # ---- status
 
 
-OPEN = "OPEN: everybody whom the ports take may do everything"
+OPEN = "OPEN: everybody may do everything but operators' calls"
 
 
 def status(
