@@ -62,3 +62,13 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path):
     units = [tmp_path / "muster-backup.service", tmp_path / "muster-backup.timer"]
     done = subprocess.run([program, "verify", *units], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_page_that_installs_the_units_makes_their_folder():
+    """The service's user cannot, and without it no backup can be written."""
+    unit = (ROOT / "deploy/backup/muster-backup.service").read_text("utf-8")
+    folder = re.search(r"^Environment=BACKUPS=(.+)$", unit, re.MULTILINE)[1]
+    assert f"ReadWritePaths=-{folder}\n" in unit
+    page = (ROOT / "docs/backup.md").read_text("utf-8")
+    assert f"install -d -o muster -g muster -m 700 {folder} " in page
+    assert "systemctl enable --now muster-backup.timer" in page

@@ -327,6 +327,23 @@ def test_with_cert_managers_driver_a_pod_has_its_own_key_alone(tmp_path):
         assert principal_of(files.cert.read_bytes(), "shop").node == ordinal
 
 
+def test_a_pod_that_is_to_stop_waits_a_minute_by_the_clock(made, tmp_path):
+    """However long each look takes: the rest of Kubernetes' time is for handing over."""
+    (node,) = made["StatefulSet", "muster"]["spec"]["template"]["spec"]["containers"]
+    for name, body in (
+        ("date", 'n=$(cat "$AT/now"); echo "$n"'),
+        ("sleep", ":"),
+        ("python3", 'echo look >>"$AT/looks"; echo $(($(cat "$AT/now") + 25)) >"$AT/now"; exit 1'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "now").write_text("1000", encoding="utf-8")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "AT": str(tmp_path)}
+    command = node["lifecycle"]["preStop"]["exec"]["command"]
+    subprocess.run(command, env=environment, check=False, timeout=30)
+    assert len((tmp_path / "looks").read_text("utf-8").splitlines()) == 3
+
+
 def test_the_driver_needs_an_issuer():
     """It would wait for a certificate for ever."""
     assert "set tls.issuer" in refused("tls.csi.enabled=true")
@@ -340,7 +357,7 @@ def test_a_pod_is_live_without_a_majority_and_waits_until_it_is_safe_to_stop(mad
     assert node["livenessProbe"]["httpGet"] == {"path": "/live", "port": "metrics"}
     assert node["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
     assert "/safe-to-restart" in node["lifecycle"]["preStop"]["exec"]["command"][-1]
-    assert pod["terminationGracePeriodSeconds"] >= 30 * 2 + 30
+    assert pod["terminationGracePeriodSeconds"] >= 60 + 30
     for one in (*pod["containers"], *pod["initContainers"]):
         assert one["securityContext"]["readOnlyRootFilesystem"]
         assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
