@@ -633,6 +633,7 @@ def handler(
             except Failure as failure:
                 call.count_refusal(failure.answer)
                 if failed is None:  # the answer has no place for it
+                    failure.about = None  # it may be the request: gRPC keeps what is raised
                     await call.forbid(failure.answer)
                     raise
                 status = self.core.statuses.of(failure.answer)
