@@ -66,6 +66,7 @@ class Call:
         "command",
         "ended",
         "held",
+        "in_entry",
         "offered",
         "on_outcome",
         "on_park",
@@ -85,6 +86,9 @@ class Call:
         self.on_outcome = on_outcome
         self.offered = False
         """Whether it is in the queue for the log, or was: then what it asks for may happen."""
+        self.in_entry = False
+        """Whether it is in an entry of the log, and is neither answered nor parked: it is answered
+        by what becomes of it."""
         self.command = command
         self.held: MemberKey | None = None
         self._sessions: Sessions | None = None
@@ -108,6 +112,7 @@ class Call:
 
         The call is no longer active work (`on_park` is told once).
         """
+        self.in_entry = False
         told, self.on_park = self.on_park, None
         if told is not None:
             told()

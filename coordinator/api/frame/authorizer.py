@@ -147,14 +147,18 @@ class Authorizer:
         return refused_right(identity, operation, resource, name)
 
     def recheck(
-        self, context: CallerContext, questions: Questions, identity: Identity | None
+        self,
+        context: CallerContext,
+        questions: Questions,
+        identity: Identity | None,
+        version: tuple[int, int],
     ) -> Recheck:
         """What to ask about a call that waits, as long as it does.
 
-        `identity`: who made it, as it was let in; None: nobody asked. It costs nothing where the
-        rules have not changed and the caller's credential has not ended.
+        `identity`: who made it, as it was let in; None: nobody asked. `version`: that of the rules
+        and keys before that. It costs nothing where they have not changed and the caller's
+        credential has not ended.
         """
-        version = self.identities.version
         ends_wall_ms = identity.expires_wall_ms if identity else 0
 
         def ask() -> Refused | None:
@@ -190,6 +194,7 @@ class Authorizer:
         if recheck.ends_wall_ms:
             self._ending[future] = recheck.ends_wall_ms
             self._look_again(future.get_loop())
+        self.look(future)
 
     def release(self, future: "asyncio.Future[Any]") -> None:
         """The wait is over."""
@@ -227,7 +232,7 @@ class Authorizer:
         loop = self._left[0].get_loop()
         end_s, asked = loop.time() + PASS_MS / MS, 0
         for future in self._left[:HELD_PER_PASS]:
-            self._ask_one(future)
+            self.look(future)
             asked += 1
             if loop.time() >= end_s:
                 break
@@ -235,7 +240,8 @@ class Authorizer:
         if self._left:
             loop.call_soon(self._look)
 
-    def _ask_one(self, future: "asyncio.Future[Any]") -> None:
+    def look(self, future: "asyncio.Future[Any]") -> None:
+        """Ask a call that waits, and end its wait where its right is gone."""
         held = self._held.get(future)
         if held is None or future.done():
             return

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail, CallRecord
 from musterd.coordinator.api.frame.authorizer import Authorizer, Recheck
@@ -76,7 +76,8 @@ class Coordination:
     ) -> Answer:
         """Put a command to a shard and wait for its answer; `on_park`: see `Shard.submit`.
 
-        `recheck` is asked before the log, and when the rules change, until it is answered. `record`
+        `recheck` is asked before the log, and when the rules change, until it is answered, but not
+        while an entry holds the command: then its outcome is the answer. `record`
         is told whether the command changed something.
         """
         if shard.loading:
@@ -84,9 +85,15 @@ class Coordination:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         told = None if record is None else record.asks()
         settle = self.reply_queue.settle(future)
-        call = shard.submit(command, size, settle, on_park, recheck, told)
+
+        def parks() -> None:
+            on_park()
+            self.access.look(future)  # its right may have gone while it was in an entry
+
+        call = shard.submit(command, size, settle, parks, recheck, told)
         if recheck is not None:
-            self.access.hold(future, recheck, _as_it_is)
+            asked = replace(recheck, ask=lambda: None if call.in_entry else recheck())
+            self.access.hold(future, asked, _as_it_is)
         try:
             return await future
         finally:

@@ -161,7 +161,7 @@ class ActiveCall:
     """
 
     __slots__ = (
-        *("_context", "_counted", "_method", "_place", "_rule", "certified"),
+        *("_context", "_counted", "_method", "_place", "_rule", "_version", "certified"),
         *("admitted", "core", "identity", "principal", "record", "size"),
     )
 
@@ -174,6 +174,8 @@ class ActiveCall:
         self._method = method
         self._counted: Refused | None = None
         """The last refusal for want of a right that is in the audit trail."""
+        self._version = core.access.identities.version
+        """That of the rules by which it was let in."""
         self.certified: Identity | None = None
         """Who the caller is by certificate, where there are no rules."""
         self.identity: Identity | None = None
@@ -233,6 +235,7 @@ class ActiveCall:
     async def identify(self) -> None:
         """Find out who calls, where there are rules: nobody gets UNAUTHENTICATED."""
         access = self.core.access
+        self._version = access.identities.version
         if not access.is_guarded:
             await self._look_at_certificate()
             return
@@ -328,7 +331,8 @@ class ActiveCall:
             found.append(refused)
             return BeatAnswer((), LIMITS.heartbeat_interval_ms)
 
-        access.hold(future, access.recheck(self._context, groups, self.identity), answer)
+        recheck = access.recheck(self._context, groups, self.identity, self._version)
+        access.hold(future, recheck, answer)
         return found
 
     def shows_node(self, node_id: int) -> bool:
@@ -501,7 +505,7 @@ class ActiveCall:
         core = self.core
         shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
         questions = questions_of(self._rule, command)
-        recheck = core.access.recheck(self._context, questions, self.identity)
+        recheck = core.access.recheck(self._context, questions, self.identity, self._version)
         leave = on_park or self.leave
         answer = await core.ask(shard, command, size, leave, recheck, self.record)
         self.count_refusal(answer)

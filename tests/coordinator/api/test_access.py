@@ -330,7 +330,8 @@ async def test_of_calls_that_wait_those_end_whose_token_has_ended(node):
     for future, metadata in ((ended, brief), (lasting, ann)):
         caller = Caller("ipv4:127.0.0.1:1", *metadata)
         questions = ((Operation.JOIN, GROUP, "g"),)
-        recheck = access.recheck(caller, lambda asked=questions: asked, access.identify(caller))
+        version, who = access.identities.version, access.identify(caller)
+        recheck = access.recheck(caller, lambda asked=questions: asked, who, version)
         assert recheck() is None
         access.hold(future, recheck, lambda refused: refused)
     node.later_ms = 61_000
@@ -363,6 +364,84 @@ async def test_a_commit_that_waits_is_asked_again_before_the_log(node):
         assert (await waits).status.code == Error.GROUP_AUTHORIZATION_FAILED
     assert "g" not in shard.state.groups
     assert (proposer.commands, proposer.bytes, proposer.work) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("goes", ["rule", "token"])
+def test_a_right_that_goes_before_a_command_is_put_is_gone(goes):
+    """The commit was let in and waits for its turn to be read: the rules of then count."""
+
+    @on_node
+    async def test(node):
+        create = admin_pb2.CreateTopicRequest(name="many", partitions=60)
+        await node.topics.CreateTopic(create)
+        right = rule("ann", "commit", GROUP, "g")
+        await node.allow(right, rule("ann", "describe", TOPIC, "many"))
+        ann = await node.token_of("ann")
+        many = group_pb2.OffsetCommitRequest(group_id="g", generation=-1)
+        for partition in range(60):
+            many.partitions.add(topic="many", partition=partition, offset=7)
+        await node.core.one_long_read.acquire()
+        waits = asyncio.ensure_future(node.groups.OffsetCommit(many, metadata=ann))
+        async with asyncio.timeout(10):
+            while not node.core.one_long_read._waiters:
+                await asyncio.sleep(0.01)
+            gone = AlterAcls((), (right,)) if goes == "rule" else RevokeToken(*node.tokens.values())
+            await node.put(gone)
+            node.core.one_long_read.release()
+            assert (await waits).status.code == Error.GROUP_AUTHORIZATION_FAILED
+        assert "g" not in node.core.shard_for("g").state.groups
+
+    test()
+
+
+@on_node
+async def test_the_rest_of_a_batch_is_refused_when_its_callers_token_is_revoked(node):
+    """Each part is put with what its caller may do by then."""
+    await made(node, "t")
+    await node.allow(rule("ann", "admin", GROUP, "*"), rule("ann", "describe", TOPIC, "t"))
+    ann = await node.token_of("ann")
+    names = [f"g{number}" for number in range(200)]
+    for name in names:
+        assert (await node.groups.OffsetCommit(commit(name), metadata=ann)).status.code == 0
+
+    def there():
+        return sum(name in node.core.shard_for(name).state.groups for name in names)
+
+    async def revoke():
+        while there() > 150:
+            await asyncio.sleep(0)
+        await node.put(RevokeToken(*node.tokens.values()))
+        return there()
+
+    revoked = asyncio.ensure_future(revoke())
+    request = admin_pb2.DeleteGroupsRequest(group_ids=names)
+    answer = await node.admin.DeleteGroups(request, metadata=ann)
+    left = await revoked
+    assert left > 0
+    codes = [result.status.code for result in answer.results]
+    assert codes.count(0) == 200 - there(), "what was done is said, and nothing else"
+    assert set(codes) == {0, Error.GROUP_AUTHORIZATION_FAILED}
+    assert there() >= left - 50, "what was in entries by then is done"
+
+
+@on_node
+async def test_what_an_entry_holds_is_answered_by_its_outcome_whatever_rights_go(node):
+    """It can be taken back no more: a refusal would say that nothing was done."""
+    await made(node, "t")
+    await node.allow(rule("ann", "commit", GROUP, "g"), rule("ann", "describe", TOPIC, "t"))
+    ann = await node.token_of("ann")
+    shard = node.core.shard_for("g")
+    assert shard is not node.shards[0]
+    log = node.logs[shard.number]
+    run, log.run = log.run, lambda: None  # proposed, and not committed
+    waits = asyncio.ensure_future(node.groups.OffsetCommit(commit("g"), metadata=ann))
+    async with asyncio.timeout(10):
+        while not shard.leadership.proposer._in_flight:
+            await asyncio.sleep(0.01)
+        await node.put(RevokeToken(*node.tokens.values()))
+        log.run = run
+        assert (await waits).status.code == 0
+    assert shard.state.groups["g"].offsets
 
 
 @on_node
