@@ -83,7 +83,14 @@ async def told(channels, who, rpc, name, endpoint):
         field, key = LISTS[rpc]
         names = [getattr(one, key) for one in getattr(answer, field)]
         return {"OK" if name in names else "LEFT_OUT"}
+    if codes == {NAMES[Resource.GROUP]}:
+        codes |= more_of(answer)
     return codes or {"OK"}
+
+
+def more_of(answer):
+    """What a refused answer says besides names and statuses that were asked for."""
+    return {"NODES"} if getattr(answer, "nodes", ()) else set()
 
 
 def wanted(who, rpc, name):

@@ -27,7 +27,7 @@ from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.leave_batches import depart
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
 from musterd.coordinator.machine import commands
-from musterd.coordinator.machine.access import ANONYMOUS
+from musterd.coordinator.machine.access import ANONYMOUS, Operation, Resource
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
@@ -79,6 +79,9 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             ]
         call.leave()
         core = self.core
+        names_nodes = any(refused is None for _, _, refused in pairs) or (
+            not pairs and call.may(Operation.DESCRIBE, Resource.CLUSTER, "")
+        )
         known: dict[int, int] = {}
         for group_id, known_term, _ in pairs:
             number = core.shard_for(group_id).number
@@ -93,12 +96,19 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         await core.watch.until(found, FIND_COORDINATOR_HOLD_MS)
         async with call.slices() as slices:
             await slices.turn(len(pairs))
-            return self._found(pairs, known)
+            return self._found(pairs, known, names_nodes=names_nodes)
 
     def _found(
-        self, pairs: Sequence[tuple[str, int, Refused | None]], known: Iterable[int]
+        self,
+        pairs: Sequence[tuple[str, int, Refused | None]],
+        known: Iterable[int],
+        *,
+        names_nodes: bool,
     ) -> pb.FindCoordinatorResponse:
-        """One result for each of these groups; `known` are their shards."""
+        """One result for each of these groups; `known` are their shards.
+
+        `names_nodes`: whether the caller may know of a group, or of the cluster.
+        """
         core = self.core
         response = pb.FindCoordinatorResponse()
         leaders = {number: self._later(core.shards[number], 0) for number in known}
@@ -123,7 +133,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             else:
                 result.pending = True
                 result.status.CopyFrom(pending)
-        for node, endpoint in core.directory.all().items():
+        for node, endpoint in core.directory.all().items() if names_nodes else ():
             response.nodes.add(node_id=node, endpoint=endpoint)
         return response
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from muster.v1 import access_pb2 as pb
 from muster.v1 import access_pb2_grpc, admin_pb2, group_pb2
@@ -366,6 +367,23 @@ async def test_a_commit_that_waits_is_asked_again_before_the_log(node):
     assert (proposer.commands, proposer.bytes, proposer.work) == (0, 0, 0)
 
 
+@on_node
+async def test_who_may_know_of_no_group_is_told_of_no_node(node):
+    """Where to find the cluster is what a caller without a right would look for next."""
+    await node.allow(rule("ann", "describe", GROUP, "g"), rule("eve", "describe", CLUSTER))
+    node.endpoints.update({0: "127.0.0.1:1"})
+
+    async def nodes(who, *groups):
+        keys = [group_pb2.FindCoordinatorRequest.Key(group_id=group) for group in groups]
+        request = group_pb2.FindCoordinatorRequest(keys=keys)
+        return len((await node.groups.FindCoordinator(request, metadata=who)).nodes)
+
+    guest, ann, eve = [await node.token_of(who) for who in ("guest", "ann", "eve")]
+    assert await nodes(ann, "g") == await nodes(ann, "other", "g") == await nodes(eve) > 0
+    assert await nodes(ann, "other") == await nodes(ann) == 0
+    assert await nodes(guest, "g") == await nodes(guest) == 0
+
+
 @pytest.mark.parametrize("goes", ["rule", "token"])
 def test_a_right_that_goes_before_a_command_is_put_is_gone(goes):
     """The commit was let in and waits for its turn to be read: the rules of then count."""
@@ -480,7 +498,10 @@ async def test_the_first_rule_needs_a_superuser_and_the_last_one_goes_only_by_op
     refused = await alter(pb.AlterAclsRequest(added=[one]), metadata=secret)
     assert (refused.status.code, node.core.access.rules) == (Error.INVALID_REQUEST, 0)
     node.core.access.identities.superusers = known
-    granted = await alter(pb.AlterAclsRequest(added=[one]), metadata=secret)
+    with capture_logs() as said:
+        granted = await alter(pb.AlterAclsRequest(added=[one]), metadata=secret)
+    (line,) = [line for line in said if line["event"] == "access changed"]
+    assert (line["what"], line["principal"]) == ("AlterAcls", "operator")
     assert (granted.changed, node.core.access.rules) == (True, 1)
     last = await alter(pb.AlterAclsRequest(removed=[one]), metadata=secret)
     assert (last.status.code, node.core.access.rules) == (Error.INVALID_REQUEST, 1)

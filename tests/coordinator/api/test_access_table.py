@@ -8,8 +8,10 @@ import pytest
 from muster.v1 import access_pb2, access_pb2_grpc, admin_pb2, errors_pb2, group_pb2
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.api.frame.rpc_rules import RULES
+from musterd.coordinator.machine.access import Resource
 from musterd.coordinator.machine.commands import AlterAcls
-from tests.coordinator.api.test_access import SECRET, GuardedNode
+from tests.coordinator.api.test_access import SECRET, GuardedNode, commit, made, on_node, rule
+from tests.coordinator.api.test_group_service import joining
 from tests.docs import access
 
 FILES = (group_pb2, admin_pb2, access_pb2)
@@ -32,6 +34,46 @@ def test_the_page_has_the_generated_table():
     """`python -m tests.docs.access` writes it."""
     text = access.PAGE.read_text("utf-8")
     assert text == access.with_table(text)
+
+
+def test_a_caller_without_a_right_is_told_the_same_of_what_is_there_and_what_is_not():
+    """By every RPC, of groups and of topics, and of topics in calls about its own group."""
+
+    async def said(call, request, name, metadata):
+        try:
+            return str(await call(request, metadata=metadata, timeout=10)).replace(name, "X")
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code()} {error.details()}".replace(name, "X")
+
+    @on_node
+    async def test(node):
+        await made(node, "there")
+        await node.groups.OffsetCommit(commit("there", "there"))
+        await node.allow(rule("ann", "admin", Resource.GROUP, "g"))
+        ann = await node.token_of("ann")
+        stubs = {"GroupCoordinator": node.groups, "Topics": node.topics, "Admin": node.admin}
+        for rpc, row in RULES.items():
+            if row.resource is not Resource.CLUSTER:
+                call = getattr(stubs[METHODS[rpc].containing_service.name], rpc)
+                of_both = {await said(call, request_of(rpc, name), name, ann) for name in NAMES}
+                assert len(of_both) == 1, rpc
+        for call, about in (
+            (node.groups.JoinGroup, lambda topic: joining("m", subscribed_topics=[topic])),
+            (node.groups.OffsetCommit, lambda topic: commit("g", topic)),
+            (node.admin.OffsetDelete, of_topic),
+        ):
+            of_both = {await said(call, about(name), name, ann) for name in NAMES}
+            assert len(of_both) == 1
+
+    test()
+
+
+NAMES = ("there", "gone!")
+
+
+def of_topic(topic):
+    """Delete an offset of this topic in group g."""
+    return admin_pb2.OffsetDeleteRequest(group_id="g", partitions=[{"topic": topic}])
 
 
 def request_of(rpc, name):
