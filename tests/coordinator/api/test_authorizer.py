@@ -23,6 +23,7 @@ async def asked_by_pass(monkeypatch, calls, question_ms):
     held = [loop.create_future() for _ in range(calls)]
     for future in held:
         access.hold(future, Recheck(ask, 0), lambda refused: refused)
+    asked[0] = 0  # each was asked as its wait began
     passes, before = [], 0
     with monkeypatch.context() as patched:
         patched.setattr(loop, "time", lambda: now_s[0])
