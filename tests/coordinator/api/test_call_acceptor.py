@@ -46,7 +46,7 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
     """A commit waits for `let_go`, a Join is parked meanwhile, a heartbeat is answered at once."""
 
     def __init__(self, admission):
-        identities = SimpleNamespace(has_client_ca=False)
+        identities = SimpleNamespace(has_client_ca=False, version=(0, 0))
         access = SimpleNamespace(is_guarded=False, identities=identities)
         self.core = SimpleNamespace(admission=admission, access=access)
         self.let_go = asyncio.Event()
