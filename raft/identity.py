@@ -18,6 +18,7 @@ What travels on the peer port has a version of its own (raft/transport.py).
 NODES_MAX = 9
 STORE_UUID_BYTES = 16
 SHARDS_MAX = 1024
+NODE_ID_MAX = 2**31 - 1
 
 
 class IdentityError(Exception):
@@ -49,8 +50,8 @@ def new_identity(cluster_id: str, node_id: int, shards: int, nodes: list[int]) -
         raise IdentityError(f"node {node_id} must be one of the cluster's nodes {nodes}, each once")
     if not 1 <= len(members) <= NODES_MAX or len(members) % 2 == 0:
         raise IdentityError(f"a cluster has 1, 3, 5, 7 or 9 nodes, not {len(members)}")
-    if members[0] < 0 or members[-1] >= 1 << 31:
-        raise IdentityError("node ids are between 0 and 2147483647")
+    if members[0] < 0 or members[-1] > NODE_ID_MAX:
+        raise IdentityError(f"node ids are between 0 and {NODE_ID_MAX}")
     if not 1 <= shards <= SHARDS_MAX:
         raise IdentityError(f"a cluster has 1 to {SHARDS_MAX} shards, not {shards}")
     if not cluster_id or len(cluster_id) > 64:  # noqa: PLR2004 - the error says it
@@ -132,4 +133,7 @@ def load_identity(store: Reader) -> Identity:
         raise IdentityError(
             f"this data directory has format {found.format}, this version knows {FORMAT}"
         )
+    has_ids = all(0 <= one <= NODE_ID_MAX for one in (found.node_id, *found.nodes))
+    if not has_ids or not 1 <= found.shards <= SHARDS_MAX:
+        raise CorruptStoreError("the node identity has ids or shards that no cluster has")
     return found

@@ -92,8 +92,18 @@ def test_a_value_of_the_store_that_is_cut_short_is_damage():
         Life.decode(bytes(9))
 
 
-@pytest.mark.parametrize("change", [{"shards": "4"}, {"nodes": ["0"]}, {"cluster_id": None}])
-def test_an_identity_of_other_types_is_damage(change):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shards": "4"},
+        {"nodes": ["0"]},
+        {"cluster_id": None},
+        {"nodes": [0, 2**32]},
+        {"node_id": -1},
+        {"shards": 0},
+    ],
+)
+def test_an_identity_of_other_types_or_of_impossible_ids_is_damage(change):
     """The node says how it is rebuilt."""
     store = MemoryStore()
     write_identity(store, Identity("dev", 0, bytes(16), 4, (0,)))
