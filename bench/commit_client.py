@@ -1,8 +1,8 @@
 """A process that offers OffsetCommits by raw stubs: closed loop or open loop.
 
 Config: {"endpoints": [...], "groups": [...], "name": str}, or {"echo": endpoint} to call a bare
-server that has no groups, or with "simple": true to commit outside group management. "tls": the
-files of `Tls`. Verbs:
+server that has no groups, or with "simple": true to commit outside group management, or with
+"session": true through the SDK's streams. "tls": the files of `Tls`. Verbs:
 `closed` (in_flight, seconds), `open` (per_s, seconds, start_s), `fill` (mib), and `begin` and `end`
 around an unmeasured closed loop whose gaps are of interest.
 """
@@ -28,11 +28,14 @@ from bench.raw import (
     name_of,
     settle_all,
 )
+from muster.net.calls import COMMIT
+from muster.net.nodes import Nodes
 from muster.net.tls import Tls
 from muster.v1 import errors_pb2, group_pb2
 from musterd.chaos import child
 
 CALL_S = 3.0
+CALL_MS = CALL_S * 1_000
 """Deadline of a commit: the longest hold (1 s without a leader) and more than enough."""
 LATE_S = 0.1
 """An open-loop call that cannot be sent this soon after it was due is not sent at all."""
@@ -67,6 +70,8 @@ class Client:
         ]
         self._is_echo = "echo" in config
         self._is_simple = config.get("simple", False)
+        tls = Tls(**config["tls"]) if "tls" in config else None
+        self._nodes = Nodes(self._endpoints, tls, streams=True) if config.get("session") else None
         self._seq = itertools.count(1)
         self._slots = itertools.count()
         self._running: list[asyncio.Task[None]] = []
@@ -89,7 +94,12 @@ class Client:
         """One commit; returns "acknowledged", "superseded", an error's or a gRPC status' name."""
         request = _commit(member, partition, next(self._seq))
         try:
-            answer = await self._pool.at(member.endpoint).OffsetCommit(request, timeout=CALL_S)
+            if self._nodes is not None:
+                answer = await self._nodes.unary(
+                    member.endpoint, COMMIT.path, COMMIT.parse, request.SerializeToString(), CALL_MS
+                )
+            else:
+                answer = await self._pool.at(member.endpoint).OffsetCommit(request, timeout=CALL_S)
         except grpc.aio.AioRpcError as error:
             return str(error.code().name)
         if answer.status.code == errors_pb2.NOT_COORDINATOR:

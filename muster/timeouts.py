@@ -59,6 +59,12 @@ PING_SILENCE_MS_MAX = 1_000
 PING_REST_MS_MAX = 700
 """Such a node is left alone before it is asked again, for so long at most."""
 
+STREAM_PING_MS = 2_000
+"""A stream with open requests asks its node so often for a sign of life."""
+
+STREAM_SILENCE_MS = 5_000
+"""A stream whose node has said nothing for so long is ended, and its calls are made anew."""
+
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
 

@@ -8,7 +8,9 @@ from muster.group import group, membership, ownership
 from muster.group.membership import Membership, State
 from muster.group.session import Session
 from muster.net.nodes import Nodes
+from muster.net.streams import Stream, StreamedCall
 from muster.types import Assignment
+from muster.v1.group_pb2 import ServerFrame
 from musterd.chaos.mutants.build import Builds, gives
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.decide import commit
@@ -20,6 +22,7 @@ from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 BUILDS = Builds()
 _refuse = commit._refuse  # before any patch
 _committable = ownership.committable
+_on_answer = Stream._on_answer
 
 
 @BUILDS.replaces("eager_keeps", group)
@@ -47,6 +50,19 @@ def _one_channel(nodes: Nodes, endpoint: str) -> int:
     """All calls to a node go by one connection, which has 1,024 at a time."""
     nodes._patient.setdefault(endpoint, [0])[0] += 1
     return 0
+
+
+@BUILDS.replaces("stream_answers_mixed", Stream, "_on_answer")
+def _oldest_first(self: Stream, answer: ServerFrame.Answer) -> None:
+    """Takes each answer for that of the oldest open request."""
+    answer.call_id = next(iter(self._open), answer.call_id)
+    _on_answer(self, answer)
+
+
+@BUILDS.replaces("stream_keeps_cancelled", Stream, "_ended")
+def _says_nothing(self: Stream, one: StreamedCall[Any]) -> None:
+    """Does not tell the node that nobody waits for a call any more."""
+    self._open.pop(one.call_id, None)
 
 
 @BUILDS.replaces("mass_break", calls)

@@ -23,10 +23,13 @@ from musterd.coordinator.api.limits import admission, untaken_answers
 from musterd.coordinator.api.limits.admission import Admission, Admitted, Kind
 from musterd.coordinator.api.limits.call_acceptor import CallAcceptor
 from musterd.coordinator.api.limits.cooperative_yield import Slices
-from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Requests
+from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Received, Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.stream.client_stream import ClientStream, ClientStreams, StreamedMethod
+from musterd.coordinator.api.stream.member_order import Entering
+from musterd.coordinator.api.stream.stream_call import StreamCall, StreamedRequest
 from musterd.coordinator.machine.commands import JoinGroup
 from musterd.coordinator.machine.records import shard_records
 from musterd.coordinator.machine.shard_state import ShardState
@@ -41,6 +44,7 @@ BUILDS = Builds()
 _adds, _join = GroupService._add_assignment, translate.join  # before any patch
 _loads = shard_records.load_in_slices
 _enters = Admission.enter
+_serve = ClientStream._serve
 
 
 @BUILDS.replaces("discovery_shed", Admission, "enter")
@@ -50,9 +54,35 @@ def _enters_as_others(self: Admission, kind: Kind = Kind.ORDINARY) -> Admitted |
 
 
 @BUILDS.replaces("reads_past_the_door", CallAcceptor, "_wait_to_parse")
-async def _only_parses(self: CallAcceptor, _method: str, _peer: str, size: int) -> str:
+async def _only_parses(self: CallAcceptor, _method: str, _peer: str, received: Received) -> str:
     """Bounds reads of connections that the acceptor takes, and not those of gRPC's own loop."""
-    return "" if await self._parse_queue.turn(size) else "waited too long"
+    return "" if await self.parse_queue.turn(len(received.raw)) else "waited too long"
+
+
+@BUILDS.replaces("stream_push_lost", ClientStream, "_serve")
+async def _answers_late_calls_not(
+    self: ClientStream,
+    method: StreamedMethod,
+    call_id: int,
+    received: StreamedRequest,
+    call: StreamCall,
+) -> None:
+    """Answers in a stream what it answers at once, and loses what it had held."""
+    begun = self._totals.frames_in
+    await _serve(self, method, call_id, received, call)
+    if self._totals.frames_in != begun:
+        self._answers.pop()
+
+
+@BUILDS.replaces("stream_unordered", Entering, "parsed")
+async def _waits_for_nobody(self: Entering, _request: Any) -> None:
+    """A member's requests enter the log as they come to it."""
+    self._told(self)
+
+
+@BUILDS.replaces("stream_outlives_right", ClientStreams, "_watch_right")
+def _watches_nothing(_self: ClientStreams, _stream: object, _recheck: object) -> None:
+    """A stream goes on when its caller's token is revoked."""
 
 
 @BUILDS.replaces("parked_suspected", _GroupCall, "_suspect_later")

@@ -10,7 +10,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
-from musterd.coordinator.api.limits.requests_under_way import REQUEST_BYTES_MAX
+from musterd.coordinator.api.limits.requests_under_way import (
+    FRAME_REST_BYTES,
+    REQUEST_BYTES_MAX,
+)
 from musterd.coordinator.host import open_files_max
 from musterd.coordinator.machine.limits import LIMITS
 
@@ -42,7 +45,8 @@ ends."""
 FILES_KEPT_MAX: Final = 1_024
 
 OPTIONS: Final[Sequence[tuple[str, Any]]] = (
-    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    # A request may come in a frame; one larger than that is refused by the acceptor.
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX + FRAME_REST_BYTES),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
     # A request that is not read yet takes 64 KiB at most, whatever the connection could carry.

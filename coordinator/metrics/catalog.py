@@ -196,6 +196,11 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "Connections of clients that were ended because their host, or all hosts together, had "
             "too many."
         ),
+        "muster_client_streams": _gauge("Streams of client processes that are open: Session."),
+        "muster_client_frames_total": _counter(
+            "Frames of clients' streams, by direction: in, out. Their requests count as calls do.",
+            "direction",
+        ),
         "muster_fenced_requests_total": _counter(
             "Requests refused because the caller is no member any more, or of another generation.",
             "api",

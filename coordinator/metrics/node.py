@@ -22,6 +22,7 @@ from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.quota_buckets import KEY_NAMES, QuotaBuckets
 from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
+from musterd.coordinator.api.stream.client_stream import StreamTotals
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.events import Trigger
 from musterd.coordinator.machine.state import Group, Phase
@@ -111,6 +112,7 @@ class Sources:
     """Port -> seconds since 1970 at which the certificate that it shows ends."""
     requests: Callable[[], Iterable[Requests]]
     """The bytes of those that are under way."""
+    streams: StreamTotals
     room: Callable[[], Room]
     """What the node's disk has room for."""
     reserve: int
@@ -379,10 +381,16 @@ class NodeMetrics:
             delays.add_metric([of.entity.name.lower(), of.name, KEY_NAMES[of.key]], count)
         ended = counter("muster_client_connections_ended_total")
         ended.add_metric([], sources.connections_ended())
+        streams = sources.streams
+        open_now = gauge("muster_client_streams")
+        open_now.add_metric([], streams.open)
+        frames = counter("muster_client_frames_total")
+        frames.add_metric(["in"], streams.frames_in)
+        frames.add_metric(["out"], streams.frames_out)
         fenced = counter("muster_fenced_requests_total")
         for (api, reason), count in self.api.fenced.items():
             fenced.add_metric([api, reason], count)
-        yield from (queue, beats, throttled, lost, over, delays, ended, fenced)
+        yield from (queue, beats, throttled, lost, over, delays, ended, open_now, frames, fenced)
         yield _timed("muster_coordinator_queue_duration_seconds", self.timings.queue)
         yield _timed("muster_offset_commit_duration_seconds", self.api.commit_seconds)
         durations = histogram("muster_group_rebalance_duration_seconds")

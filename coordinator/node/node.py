@@ -19,6 +19,7 @@ from musterd.coordinator.api.limits.queue_probe import QueueProbe
 from musterd.coordinator.api.limits.turn_rest import TurnPacing
 from musterd.coordinator.api.rpcs.services import Services
 from musterd.coordinator.api.server import Health, connections_max, listen, make_server
+from musterd.coordinator.api.stream.client_stream import ClientStreams
 from musterd.coordinator.host import (
     calm_collector,
     freeze_heap,
@@ -155,7 +156,6 @@ class Node:
             self._integrity.peers.channel,
             self._integrity.peers.shown,
         )
-        self._attach_metrics()
         self._probe = QueueProbe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
@@ -167,6 +167,8 @@ class Node:
             interceptors,
             self._task_ended,
         )
+        self._streams = ClientStreams(self._acceptor, core.access)
+        self._attach_metrics()
         own_service = f"muster.node.{self.store_uuid.hex()}"
         self._health = Health(self._server, own_service)
         self._reach = ReachProbe(
@@ -229,6 +231,7 @@ class Node:
                 audit=core.audit,
                 certificates=lambda: self.certificates.loaded.valid_until,
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
+                streams=self._streams.totals,
             )
         )
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
@@ -309,7 +312,9 @@ class Node:
         settings, core = self.settings, self.assembly.core
         self._runner.start()
         await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
-        services = Services(core, self, self._integrity.verifier, settings.operator_access)
+        services = Services(
+            core, self, self._integrity.verifier, settings.operator_access, self._streams
+        )
         services.add_to(self._acceptor)  # type: ignore[arg-type]  # to generated code, a server
         if settings.dev:
             names = [
@@ -340,6 +345,7 @@ class Node:
         log.info("draining", led=len(self.driver.led()))
         self._draining = True
         await self._health.stop()
+        self._streams.drain()
         await self._audit.stop()
         if self.driver.connected_nodes:
             self.driver.drain()
@@ -360,6 +366,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._probe.stop()
+        self._streams.end()
         await self._server.stop(STOP_GRACE_MS / MS)
         await self._acceptor.stop()
         await self._audit.end()

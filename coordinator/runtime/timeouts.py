@@ -78,7 +78,12 @@ UNTAKEN_ROOM_MS: Final = 1_000
 """A node that has too many bytes of answers waiting ends those that have waited for so long."""
 
 UNTAKEN_LOOK_MS: Final = 500
-"""How often the answers that nobody takes, and the commits that wait, are looked at."""
+"""How often the answers that nobody takes, the commits that wait, and silent streams are looked
+at."""
+
+STREAM_SILENT_MS: Final = 8_000
+"""A stream whose client waits for answers, and has sent nothing for so long, is ended: clients send
+a ping every 2 s."""
 
 COMMIT_WAIT_MS_MAX: Final = 1_000
 """A large commit waits so long to be parsed while the node holds enough of them."""

@@ -620,6 +620,25 @@ ACCESS = (
         ),
     ),
     Panel(
+        "Streams of clients",
+        "One for each process that uses an SDK with streams, on each node that it calls. Bad: they "
+        "fall while processes stay: their calls go out one by one, or they lost the node.",
+        "short",
+        ((f"sum by (instance) (muster_client_streams{{{NODE}}})", "{{instance}}"),),
+    ),
+    Panel(
+        "Frames of clients' streams",
+        "In: of requests. Out: of answers. Bad: as many as calls, while commits wait: each process "
+        "makes one at a time.",
+        "ops",
+        (
+            (
+                f"sum by (direction) (rate(muster_client_frames_total{{{NODE}}}{RATE}))",
+                "{{direction}}",
+            ),
+        ),
+    ),
+    Panel(
         "Connections ended",
         "Of clients whose host, or all hosts together, had too many. Bad: anything but 0: clients "
         "leak connections, or many of them are behind one address (connections_per_host).",

@@ -17,6 +17,8 @@ from muster.errors import InvalidConfig, TlsHandshakeFailed
 from muster.net import background_tasks
 from muster.net.bearer_token import BearerToken
 from muster.net.credentials import Credentials, Shown
+from muster.net.streams import METHODS, OpenCall, Stream
+from muster.net.streams import PATH as STREAM_PATH
 from muster.net.tls import Tls
 
 if TYPE_CHECKING:
@@ -83,9 +85,17 @@ class Nodes:
     """Channels by endpoint: opened when a node is learned, closed when it is gone."""
 
     def __init__(
-        self, bootstrap: Iterable[str], tls: Tls | None, token: BearerToken | None = None
+        self,
+        bootstrap: Iterable[str],
+        tls: Tls | None,
+        token: BearerToken | None = None,
+        *,
+        streams: bool = False,
     ) -> None:
-        """`token` is shown where nobody can listen: over TLS, and on loopback."""
+        """`token` is shown where nobody can listen: over TLS, and on loopback.
+
+        `streams`: whether members' calls go through streams, where nodes have them.
+        """
         self._credentials = Credentials(tls, token)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -96,6 +106,11 @@ class Nodes:
         self._patient: dict[str, list[int]] = {}
         """How many calls are parked by each channel of an endpoint."""
         self._closing: set[asyncio.Task[None]] = set()
+        self.streams = streams
+        self._streams: dict[tuple[str, int], Stream] = {}
+        """By endpoint, and which of its channels."""
+        self._streamless: set[str] = set()
+        """Whose nodes said that they have none, since their connection stands."""
         self._bootstrap = tuple(bootstrap)
         self._learned: tuple[str, ...] = ()
         self._ready_now: frozenset[str] | None = None
@@ -168,6 +183,8 @@ class Nodes:
 
     async def _see_state(self, endpoint: str, state: grpc.ChannelConnectivity) -> None:
         """Until a first connection stands: look whether TLS is why there is none."""
+        if state is not grpc.ChannelConnectivity.READY:
+            self._streamless.discard(endpoint)  # another build may be there next
         if state is grpc.ChannelConnectivity.READY:
             self._has_connected = True
         if self._has_connected or state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
@@ -211,11 +228,42 @@ class Nodes:
         request: bytes,
         timeout_ms: float,
         number: int = 0,
-    ) -> "grpc.aio.UnaryUnaryCall[bytes, Response_co]":
+    ) -> OpenCall[Response_co]:
         """Start one call. The request goes out as it is, so that a retry is byte-equal.
 
-        `number`: which of the node's channels, as `take_channel` said.
+        It goes through the node's stream where it has one. `number`: which of the node's channels,
+        as `take_channel` said.
         """
+        if path not in METHODS or endpoint in self._streamless or not self.streams:
+            return self._unary(endpoint, path, parse, request, timeout_ms, number)
+        stream = self._stream(endpoint, number)
+        again = partial(self._unary, endpoint, path, parse, request, timeout_ms, number)
+        return stream.call(path, request, parse, timeout_ms, again)
+
+    def _stream(self, endpoint: str, number: int) -> Stream:
+        """The open stream of a channel, under the token that is shown now."""
+        metadata = self._credentials.metadata(endpoint)
+        stream = self._streams.get((endpoint, number))
+        if stream is not None and stream.metadata != metadata:
+            stream.retire()
+        if stream is None or stream.is_over:
+            channel = self._channel(endpoint, number)
+            open_one: Callable[[], object] = partial(
+                channel.stream_stream(STREAM_PATH), metadata=metadata
+            )
+            unsupported = partial(self._streamless.add, endpoint)
+            stream = self._streams[endpoint, number] = Stream(open_one, metadata, unsupported)
+        return stream
+
+    def _unary(
+        self,
+        endpoint: str,
+        path: str,
+        parse: Answers[Response_co],
+        request: bytes,
+        timeout_ms: float,
+        number: int,
+    ) -> OpenCall[Response_co]:
         start: Callable[..., object] | None = self._calls.get((endpoint, path, number))
         if start is None:
             start = self._channel(endpoint, number).unary_unary(
@@ -226,7 +274,7 @@ class Nodes:
             call = start(request, timeout=timeout_ms / 1000, metadata=metadata)
         else:
             call = start(request, timeout=timeout_ms / 1000)
-        return cast("grpc.aio.UnaryUnaryCall[bytes, Response_co]", call)
+        return cast("OpenCall[Response_co]", call)
 
     def take_channel(self, endpoint: str) -> int:
         """Which channel has room for a call that may be parked; to be given back when that ends."""
@@ -290,6 +338,8 @@ class Nodes:
         self._probed.pop(endpoint, None)
         for key in [key for key in self._calls if key[0] == endpoint]:
             del self._calls[key]
+        for of in [of for of in self._streams if of[0] == endpoint]:
+            self._streams.pop(of).retire()
         grace_s = grace_ms / 1000
         if channel is not None and keeper is not None:
             self._close_soon(_close(channel, keeper, grace_s))
@@ -306,6 +356,9 @@ class Nodes:
         self.closed = True
         if self._follower is not None:
             self._follower.cancel()
+        for stream in self._streams.values():
+            await stream.close()
+        self._streams.clear()
         for endpoint in list(self._channels):
             channel, keeper = self._channels.pop(endpoint), self._keepers.pop(endpoint)
             await _close(channel, keeper, None)

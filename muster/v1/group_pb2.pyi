@@ -11,11 +11,150 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import muster.v1.errors_pb2
+import sys
 import typing
 
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
+
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+@typing.final
+class ClientFrame(google.protobuf.message.Message):
+    """---- session
+
+    Requests of a stream, in the order in which they were made. At most 1,024 of them, whose messages have 1 MiB in sum; or
+    one alone, which may be as large as in a call of its own. A frame beyond that ends the stream with INVALID_ARGUMENT.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    class _Method:
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
+
+    class _MethodEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[ClientFrame._Method.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+        METHOD_UNSPECIFIED: ClientFrame._Method.ValueType  # 0
+        FIND_COORDINATOR: ClientFrame._Method.ValueType  # 1
+        JOIN_GROUP: ClientFrame._Method.ValueType  # 2
+        SYNC_GROUP: ClientFrame._Method.ValueType  # 3
+        HEARTBEAT: ClientFrame._Method.ValueType  # 4
+        LEAVE_GROUP: ClientFrame._Method.ValueType  # 5
+        OFFSET_COMMIT: ClientFrame._Method.ValueType  # 6
+        OFFSET_FETCH: ClientFrame._Method.ValueType  # 7
+
+    class Method(_Method, metaclass=_MethodEnumTypeWrapper):
+        """The numbers are part of the protocol."""
+
+    METHOD_UNSPECIFIED: ClientFrame.Method.ValueType  # 0
+    FIND_COORDINATOR: ClientFrame.Method.ValueType  # 1
+    JOIN_GROUP: ClientFrame.Method.ValueType  # 2
+    SYNC_GROUP: ClientFrame.Method.ValueType  # 3
+    HEARTBEAT: ClientFrame.Method.ValueType  # 4
+    LEAVE_GROUP: ClientFrame.Method.ValueType  # 5
+    OFFSET_COMMIT: ClientFrame.Method.ValueType  # 6
+    OFFSET_FETCH: ClientFrame.Method.ValueType  # 7
+
+    @typing.final
+    class Request(google.protobuf.message.Message):
+        """A request of one of the service's other calls."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        CALL_ID_FIELD_NUMBER: builtins.int
+        METHOD_FIELD_NUMBER: builtins.int
+        MESSAGE_FIELD_NUMBER: builtins.int
+        call_id: builtins.int
+        """The client's number for it: not that of another open request of this stream."""
+        method: global___ClientFrame.Method.ValueType
+        message: builtins.bytes
+        """The method's request message, encoded."""
+        def __init__(
+            self,
+            *,
+            call_id: builtins.int = ...,
+            method: global___ClientFrame.Method.ValueType = ...,
+            message: builtins.bytes = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["call_id", b"call_id", "message", b"message", "method", b"method"]) -> None: ...
+
+    REQUESTS_FIELD_NUMBER: builtins.int
+    CANCELLED_FIELD_NUMBER: builtins.int
+    PING_FIELD_NUMBER: builtins.int
+    ping: builtins.bool
+    """Asks for an answer, however busy the stream is. A client that says nothing else sends one every 2 s."""
+    @property
+    def requests(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ClientFrame.Request]: ...
+    @property
+    def cancelled(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Requests whose answer nobody waits for any more. What is not in the log yet is dropped, as when a call is cancelled."""
+
+    def __init__(
+        self,
+        *,
+        requests: collections.abc.Iterable[global___ClientFrame.Request] | None = ...,
+        cancelled: collections.abc.Iterable[builtins.int] | None = ...,
+        ping: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "ping", b"ping", "requests", b"requests"]) -> None: ...
+
+global___ClientFrame = ClientFrame
+
+@typing.final
+class ServerFrame(google.protobuf.message.Message):
+    """Answers, in any order. At most 1 MiB of messages, or one alone that is larger."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Answer(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        CALL_ID_FIELD_NUMBER: builtins.int
+        MESSAGE_FIELD_NUMBER: builtins.int
+        CODE_FIELD_NUMBER: builtins.int
+        DETAILS_FIELD_NUMBER: builtins.int
+        call_id: builtins.int
+        message: builtins.bytes
+        """The method's response message, encoded; nothing where there is a code."""
+        code: builtins.int
+        """A gRPC status code other than OK, as a call of its own would have ended."""
+        details: builtins.str
+        def __init__(
+            self,
+            *,
+            call_id: builtins.int = ...,
+            message: builtins.bytes = ...,
+            code: builtins.int = ...,
+            details: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["call_id", b"call_id", "code", b"code", "details", b"details", "message", b"message"]) -> None: ...
+
+    ANSWERS_FIELD_NUMBER: builtins.int
+    PONG_FIELD_NUMBER: builtins.int
+    DRAIN_FIELD_NUMBER: builtins.int
+    pong: builtins.bool
+    """Answers a ping."""
+    drain: builtins.bool
+    """The node ends: open requests are answered, new ones go to other nodes, or to a new stream."""
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ServerFrame.Answer]: ...
+    def __init__(
+        self,
+        *,
+        answers: collections.abc.Iterable[global___ServerFrame.Answer] | None = ...,
+        pong: builtins.bool = ...,
+        drain: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answers", b"answers", "drain", b"drain", "pong", b"pong"]) -> None: ...
+
+global___ServerFrame = ServerFrame
 
 @typing.final
 class FindCoordinatorRequest(google.protobuf.message.Message):

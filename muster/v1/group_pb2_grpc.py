@@ -69,6 +69,11 @@ class GroupCoordinatorStub(object):
                 request_serializer=muster_dot_v1_dot_group__pb2.OffsetFetchRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_group__pb2.OffsetFetchResponse.FromString,
                 _registered_method=True)
+        self.Session = channel.stream_stream(
+                '/muster.v1.GroupCoordinator/Session',
+                request_serializer=muster_dot_v1_dot_group__pb2.ClientFrame.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_group__pb2.ServerFrame.FromString,
+                _registered_method=True)
 
 
 class GroupCoordinatorServicer(object):
@@ -122,6 +127,13 @@ class GroupCoordinatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Session(self, request_iterator, context):
+        """All the above calls of one client process in one stream: frames of requests, and frames of their answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupCoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -159,6 +171,11 @@ def add_GroupCoordinatorServicer_to_server(servicer, server):
                     servicer.OffsetFetch,
                     request_deserializer=muster_dot_v1_dot_group__pb2.OffsetFetchRequest.FromString,
                     response_serializer=muster_dot_v1_dot_group__pb2.OffsetFetchResponse.SerializeToString,
+            ),
+            'Session': grpc.stream_stream_rpc_method_handler(
+                    servicer.Session,
+                    request_deserializer=muster_dot_v1_dot_group__pb2.ClientFrame.FromString,
+                    response_serializer=muster_dot_v1_dot_group__pb2.ServerFrame.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -350,6 +367,33 @@ class GroupCoordinator(object):
             '/muster.v1.GroupCoordinator/OffsetFetch',
             muster_dot_v1_dot_group__pb2.OffsetFetchRequest.SerializeToString,
             muster_dot_v1_dot_group__pb2.OffsetFetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Session(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/muster.v1.GroupCoordinator/Session',
+            muster_dot_v1_dot_group__pb2.ClientFrame.SerializeToString,
+            muster_dot_v1_dot_group__pb2.ServerFrame.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,6 +64,12 @@ class GroupCoordinatorStub:
     ]
     """Linearizable: every commit acknowledged before the call is seen."""
 
+    Session: grpc.StreamStreamMultiCallable[
+        muster.v1.group_pb2.ClientFrame,
+        muster.v1.group_pb2.ServerFrame,
+    ]
+    """All the above calls of one client process in one stream: frames of requests, and frames of their answers."""
+
 class GroupCoordinatorAsyncStub:
     FindCoordinator: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.group_pb2.FindCoordinatorRequest,
@@ -105,6 +111,12 @@ class GroupCoordinatorAsyncStub:
         muster.v1.group_pb2.OffsetFetchResponse,
     ]
     """Linearizable: every commit acknowledged before the call is seen."""
+
+    Session: grpc.aio.StreamStreamMultiCallable[
+        muster.v1.group_pb2.ClientFrame,
+        muster.v1.group_pb2.ServerFrame,
+    ]
+    """All the above calls of one client process in one stream: frames of requests, and frames of their answers."""
 
 class GroupCoordinatorServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -161,5 +173,13 @@ class GroupCoordinatorServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.group_pb2.OffsetFetchResponse, collections.abc.Awaitable[muster.v1.group_pb2.OffsetFetchResponse]]:
         """Linearizable: every commit acknowledged before the call is seen."""
+
+    @abc.abstractmethod
+    def Session(
+        self,
+        request_iterator: _MaybeAsyncIterator[muster.v1.group_pb2.ClientFrame],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[muster.v1.group_pb2.ServerFrame], collections.abc.AsyncIterator[muster.v1.group_pb2.ServerFrame]]:
+        """All the above calls of one client process in one stream: frames of requests, and frames of their answers."""
 
 def add_GroupCoordinatorServicer_to_server(servicer: GroupCoordinatorServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -109,11 +109,17 @@ class LocalNode:
     def services(self):
         return Services(self.core, self, Verifier(0, self.shards, self, NoPeers()), self.access)
 
-    async def start(self, lead=True):
+    def serve(self):
         self.server = make_server()
         self.services().add_to(self.server)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    async def take(self):
         await self.server.start()
+
+    async def start(self, lead=True):
+        self.serve()
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        await self.take()
         self._turns = asyncio.create_task(self._turn())
         self.channel = grpc.aio.insecure_channel(
             f"127.0.0.1:{self.port}",

@@ -13,6 +13,7 @@ from musterd.coordinator.api.server import make_server
 from musterd.coordinator.machine.limits import LIMITS
 from tests.coordinator.api.test_group_service import joining, with_topic
 from tests.coordinator.local import local_node
+from tests.coordinator.streamed import streamed_node
 from tests.limits.rows import limit
 
 TEST_S = 60
@@ -67,14 +68,14 @@ def test_bytes_of_an_answer(step):
 
 @pytest.mark.parametrize("step", [-1, 0, 1], ids=["under", "at", "over"])
 def test_bytes_of_a_request(step):
-    """Over it gRPC refuses; up to it muster answers, though it takes less than that into the log.
+    """Over it the acceptor refuses; up to it muster answers, though less goes into the log.
 
     The connection lives on.
     """
     request = sized(REQUEST_BYTES_MAX + step, each_bytes=100_000)
 
     async def test():
-        async with local_node() as node:
+        async with streamed_node() as node:
             await with_topic(node)
             if step > 0:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:

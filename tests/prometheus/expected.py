@@ -181,6 +181,8 @@ CONSTANT = {
     "JWTs looked at / A": "0: the nodes take no JWTs",
     "Keys of JWTs / A": "0: the nodes take no JWTs",
     "Looks at the keys of JWTs that failed / A": "0: the nodes take no JWTs",
+    "Streams of clients / A": "0: the load's clients make calls one by one",
+    "Frames of clients' streams / A": "0: nobody opens a stream",
     "Connections ended / A": "0: no host has as many connections as it may",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",

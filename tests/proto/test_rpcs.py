@@ -45,7 +45,7 @@ LEFT_OUT = {
         OF_ACCESS: "who may do what is the command line's",
     },
     "the command line": {
-        "JoinGroup SyncGroup Heartbeat LeaveGroup": "a command is no member",
+        "JoinGroup SyncGroup Heartbeat LeaveGroup Session": "a command is no member",
         "Checkpoints RecordAudit": "between nodes",
         "ReadBackup NoteBackup": "the server's package adds the command (backup/cli.py)",
     },
@@ -53,6 +53,7 @@ LEFT_OUT = {
         f"{OF_NODES} TransferLeader ReadBackup NoteBackup Checkpoints": "the SDK has none of them",
         OF_ACCESS: "its clusters have no rules",
         "RecordAudit DescribeAudit": "nor of them",
+        "Session": "the SDK makes its calls one by one there, as at a node of before",
         "DescribeClientQuotas AlterClientQuotas": "nor of them",
         "DescribeGroupConfigs AlterGroupConfigs": "its arguments are the settings of all groups",
     },

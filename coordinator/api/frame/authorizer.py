@@ -166,9 +166,10 @@ class Authorizer:
             if (self.identities.version == version and not has_ended) or not self.is_guarded:
                 return None
             identity = self.identities.of(context)
+            if isinstance(identity, str):
+                resource = next((one for _, one, _ in questions()), Resource.GROUP)
+                return Refused(_FAILED[resource][0], identity)
             for operation, resource, name in questions():
-                if isinstance(identity, str):
-                    return Refused(_FAILED[resource][0], identity)
                 refused = self.refusal(identity, operation, resource, name)
                 if refused is not None:
                     return refused

@@ -73,12 +73,13 @@ class Coordination:
         on_park: Callable[[], None],
         recheck: Recheck | None = None,
         record: CallRecord | None = None,
+        entered: Callable[[], None] | None = None,
     ) -> Answer:
         """Put a command to a shard and wait for its answer; `on_park`: see `Shard.submit`.
 
         `recheck` is asked before the log, and when the rules change, until it is answered, but not
-        while an entry holds the command: then its outcome is the answer. `record`
-        is told whether the command changed something.
+        while an entry holds the command: then its outcome is the answer. `record` is told whether
+        the command changed something; `entered` is called once it is submitted.
         """
         if shard.loading:
             await self.loaded((shard,))
@@ -91,6 +92,8 @@ class Coordination:
             self.access.look(future)  # its right may have gone while it was in an entry
 
         call = shard.submit(command, size, settle, parks, recheck, told)
+        if entered is not None:
+            entered()
         if recheck is not None:
             asked = replace(recheck, ask=lambda: None if call.in_entry else recheck())
             self.access.hold(future, asked, _as_it_is)

@@ -161,8 +161,8 @@ class ActiveCall:
     """
 
     __slots__ = (
-        *("_context", "_counted", "_method", "_place", "_rule", "_version", "certified"),
-        *("admitted", "core", "identity", "principal", "record", "size"),
+        *("_context", "_counted", "_method", "_place", "_rule", "certified"),
+        *("admitted", "core", "identity", "principal", "record", "size", "version"),
     )
 
     def __init__(
@@ -174,7 +174,7 @@ class ActiveCall:
         self._method = method
         self._counted: Refused | None = None
         """The last refusal for want of a right that is in the audit trail."""
-        self._version = core.access.identities.version
+        self.version = core.access.identities.version
         """That of the rules by which it was let in."""
         self.certified: Identity | None = None
         """Who the caller is by certificate, where there are no rules."""
@@ -235,7 +235,7 @@ class ActiveCall:
     async def identify(self) -> None:
         """Find out who calls, where there are rules: nobody gets UNAUTHENTICATED."""
         access = self.core.access
-        self._version = access.identities.version
+        self.version = access.identities.version
         if not access.is_guarded:
             await self._look_at_certificate()
             return
@@ -331,7 +331,7 @@ class ActiveCall:
             found.append(refused)
             return BeatAnswer((), LIMITS.heartbeat_interval_ms)
 
-        recheck = access.recheck(self._context, groups, self.identity, self._version)
+        recheck = access.recheck(self._context, groups, self.identity, self.version)
         access.hold(future, recheck, answer)
         return found
 
@@ -505,9 +505,10 @@ class ActiveCall:
         core = self.core
         shard = core.shards[CLUSTER_SHARD] if group_id is None else core.shard_for(group_id)
         questions = questions_of(self._rule, command)
-        recheck = core.access.recheck(self._context, questions, self.identity, self._version)
+        recheck = core.access.recheck(self._context, questions, self.identity, self.version)
         leave = on_park or self.leave
-        answer = await core.ask(shard, command, size, leave, recheck, self.record)
+        entered = getattr(self._context, "entered", None)  # of a request that came in a stream
+        answer = await core.ask(shard, command, size, leave, recheck, self.record, entered)
         self.count_refusal(answer)
         return answer
 
@@ -656,6 +657,12 @@ def handler(
         return serve
 
     return framed
+
+
+def stream(method: Callable[P, T]) -> Callable[P, T]:
+    """Let an RPC be a stream: it is not counted, its requests are."""
+    method.kind = Kind.EXEMPT  # type: ignore[attr-defined]  # for the acceptor
+    return method
 
 
 async def some_at_a_time(

@@ -42,6 +42,9 @@ class RpcRule(NamedTuple):
 
 _OPERATORS: Final = RpcRule(_ADMIN, _CLUSTER, by_operator=True)
 
+SESSION: Final = RpcRule(_JOIN, _GROUP)
+"""That of the stream Session. Whoever is somebody opens one; of each request its row is asked."""
+
 RULES: Final[Mapping[str, RpcRule]] = MappingProxyType(
     {
         # GroupCoordinator

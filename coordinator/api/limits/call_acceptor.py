@@ -16,7 +16,9 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import grpc
@@ -31,7 +33,12 @@ from musterd.coordinator.api.limits.grpc_internals import (
     Stopped,
     are_usable,
 )
-from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Received, Requests
+from musterd.coordinator.api.limits.requests_under_way import (
+    REQUEST_BYTES_MAX,
+    ParseQueue,
+    Received,
+    Requests,
+)
 from musterd.coordinator.api.limits.untaken_answers import ANSWER, UntakenAnswer, UntakenAnswers
 from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
@@ -66,6 +73,7 @@ TOO_MUCH: Final = (
     "too many bytes of requests of this connection, or of all, are under way: nothing was done; "
     "repeat when some of the calls have ended."
 )
+TOO_LARGE: Final = f"the request is larger than max: {REQUEST_BYTES_MAX} bytes are taken."
 DROPPED: Final = (
     "the answer was dropped: this connection does not take those before it, or too many wait on "
     "this node; the call may have been carried out."
@@ -110,11 +118,13 @@ class CallAcceptor:
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
         self._read_semaphores = _ReadSemaphores()
-        self._parse_queue = ParseQueue(large.full)
-        large.subscribe(self._parse_queue.look)
+        self.parse_queue = ParseQueue(large.full)
+        large.subscribe(self.parse_queue.look)
         self.requests = Requests()
         self.heartbeats = Requests()
         """Counted apart: no member expires for the Joins of its connection."""
+        self.looks = [self.untaken.look, self.parse_queue.look, self._give_up_unread]
+        """Called every UNTAKEN_LOOK_MS."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 
@@ -127,7 +137,8 @@ class CallAcceptor:
         """As `grpc.aio.Server` has it; called by generated code."""
         for name, one in handlers.items():
             # As `handler` (handler.py) declares them; a method without it is not implemented.
-            self._kinds[f"/{service}/{name}"] = getattr(one.unary_unary, "kind", Kind.ORDINARY)
+            behaviour = one.unary_unary or one.stream_stream
+            self._kinds[f"/{service}/{name}"] = getattr(behaviour, "kind", Kind.ORDINARY)
             if getattr(one.unary_unary, "reads", False):
                 self._reads.add(f"/{service}/{name}")
         bounded = {name: self._bounded(f"/{service}/{name}", one) for name, one in handlers.items()}
@@ -152,6 +163,13 @@ class CallAcceptor:
                 taker = asyncio.create_task(self._take(calls, method))
                 taker.add_done_callback(self._taker_ended)
                 self._keep(taker)
+
+    async def handler(self, path: str) -> Handler:
+        """The bounded handler of a method, as the server's interceptors make it."""
+        handler, details = self._handlers[path], _Details(path)
+        for interceptor in reversed(self._interceptors):
+            handler = await interceptor.intercept_service(partial(_given, handler), details)
+        return handler
 
     async def stop(self) -> None:
         """After the server's stop: nothing is open any more."""
@@ -229,9 +247,8 @@ class CallAcceptor:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(UNTAKEN_LOOK_MS / MS)
-            self.untaken.look()
-            self._parse_queue.look()
-            self._give_up_unread()
+            for look in self.looks:
+                look()
 
     def _give_up_unread(self) -> None:
         """Calls whose request is not there after a while give their places to others.
@@ -245,14 +262,14 @@ class CallAcceptor:
                 admitted.leave()
 
     def _bounded(self, method: str, handler: Handler) -> Handler:
-        """A unary method whose bytes are counted; streams (health's Watch) are small and let be.
+        """A unary method whose bytes are counted; of a stream's requests they are, one by one.
 
         The request is parsed here, in turn, and handed over: nobody but the handler keeps it. The
         answer is encoded here, and not a second time by gRPC. The task that runs a handler ends
         when its answer is written, or cannot be.
         """
         if handler.unary_unary is None:
-            return handler
+            return grpc.stream_stream_rpc_method_handler(handler.stream_stream)
         behaviour, encode = handler.unary_unary, handler.response_serializer
         parse, untaken = handler.request_deserializer, self.untaken
         requests = self._requests_of(method)
@@ -262,12 +279,13 @@ class CallAcceptor:
             peer, size = PEER.get() or context.peer(), len(received.raw)
             has_room = requests.take(peer, size)
             ending = _CallRelease(requests, untaken, peer, size)
-            _call_task(self._loop).add_done_callback(ending)
-            if not has_room or untaken.refuses(peer):
+            received.at_end(ending)
+            if size > REQUEST_BYTES_MAX or not has_room or untaken.refuses(peer):
                 received.raw = b""
                 why = NOT_TAKEN if has_room else TOO_MUCH
+                why = TOO_LARGE if size > REQUEST_BYTES_MAX else why
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-            why = await self._wait_to_parse(method, peer, size)
+            why = await self._wait_to_parse(method, peer, received)
             if why:
                 received.raw = b""
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
@@ -280,6 +298,7 @@ class CallAcceptor:
             if wrong:
                 await context.abort(grpc.StatusCode.UNKNOWN, wrong)
             received.group_id = getattr(request, "group_id", "")
+            await received.parsed(request)
             handled = behaviour(request, context)
             del request
             response = await _without_frames(handled)
@@ -303,16 +322,16 @@ class CallAcceptor:
             handle, request_deserializer=Received, response_serializer=encoded
         )
 
-    async def _wait_to_parse(self, method: str, peer: str, size: int) -> str:
+    async def _wait_to_parse(self, method: str, peer: str, received: Received) -> str:
         """Wait for a request's turn; why it is refused, or nothing."""
         if method in self._reads and READ_SLOT.get() is None:
-            # gRPC's own loop has taken it, beside ours, and has read it.
+            # gRPC's own loop has taken it, beside ours, and has read it; or it came in a stream.
             slot = await self._slot(peer)
             if isinstance(slot, str):
                 return slot
             READ_SLOT.set(slot)
-            _call_task(self._loop).add_done_callback(slot.free)
-        if await self._parse_queue.turn(size, commit=method == COMMIT):
+            received.at_end(slot.free)
+        if await self.parse_queue.turn(len(received.raw), commit=method == COMMIT):
             return ""
         self.requests.refused_total += 1
         return OVERLOADED
@@ -324,7 +343,36 @@ class CallAcceptor:
 
 def open_answers() -> UntakenAnswers:
     """The account of an acceptor that will be on the running loop."""
-    return UntakenAnswers(asyncio.get_running_loop().time, Calls.end)
+    return UntakenAnswers(asyncio.get_running_loop().time, end_call)
+
+
+def end_call(context: Any) -> None:
+    """Cancel a call, or the stream that its request came in: its caller sees a reset."""
+    if isinstance(context, Streamed):
+        context.end()
+    else:
+        Calls.end(context)
+
+
+@dataclass(slots=True)
+class _Details:
+    """A `grpc.HandlerCallDetails` of a request that came in a stream."""
+
+    method: str
+    invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()
+
+
+async def _given(handler: Handler, _details: object) -> Handler:
+    return handler
+
+
+@runtime_checkable
+class Streamed(Protocol):
+    """The context of a request that came in a stream."""
+
+    def end(self) -> None:
+        """End its stream, whatever is under way."""
+        ...
 
 
 class _ReadSemaphore(asyncio.Semaphore):
@@ -415,13 +463,6 @@ class _CallRelease:
             return
         if self._untaken.let_go(self.answer) and self.slot is not None:
             self.slot.taken()
-
-
-def _call_task(loop: asyncio.AbstractEventLoop) -> "asyncio.Task[Any]":
-    task = asyncio.current_task(loop)
-    if task is None:
-        raise RuntimeError("a handler runs in a task")
-    return task
 
 
 async def _without_frames(handled: Awaitable[Any]) -> Any:

@@ -9,7 +9,7 @@ bytes: small requests are parsed at once, others take turns, so many bytes in ev
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from musterd.coordinator.runtime.timeouts import COMMIT_WAIT_MS_MAX
 
@@ -18,6 +18,9 @@ MS: Final = 1_000
 REQUEST_BYTES_MAX: Final = 1_536 * 1_024
 """The largest valid request fits: a heartbeat of 2,000 members with the longest ids takes 1.46 MiB.
 Of empty entries so many bytes take 100 ms to parse, and 70 MiB."""
+
+FRAME_REST_BYTES: Final = 16 * 1_024
+"""Bytes of a stream's frame beside one request: 1,024 cancellations."""
 
 CONNECTION_BYTES_MAX: Final = 8 * 1_024 * 1_024
 """Bytes of requests that one connection has under way: 8 KiB for each call that it may have at a
@@ -53,6 +56,16 @@ class Received:
         self.raw = raw
         self.group_id = ""
         """What the metrics need of the request when its call ends."""
+
+    async def parsed(self, request: Any) -> None:
+        """Say that it has been parsed; waits until it may be handled."""
+
+    def at_end(self, callback: Callable[[object], None]) -> None:
+        """Have `callback` called when its answer is written, or cannot be: its task ends then."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a handler runs in a task")
+        task.add_done_callback(callback)
 
 
 class Requests:

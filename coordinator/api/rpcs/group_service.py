@@ -7,25 +7,31 @@ abandoned in the core, which un-parks it and keeps the member.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
+
+import grpc
 
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX, refuse_group
+from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     handler,
+    stream,
     with_first_group,
     with_status,
 )
+from musterd.coordinator.api.frame.rpc_rules import SESSION
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
 from musterd.coordinator.api.limits.quota_buckets import Amount
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.leave_batches import depart
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
+from musterd.coordinator.api.stream.client_stream import ClientStreams
 from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.access import ANONYMOUS, Operation, Resource
 from musterd.coordinator.machine.decide.level import refuse_below
@@ -51,6 +57,21 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
     """Serves `muster.v1.GroupCoordinator`."""
 
     audited = False
+
+    def __init__(self, core: Coordination, streams: ClientStreams | None = None) -> None:
+        """`streams` serve Session; None: there is none."""
+        super().__init__(core)
+        self._streams = streams
+
+    @stream
+    async def Session(self, _requests: object, context: Any) -> None:  # type: ignore[override]  # frames are bytes here (call_acceptor.py)
+        """Serve the other calls, as frames of them come in a stream."""
+        call = ActiveCall(self.core, context, SESSION, "Session")
+        await call.identify()
+        if self._streams is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there are no streams here")
+        else:
+            await self._streams.serve(context, call.identity, call.version)
 
     # ---- discovery
 

@@ -10,6 +10,7 @@ from musterd.coordinator.api.rpcs.access_service import AccessService
 from musterd.coordinator.api.rpcs.admin_service import AdminService
 from musterd.coordinator.api.rpcs.group_service import GroupService
 from musterd.coordinator.api.rpcs.topic_service import TopicService
+from musterd.coordinator.api.stream.client_stream import ClientStreams
 from musterd.coordinator.integrity.verify import Verifier
 
 
@@ -22,9 +23,13 @@ class Services:
         cluster: ClusterView,
         verifier: Verifier,
         access: OperatorAccess,
+        streams: ClientStreams | None = None,
     ) -> None:
-        """`cluster` and `verifier` are the admin service's; `access`: whom it takes as operator."""
-        self.groups = GroupService(core)
+        """`cluster` and `verifier` are the admin service's; `access`: whom it takes as operator.
+
+        `streams` serve the members' Session; None: there is none.
+        """
+        self.groups = GroupService(core, streams)
         self.topics = TopicService(core)
         self.admin = AdminService(core, cluster, verifier, access)
         self.access = AccessService(core, cluster, access)

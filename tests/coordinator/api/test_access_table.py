@@ -26,8 +26,8 @@ MEMBER = {"member_id": "m"}
 
 
 def test_every_rpc_of_every_service_has_a_rule():
-    """And no rule is of an RPC that there is not."""
-    assert set(RULES) == set(METHODS)
+    """And no rule is of an RPC that there is not. A stream's requests have their own."""
+    assert set(RULES) == {name for name, rpc in METHODS.items() if not rpc.client_streaming}
 
 
 def test_the_page_has_the_generated_table():

@@ -12,6 +12,7 @@ from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
 from musterd.coordinator.api.limits.requests_under_way import Requests
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
+from musterd.coordinator.api.stream.client_stream import StreamTotals
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.quotas import QuotaEntity, QuotaKey, QuotaOf
@@ -131,6 +132,7 @@ def _sources(rig, quarantine, data_dir):
         untaken=UntakenAnswers(lambda: 0.0, lambda _: None),
         connections_ended=lambda: 6,
         requests=lambda: (refusing, refusing),
+        streams=StreamTotals(open=3, frames_in=5, frames_out=4),
         room=lambda: Room.ENOUGH,
         reserve=0,
         state_size=rig.shard.node.state_size,
@@ -293,6 +295,9 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     assert _value(page, "muster_throttled_requests_total", limit="parked_calls") == 2
     assert _value(page, "muster_throttled_requests_total", limit="request_bytes") == 8
     assert _value(page, "muster_client_connections_ended_total") == 6
+    assert _value(page, "muster_client_streams") == 3
+    assert _value(page, "muster_client_frames_total", direction="in") == 5
+    assert _value(page, "muster_client_frames_total", direction="out") == 4
     assert _value(page, "muster_quota_throttled_total", key="joins_per_s") == 2
     whose = {"entity": "principal", "name": 'a "b"', "key": "joins_per_s"}
     assert _value(page, "muster_quota_delays_total", **whose) == 2

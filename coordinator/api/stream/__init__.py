@@ -1,0 +1,1 @@
+"""A client process's stream of requests, beside its unary calls."""
