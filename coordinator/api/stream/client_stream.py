@@ -50,8 +50,9 @@ REQUESTS_MAX: Final = 1_024
 HELD_BYTES_MAX: Final = 2 * FRAME_BYTES_MAX
 """Bytes of requests that wait behind a large one of their stream; more are refused."""
 
-STREAMS_PER_CONNECTION_MAX: Final = 4
-"""Streams of one connection: one, and those that go on after a token or a certificate changed."""
+STREAMS_PER_CONNECTION_MAX: Final = 64
+"""Streams of one connection: gRPC lets all clients of a process share one, and a client has another
+stream after its token changed. What their requests may take is bounded for all of them together."""
 
 ANSWER_BYTES_MAX: Final = LIMITS.client_message_max_bytes - 1_024
 """Bytes of one answer: its frame has to pass, too."""

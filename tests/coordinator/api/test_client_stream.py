@@ -7,6 +7,8 @@ from unittest import mock
 import grpc
 import pytest
 
+from muster.net.calls import FETCH
+from muster.net.nodes import Nodes
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api.limits import call_acceptor, untaken_answers
@@ -457,3 +459,18 @@ async def test_a_client_that_only_pings_and_never_reads_is_ended():
         with mock.patch.object(stream, "_writes_since_s", 0.0):
             await until(lambda: len(node.streams) == 0)
         await deaf.close()
+
+
+@run
+async def test_all_clients_of_a_process_share_a_connection_and_each_has_its_stream():
+    """GRPC lets channels of one process to one address share one: the fifth client joins, too."""
+    async with streamed_node() as node:
+        endpoint = f"127.0.0.1:{node.port}"
+        clients = [Nodes([endpoint], None, streams=True) for _ in range(12)]
+        fetch = pb.OffsetFetchRequest(group_id="g").SerializeToString()
+        calls = [one.unary(endpoint, FETCH.path, FETCH.parse, fetch, 10_000) for one in clients]
+        assert {one.term for one in await asyncio.gather(*calls)} == {1}
+        assert len(node.streams) == len(clients)
+        assert len(node.streams._by_peer) == 1
+        for one in clients:
+            await one.close()
