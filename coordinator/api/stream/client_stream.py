@@ -214,7 +214,7 @@ class ClientStream:
         self._open: dict[int, asyncio.Task[None]] = {}
         """Requests that are not answered, by call id."""
         self._leaving: set[asyncio.Task[None]] = set()
-        """Of requests that were cancelled."""
+        """Those whose requests were cancelled."""
         self._held: dict[int, _Request] = {}
         """Requests that are not begun: they enter the log after `_unparsed`."""
         self._held_bytes = 0
