@@ -14,6 +14,7 @@ OTHER_THREADS: Final = "other threads"
 MODULES: Final = (
     ("musterd.coordinator.api.frame", "api frame"),
     ("musterd.coordinator.api.limits", "api limits"),
+    ("musterd.coordinator.api.stream", "api stream"),
     ("musterd.coordinator.api", "api rpcs"),
     ("musterd.coordinator.machine.decide", "machine, decide"),
     ("musterd.coordinator.machine", "machine, evolve, records, digest"),
