@@ -338,7 +338,7 @@ class Proposer:
                 size -= pending.size + COMMAND_OVERHEAD_BYTES
                 work -= _entry_work(pending)
                 continue
-            _is_in_entry(pending)
+            _note_entry(pending)
             taken.append(pending)
         now_s = self._meter.clock_s()
         for pending in taken:
@@ -469,7 +469,7 @@ def _is_denied(pending: Pending) -> bool:
     return True
 
 
-def _is_in_entry(pending: Pending) -> None:
+def _note_entry(pending: Pending) -> None:
     """From now on what becomes of the entry is the answer, whatever rights the caller loses."""
     if pending.call is not None:
         pending.call.in_entry = True

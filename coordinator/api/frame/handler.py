@@ -174,8 +174,8 @@ class ActiveCall:
         self._method = method
         self._counted: Refused | None = None
         """The last refusal for want of a right that is in the audit trail."""
-        self.version = core.access.identities.version
-        """That of the rules by which it was let in."""
+        self.version = (0, 0)
+        """That of the rules by which it was let in (`identify`)."""
         self.certified: Identity | None = None
         """Who the caller is by certificate, where there are no rules."""
         self.identity: Identity | None = None
