@@ -28,17 +28,12 @@ FRAME_REQUESTS_MAX: Final = 1_024
 OPEN_MAX: Final = 1_000
 """Requests that are not answered; more wait here. A node refuses those beyond 1,024."""
 
-_SERVICE: Final = "/muster.v1.GroupCoordinator/"
 METHODS: Final[Mapping[str, int]] = {
-    _SERVICE + "FindCoordinator": ClientFrame.FIND_COORDINATOR,
-    _SERVICE + "JoinGroup": ClientFrame.JOIN_GROUP,
-    _SERVICE + "SyncGroup": ClientFrame.SYNC_GROUP,
-    _SERVICE + "Heartbeat": ClientFrame.HEARTBEAT,
-    _SERVICE + "LeaveGroup": ClientFrame.LEAVE_GROUP,
-    _SERVICE + "OffsetCommit": ClientFrame.OFFSET_COMMIT,
-    _SERVICE + "OffsetFetch": ClientFrame.OFFSET_FETCH,
+    f"/muster.v1.GroupCoordinator/{name.title().replace('_', '')}": number
+    for name, number in ClientFrame.Method.items()
+    if number != ClientFrame.METHOD_UNSPECIFIED
 }
-"""What goes through a stream, by path."""
+"""The number of each method that goes through a stream, by path."""
 
 SILENT: Final = "the node says nothing in its stream"
 ENDED: Final = "the node ended the stream"

@@ -17,12 +17,13 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from muster.net.streams import METHODS
 from muster.v1.group_pb2 import ClientFrame, ServerFrame
 from musterd.coordinator.api.frame.authorizer import Authorizer, Recheck
 from musterd.coordinator.api.frame.identity import Identity
 from musterd.coordinator.api.limits.call_acceptor import TOO_MUCH, CallAcceptor, end_call
 from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX, REQUEST_BYTES_MAX
-from musterd.coordinator.api.stream.member_order import Entering, MemberOrder
+from musterd.coordinator.api.stream.member_order import Entering, Member
 from musterd.coordinator.api.stream.stream_call import StreamCall, StreamCaller, StreamedRequest
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.timeouts import (
@@ -50,7 +51,7 @@ REQUESTS_MAX: Final = 1_024
 HELD_BYTES_MAX: Final = 2 * FRAME_BYTES_MAX
 """Bytes of requests that wait behind a large one of their stream; more are refused."""
 
-STREAMS_PER_CONNECTION_MAX: Final = 64
+CLIENT_STREAMS_PER_CONNECTION_MAX: Final = 64
 """Streams of one connection: gRPC lets all clients of a process share one, and a client has another
 stream after its token changed. What their requests may take is bounded for all of them together."""
 
@@ -68,16 +69,6 @@ IN_LOG: Final = frozenset(
     }
 )
 """Requests that enter the log, in the order in which their member made them."""
-
-_NAMES: Final[Mapping[int, str]] = {
-    ClientFrame.FIND_COORDINATOR: "FindCoordinator",
-    ClientFrame.JOIN_GROUP: "JoinGroup",
-    ClientFrame.SYNC_GROUP: "SyncGroup",
-    ClientFrame.HEARTBEAT: "Heartbeat",
-    ClientFrame.LEAVE_GROUP: "LeaveGroup",
-    ClientFrame.OFFSET_COMMIT: "OffsetCommit",
-    ClientFrame.OFFSET_FETCH: "OffsetFetch",
-}
 
 TOO_MANY_STREAMS: Final = "this connection has as many streams as it may: end one of them."
 TOO_MANY_OPEN: Final = (
@@ -148,7 +139,7 @@ class ClientStreams:
         if not self._methods:
             self._methods = await self._known_methods()
         peer: str = context.peer()
-        if self._by_peer[peer] >= STREAMS_PER_CONNECTION_MAX:
+        if self._by_peer[peer] >= CLIENT_STREAMS_PER_CONNECTION_MAX:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY_STREAMS)
         stream = ClientStream(self._acceptor, self._methods, self.totals, context)
         self._open[stream] = None
@@ -181,8 +172,7 @@ class ClientStreams:
 
     async def _known_methods(self) -> dict[int, StreamedMethod]:
         known: dict[int, StreamedMethod] = {}
-        for number, name in _NAMES.items():
-            path = f"/muster.v1.GroupCoordinator/{name}"
+        for path, number in METHODS.items():
             handler = await self._acceptor.handler(path)
             known[number] = StreamedMethod(path, handler.unary_unary, handler.response_serializer)
         return known
@@ -220,7 +210,8 @@ class ClientStream:
         self._held_bytes = 0
         self._unparsed: Entering | None = None
         """A large request that waits to be parsed."""
-        self._order = MemberOrder()
+        self._last: dict[Member, Entering] = {}
+        """By member, the latest request that is not on its way to the log."""
         self._answers: deque[tuple[ServerFrame.Answer, StreamedRequest | None]] = deque()
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -345,7 +336,7 @@ class ClientStream:
         call_id, number, raw = request
         method, entering = self._methods[number], None
         if number in IN_LOG:
-            entering = Entering(self._order, self._parsed)
+            entering = Entering(self._last, self._parsed)
             if len(raw) > AT_ONCE_BYTES_MAX:
                 self._unparsed = entering
         call = StreamCall(self._caller, None if entering is None else entering.entered)

@@ -14,22 +14,17 @@ Member: TypeAlias = tuple[str, str]
 """A group's id, and the id of one of its members."""
 
 
-class MemberOrder:
-    """The order in which the requests of each member enter the log."""
-
-    def __init__(self) -> None:
-        self.last: dict[Member, Entering] = {}
-        """By member, the latest request that has not entered yet."""
-
-
 class Entering:
     """A request on its way to the log."""
 
-    __slots__ = ("_is_over", "_members", "_order", "_then", "_told", "_turn", "_waits", "is_in")
+    __slots__ = ("_is_over", "_last", "_members", "_then", "_told", "_turn", "_waits", "is_in")
 
-    def __init__(self, order: MemberOrder, told: Callable[["Entering"], None]) -> None:
-        """`told` is called once it is parsed, or ends before that."""
-        self._order = order
+    def __init__(self, last: dict[Member, "Entering"], told: Callable[["Entering"], None]) -> None:
+        """`last`: by member, its stream's latest request that is not in yet.
+
+        `told` is called once it is parsed, or ends before that.
+        """
+        self._last = last
         self._told = told
         self._members: tuple[Member, ...] = ()
         self._waits = 0
@@ -42,7 +37,7 @@ class Entering:
 
     async def parsed(self, request: Any) -> None:
         """Wait for the members' requests before this one."""
-        last = self._order.last
+        last = self._last
         self._members = _members_of(request)
         for before in dict.fromkeys(last[one] for one in self._members if one in last):
             before._then.append(self._one_is_in)  # noqa: SLF001 - of its own class
@@ -59,7 +54,7 @@ class Entering:
         if self.is_in:
             return
         self.is_in = True
-        last = self._order.last
+        last = self._last
         for member in self._members:
             if last.get(member) is self:
                 del last[member]

@@ -15,12 +15,12 @@ from musterd.coordinator.api.limits import call_acceptor, untaken_answers
 from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX, REQUEST_BYTES_MAX
 from musterd.coordinator.api.stream import client_stream
 from musterd.coordinator.api.stream.client_stream import (
+    CLIENT_STREAMS_PER_CONNECTION_MAX,
     FRAME_BYTES_MAX,
     FRAME_MESSAGES_MAX,
     NO_FRAME,
     NO_METHOD,
     REQUESTS_MAX,
-    STREAMS_PER_CONNECTION_MAX,
     TOO_LARGE,
     TOO_MANY_OPEN,
     TOO_MANY_STREAMS,
@@ -55,6 +55,15 @@ def large(offset, member, generation, partitions=200):
     for _ in range(partitions):
         request.partitions.add(topic="orders", partition=0, offset=offset, metadata="m" * 50)
     assert request.ByteSize() > AT_ONCE_BYTES_MAX
+    return request
+
+
+def pausing(offset, member):
+    """A commit that is parsed at once, and waits for its slice in its handler."""
+    request = committing(offset, member.member_id, member.generation)
+    for _ in range(70):
+        request.partitions.add(topic="orders", partition=0, offset=offset)
+    assert request.ByteSize() < AT_ONCE_BYTES_MAX
     return request
 
 
@@ -169,10 +178,7 @@ async def test_a_commit_that_pauses_in_its_handler_is_not_passed_by_the_same_mem
         stream = ToNode(node.channel)
         a = await settled(stream)
         await node.core.one_long_read.acquire()
-        many = committing(5, a.member_id, a.generation)
-        for _ in range(70):
-            many.partitions.add(topic="orders", partition=0, offset=5)
-        assert many.ByteSize() < AT_ONCE_BYTES_MAX
+        many = pausing(5, a)
         first, second, beat = await stream.say(
             many,
             committing(6, a.member_id, a.generation),
@@ -289,7 +295,7 @@ async def test_more_requests_than_a_stream_may_have_open_are_refused_and_the_oth
 async def test_a_connection_has_so_many_streams():
     """One more is refused; where one ends there is room again."""
     async with streamed_node() as node:
-        streams = [ToNode(node.channel) for _ in range(STREAMS_PER_CONNECTION_MAX)]
+        streams = [ToNode(node.channel) for _ in range(CLIENT_STREAMS_PER_CONNECTION_MAX)]
         for one in streams:
             await one.ask(pb.OffsetFetchRequest(group_id="g"))
         surplus = ToNode(node.channel)
@@ -407,9 +413,7 @@ async def test_a_request_that_is_cancelled_lets_none_pass_those_before_it():
         stream = ToNode(node.channel)
         a = await settled(stream)
         await node.core.one_long_read.acquire()
-        many = committing(5, a.member_id, a.generation)
-        for _ in range(70):
-            many.partitions.add(topic="orders", partition=0, offset=5)
+        many = pausing(5, a)
         first, second, third = await stream.say(
             many, *(committing(n, a.member_id, a.generation) for n in (6, 7))
         )
