@@ -47,14 +47,18 @@ FILL_PARTITIONS = 100
 """400 kB a commit: below the command limit of 512 KiB."""
 
 
-def _commit(member: Member, partition: int, seq: int) -> group_pb2.OffsetCommitRequest:
+def commit_request(
+    member: Member, partition: int, seq: int, count: int = 1
+) -> group_pb2.OffsetCommitRequest:
+    """A commit of `count` partitions from `partition` on, all at offset `seq`."""
     request = group_pb2.OffsetCommitRequest(
         group_id=member.group,
         member_id=member.member_id,
         generation=member.generation,
         commit_seq=seq,
     )
-    request.partitions.add(topic=TOPIC, partition=partition, offset=seq)
+    for number in range(partition, partition + count):
+        request.partitions.add(topic=TOPIC, partition=number, offset=seq)
     return request
 
 
@@ -92,7 +96,7 @@ class Client:
 
     async def call(self, member: Member, partition: int) -> str:
         """One commit; returns "acknowledged", "superseded", an error's or a gRPC status' name."""
-        request = _commit(member, partition, next(self._seq))
+        request = commit_request(member, partition, next(self._seq))
         try:
             if self._nodes is not None:
                 answer = await self._nodes.unary(
@@ -178,7 +182,7 @@ class Client:
         member = self._members[index]
         partition = slot // len(self._members) % PARTITIONS
         return flood.call(
-            index, _commit(member, partition, next(self._seq)).SerializeToString(), due_s
+            index, commit_request(member, partition, next(self._seq)).SerializeToString(), due_s
         )
 
     async def fill(self, mib: int) -> child.Message:

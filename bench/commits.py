@@ -6,6 +6,10 @@ concurrency 1, 64, 1024, in rounds that alternate with the same client against t
 two fsyncs of the same run, the leader's and a follower's; at 64 one has to cost at most four times
 the echo's CPU, all processes together. The wish is 0.4 of the echo's rate on a quiet machine.
 
+Then the same commits through streams, in frames (`bench.session_client`), by 1, 4 and 16 client
+processes that share what is in flight. Each is printed; the figure of a concurrency is that of the
+number of processes whose median is highest. As many then commit 20 partitions at a time.
+
 Then the CPU of one commit, in microseconds, where all groups are led by one node: of the client,
 the leader and a follower, and of the echo's client and server beside them. It is taken from the
 processes' clocks while they are at work and no profiler runs; a second run of the same with samples
@@ -19,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import machine
 from bench.cpu_split import SampledNodes, Split, Watched, mean, measure, say_places, table
@@ -26,12 +31,16 @@ from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 from bench.sampler import sampled
-from musterd.chaos.child import Child, Message, close_all
+from musterd.chaos.child import Child, Message, ask_all, close_all
 from musterd.chaos.world.world import World
 from musterd.coordinator.host import tied_command
 from musterd.coordinator.node.doctor import sync_times
 
 IN_FLIGHT = (1, 64, 1024)
+PROCESSES = (1, 4, 16)
+"""Of clients, through streams."""
+MANY = 20
+"""Partitions of a larger commit."""
 RATIO_MIN = 0.15
 """Of the rates, at 64 and 1024: the median over the rounds. A commit needs four processes, the echo
 two, so that other work takes more from it."""
@@ -66,6 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         report.say("three nodes serve")
         if options.rounds:
             _measure(report, cluster, options.rounds, options.seconds)
+            _sessions(report, cluster, options.rounds, options.seconds)
         if not options.no_profile:
             for in_flight in options.profile_at:
                 _profile(report, cluster, nodes, in_flight, options.profile_seconds)
@@ -164,6 +174,99 @@ def _client(cluster: World) -> Child:
     cluster.wait_balanced()
     groups = group_names("commits", GROUPS, cluster.shards)
     return Child("bench.commit_client", {"endpoints": cluster.endpoints, "groups": groups})
+
+
+# ---- through streams
+
+
+def _sessions(report: Report, cluster: World, rounds: int, seconds: float) -> None:
+    """Rates by concurrency and number of client processes, in rounds that alternate."""
+    tried: dict[tuple[int, int], list[_Taken]] = defaultdict(list)
+    of_many: dict[int, list[_Taken]] = defaultdict(list)
+    with ExitStack() as stack:
+        clients = {count: _session_clients(cluster, count, stack) for count in PROCESSES}
+        for some in clients.values():
+            _take(cluster, some, len(some), WARM_S, 1)
+        for number in range(rounds):
+            for in_flight in IN_FLIGHT:
+                for count in (one for one in PROCESSES if one <= in_flight):
+                    one = _take(cluster, clients[count], in_flight, seconds, 1)
+                    tried[in_flight, count].append(one)
+                    report.say(
+                        f"round {number + 1}: streams of {count} processes at {in_flight}: "
+                        f"{dict(one.outcomes)}"
+                    )
+        for in_flight in IN_FLIGHT:
+            best = _best(tried, in_flight)
+            of_many[in_flight] += (
+                _take(cluster, clients[best], in_flight, seconds, MANY) for _ in range(rounds)
+            )
+    for (in_flight, count), taken in tried.items():
+        key = f"session_commits_per_s_{in_flight}_by_{count}"
+        report.add(key, [one.per_s for one in taken], "1/s")
+    for in_flight in IN_FLIGHT:
+        taken = tried[in_flight, _best(tried, in_flight)]
+        report.add(f"session_commits_per_s_{in_flight}", [one.per_s for one in taken], "1/s")
+        report.add(f"session_commits_cpu_us_{in_flight}", [one.cpu_us for one in taken], "us")
+        report.add(f"session_commit_p99_ms_{in_flight}", [one.p99_ms for one in taken], "ms")
+    for in_flight, taken in of_many.items():
+        key = f"session_commits_of_{MANY}_per_s_{in_flight}"
+        report.add(key, [one.per_s for one in taken], "1/s")
+
+
+class _Taken(NamedTuple):
+    """The figures of one loop of all processes."""
+
+    outcomes: Counter[str]
+    per_s: float
+    cpu_us: float
+    p99_ms: float
+
+
+def _best(tried: Mapping[tuple[int, int], Sequence[_Taken]], in_flight: int) -> int:
+    """The number of processes with the highest median rate."""
+    rates = {
+        count: median(one.per_s for one in taken)
+        for (number, count), taken in tried.items()
+        if number == in_flight
+    }
+    return max(rates, key=rates.__getitem__)
+
+
+def _take(
+    cluster: World, clients: Sequence[Child], in_flight: int, seconds: float, partitions: int
+) -> _Taken:
+    pids = [one.pid for one in clients] + [node.pid for node in cluster.nodes.values()]
+    share = in_flight // len(clients)
+    asked = {"in_flight": share, "seconds": seconds, "partitions": partitions}
+    before_s = _cpu_s(pids)
+    got = ask_all(clients, "closed", seconds + 30, **asked)
+    used_us = 1e6 * (_cpu_s(pids) - before_s)
+    outcomes = sum((Counter(one["outcomes"]) for one in got), Counter[str]())
+    latencies_s = [late for one in got for late in one["latencies_s"]]
+    return _Taken(
+        outcomes,
+        outcomes[ACKNOWLEDGED] / seconds,
+        used_us / sum(one["acknowledged"] for one in got),
+        quantile(latencies_s, 0.99) * 1e3,
+    )
+
+
+def _session_clients(cluster: World, count: int, stack: ExitStack) -> list[Child]:
+    """So many processes that share the groups, ready."""
+    groups = group_names(f"session-{count}", GROUPS, cluster.shards)
+    clients = []
+    for number in range(count):
+        config: Message = {
+            "endpoints": cluster.endpoints,
+            "groups": groups[number::count],
+            "name": f"session-{number}",
+        }
+        clients.append(Child("bench.session_client", config))
+        stack.callback(clients[-1].close)
+    for client in clients:
+        client.ready(timeout_s=60)
+    return clients
 
 
 # ---- where the CPU goes

@@ -38,3 +38,7 @@ def test_each_run_says_what_a_commit_costs_every_process_by_layer(capsys):
     assert table["api frame"][1] > 0
     for in_flight in commits.IN_FLIGHT:
         assert figures[f"commits_cpu_us_{in_flight}"]["min"] > 0
+        assert figures[f"session_commits_per_s_{in_flight}"]["min"] > 0
+        assert figures[f"session_commits_of_20_per_s_{in_flight}"]["min"] > 0
+    by_processes = [figures[f"session_commits_per_s_64_by_{n}"]["median"] for n in (1, 4, 16)]
+    assert figures["session_commits_per_s_64"]["median"] == max(by_processes) > 0
