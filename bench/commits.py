@@ -13,7 +13,8 @@ number of processes whose median is highest. As many then commit 20 partitions a
 Then the CPU of one commit, in microseconds, where all groups are led by one node: of the client,
 the leader and a follower, and of the echo's client and server beside them. It is taken from the
 processes' clocks while they are at work and no profiler runs; a second run of the same with samples
-(bench/sampler.py) splits it by layer. Protobuf that gRPC's C code calls is counted as gRPC's.
+(bench/sampler.py) splits it by layer. Protobuf that gRPC's C code calls is counted as gRPC's. A
+second table is of commits through streams, where one node leads and where each leads a third.
 """
 
 import argparse
@@ -79,6 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         if not options.no_profile:
             for in_flight in options.profile_at:
                 _profile(report, cluster, nodes, in_flight, options.profile_seconds)
+                _profile_session(report, cluster, nodes, in_flight, options.profile_seconds)
     return report.finish()
 
 
@@ -276,36 +278,86 @@ def _profile(
     report: Report, cluster: World, nodes: SampledNodes, in_flight: int, seconds: float
 ) -> None:
     """The CPU of a commit by process and layer: a table, and one figure of each process."""
-    cluster.create_topic(TOPIC, PARTITIONS)
-    cluster.wait_balanced()
-    leader, shards = cluster.leads_most()
-    watched = {
-        node_id: Watched(node.pid, nodes.file(node_id)) for node_id, node in cluster.nodes.items()
-    }
-    leading = watched.pop(leader)
-    groups = group_names(f"split-{in_flight}", GROUPS, cluster.shards, shards)
+    groups, roles = _roles(cluster, nodes, f"split-{in_flight}", one_leads=True)
     members: Message = {"endpoints": cluster.endpoints, "groups": groups}
     with tempfile.TemporaryDirectory(prefix="muster-bench-commits-") as to, ExitStack() as stack:
         folder = Path(to)
         _say_rest(report, cluster)
         client, of_client, _ = _sampled("bench.commit_client", members, folder / "client", stack)
-        terms = cluster.terms()
-        roles = {"client": [of_client], "leader": [leading], "follower": list(watched.values())}
-        splits = _split(report, client, roles, in_flight, seconds)
-        if cluster.terms() != terms:
-            report.say("shards changed their leaders meanwhile: the table mixes roles")
+        roles = {"client": [of_client], **roles}
+        splits = _split_of_roles(report, cluster, client, roles, in_flight, seconds)
         _, of_server, told = _sampled("bench.echo_server", {}, folder / "server", stack)
         echo: Message = {"echo": told["endpoint"]}
         caller, of_caller, _ = _sampled("bench.commit_client", echo, folder / "caller", stack)
         bare = {"echo client": [of_caller], "echo server": [of_server]}
         splits |= _split(report, caller, bare, in_flight, seconds / 2)
+    _say(report, splits, f"CPU of one commit with {in_flight} in flight", in_flight)
+
+
+def _profile_session(
+    report: Report, cluster: World, nodes: SampledNodes, in_flight: int, seconds: float
+) -> None:
+    """The CPU of a commit through streams: where one node leads, and where each leads a third.
+
+    A node that leads a third follows for the others, so that all three together are one commit's.
+    """
+    with tempfile.TemporaryDirectory(prefix="muster-bench-commits-") as to, ExitStack() as stack:
+        splits: dict[str, Split] = {}
+        for one_leads in (True, False):
+            name = f"session-{in_flight}-{'one' if one_leads else 'all'}"
+            groups, roles = _roles(cluster, nodes, name, one_leads=one_leads)
+            members: Message = {"endpoints": cluster.endpoints, "groups": groups, "name": name}
+            file = Path(to) / name
+            client, of_client, _ = _sampled("bench.session_client", members, file, stack)
+            kind = "session" if one_leads else "spread"
+            roles = {f"{kind} {role}": r for role, r in {"client": [of_client], **roles}.items()}
+            splits |= _split_of_roles(report, cluster, client, roles, in_flight, seconds)
+    what = f"CPU of one commit through streams with {in_flight} in flight"
+    _say(report, splits, what, in_flight)
+
+
+def _roles(
+    cluster: World, nodes: SampledNodes, name: str, *, one_leads: bool
+) -> tuple[list[str], dict[str, list[Watched]]]:
+    """Groups that one node leads, or each a third, and what is watched by what it does for them."""
+    cluster.create_topic(TOPIC, PARTITIONS)
+    cluster.wait_balanced()
+    watched = {
+        node_id: Watched(node.pid, nodes.file(node_id)) for node_id, node in cluster.nodes.items()
+    }
+    if not one_leads:
+        groups = group_names(name, GROUPS, cluster.shards)
+        return groups, {"node": list(watched.values())}
+    leader, shards = cluster.leads_most()
+    leading = watched.pop(leader)
+    groups = group_names(name, GROUPS, cluster.shards, shards)
+    return groups, {"leader": [leading], "follower": list(watched.values())}
+
+
+def _split_of_roles(
+    report: Report,
+    cluster: World,
+    client: Child,
+    roles: Mapping[str, Sequence[Watched]],
+    in_flight: int,
+    seconds: float,
+) -> dict[str, Split]:
+    terms = cluster.terms()
+    splits = _split(report, client, roles, in_flight, seconds)
+    if cluster.terms() != terms:
+        report.say("shards changed their leaders meanwhile: the table mixes roles")
+    return splits
+
+
+def _say(report: Report, splits: Mapping[str, Split], what: str, in_flight: int) -> None:
     for name, one in splits.items():
         report.add(f"{name.replace(' ', '_')}_cpu_us_{in_flight}", [one.total_us], "us")
-    report.say(f"CPU of one commit with {in_flight} in flight, microseconds:")
+    report.say(f"{what}, microseconds:")
     for line in table(splits):
         report.say(f"  {line}")
-    for name in ("client", "leader", "follower"):
-        say_places(report, name, splits[name])
+    for name, one in splits.items():
+        if "echo" not in name:
+            say_places(report, name, one)
 
 
 def _sampled(

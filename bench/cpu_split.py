@@ -169,11 +169,11 @@ def table(splits: Mapping[str, Split]) -> list[str]:
         for layer, us in one.layers_us.items():
             sums[layer] += us
     width = max(len(layer) for layer in sums)
-    lines = [" " * width + "".join(f"{name:>14}" for name in splits)]
+    lines = [" " * width + "".join(f"{name:>18}" for name in splits)]
     for layer in sorted(sums, key=lambda layer: -sums[layer]):
-        cells = (f"{one.layers_us.get(layer, 0.0):>14.1f}" for one in splits.values())
+        cells = (f"{one.layers_us.get(layer, 0.0):>18.1f}" for one in splits.values())
         lines.append(f"{layer:{width}}" + "".join(cells))
-    totals = "".join(f"{one.total_us:>14.1f}" for one in splits.values())
+    totals = "".join(f"{one.total_us:>18.1f}" for one in splits.values())
     return [*lines, f"{'sum':{width}}{totals}"]
 
 

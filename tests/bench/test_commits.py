@@ -26,7 +26,7 @@ def test_each_run_says_what_a_commit_costs_every_process_by_layer(capsys):
     start = next(i for i, row in enumerate(rows) if "client" in row and "follower" in row)
     end = next(i for i, row in enumerate(rows) if row.strip().startswith("sum "))
     table = {
-        row[:-70].strip(): [float(one) for one in row.split()[-5:]]
+        row[:-90].strip(): [float(one) for one in row.split()[-5:]]
         for row in rows[start + 1 : end + 1]
     }
     sums = table.pop("sum")
@@ -36,6 +36,8 @@ def test_each_run_says_what_a_commit_costs_every_process_by_layer(capsys):
         assert table.get("other", [0.0] * 5)[number] < sums[number] / 10
     assert table["raft"][0] == 0 < table["raft"][2]
     assert table["api frame"][1] > 0
+    for name in ("session_leader", "session_follower", "spread_node"):
+        assert figures[f"{name}_cpu_us_64"]["median"] > 0
     for in_flight in commits.IN_FLIGHT:
         assert figures[f"commits_cpu_us_{in_flight}"]["min"] > 0
         assert figures[f"session_commits_per_s_{in_flight}"]["min"] > 0
