@@ -6,9 +6,9 @@ not answer, and state, records and digest are made of the columns. So each is ma
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
-from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import BlobCommitted, OffsetCommitted
 from musterd.coordinator.machine.replies import PartitionResult
@@ -33,25 +33,31 @@ class _LazySequence(Sequence[_T_co]):
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
 
+class CommitColumns(NamedTuple):
+    """The partitions of a commit in columns: one value per partition, in the command's order."""
+
+    offsets: Sequence[int]
+    metadata: Sequence[str]
+    end_offsets: Sequence[int | None]
+    start_offsets: Sequence[int | None]
+    leader_epochs: Sequence[int | None]
+
+
 class CommitEvents(_LazySequence[OffsetCommitted | BlobCommitted]):
     """An OffsetCommitted for each partition, each partition once; then the BlobCommitted, if any.
 
-    The columns have one value per partition, in the order of the command; `refs` are topic and
-    partition. What is no column is the same in all events.
+    `refs` are topic and partition of `partitions`, in their order. What is neither is the same in
+    all events.
     """
 
     __slots__ = (
         "blob",
         "commit_seq",
-        "end_offsets",
         "generation",
         "group_id",
-        "leader_epochs",
         "member_id",
-        "metadata",
-        "offsets",
+        "partitions",
         "refs",
-        "start_offsets",
         "wall_ms",
     )
 
@@ -64,32 +70,36 @@ class CommitEvents(_LazySequence[OffsetCommitted | BlobCommitted]):
         blob: BlobCommitted | None,
     ) -> None:
         """`refs` are those of `command`, `writer` is the member, and its number of the commit."""
-        columns = zip(*command.partitions, strict=True)
-        _, _, self.offsets, self.metadata, self.end_offsets, _, *rest = columns
-        self.start_offsets, self.leader_epochs = rest
+        self.partitions: Sequence[PartitionCommit] = command.partitions
         self.group_id, self.generation = command.group_id, command.generation
         self.refs, self.wall_ms, self.blob = refs, wall_ms, blob
         self.member_id, self.commit_seq = writer
+
+    def columns(self) -> CommitColumns:
+        """The values of the partitions, put side by side anew with each call."""
+        _, _, offsets, metadata, ends, _, starts, epochs = zip(*self.partitions, strict=True)
+        return CommitColumns(offsets, metadata, ends, starts, epochs)
 
     def __len__(self) -> int:
         return len(self.refs) + (self.blob is not None)
 
     def __iter__(self) -> Iterator[OffsetCommitted | BlobCommitted]:
         topics, partitions = zip(*self.refs, strict=True)
+        columns = self.columns()
         committed = map(
             OffsetCommitted,
             repeat(self.group_id),
             topics,
             partitions,
-            self.offsets,
-            self.metadata,
-            self.end_offsets,
+            columns.offsets,
+            columns.metadata,
+            columns.end_offsets,
             repeat(self.member_id),
             repeat(self.generation),
             repeat(self.commit_seq),
             repeat(self.wall_ms),
-            self.start_offsets,
-            self.leader_epochs,
+            columns.start_offsets,
+            columns.leader_epochs,
         )
         return committed if self.blob is None else chain(committed, (self.blob,))
 

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import assert_never
 
 from musterd.coordinator.machine.commands import RoundTimer
-from musterd.coordinator.machine.commit_events import CommitEvents
+from musterd.coordinator.machine.commit_events import CommitColumns, CommitEvents
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
@@ -55,21 +55,43 @@ def evolve(group: Group | None, event: GroupEvent) -> Group | None:
     return None if group.phase is Phase.DEAD else group
 
 
+def evolve_offset(group: Group, commit: CommitEvents, digest: int, size: int) -> None:
+    """`evolve` by the one offset of `commit`, whose record has this digest and value size."""
+    (ref,), (one,) = commit.refs, commit.partitions
+    group.offsets[ref] = Offset(
+        one.offset,
+        one.metadata,
+        one.end_offset,
+        commit.member_id,
+        commit.generation,
+        commit.commit_seq,
+        commit.wall_ms,
+        one.start_offset,
+        one.leader_epoch,
+        digest,
+        size,
+    )
+
+
 def evolve_offsets(
-    group: Group, commit: CommitEvents, digests: Sequence[int], sizes: Sequence[int]
+    group: Group,
+    commit: CommitEvents,
+    columns: CommitColumns,
+    digests: Sequence[int],
+    sizes: Sequence[int],
 ) -> None:
     """`evolve` by the offsets of `commit`, whose records have these digests and value sizes."""
     stored = map(
         Offset,
-        commit.offsets,
-        commit.metadata,
-        commit.end_offsets,
+        columns.offsets,
+        columns.metadata,
+        columns.end_offsets,
         repeat(commit.member_id),
         repeat(commit.generation),
         repeat(commit.commit_seq),
         repeat(commit.wall_ms),
-        commit.start_offsets,
-        commit.leader_epochs,
+        columns.start_offsets,
+        columns.leader_epochs,
         digests,
         sizes,
     )

@@ -64,7 +64,7 @@ from musterd.coordinator.machine.events import (
     TopicCreated,
     TopicDeleted,
 )
-from musterd.coordinator.machine.evolve import evolve, evolve_offsets
+from musterd.coordinator.machine.evolve import evolve, evolve_offset, evolve_offsets
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.group_records import (
@@ -82,6 +82,7 @@ from musterd.coordinator.machine.records.group_records import (
     group_prefix,
     group_records,
     group_value,
+    offset_record,
     offset_records,
     touched,
 )
@@ -192,26 +193,43 @@ def apply_entry(
     limits = LIMITS_BY_VERSION[entry.limits_version]
     _advance_time(state, entry.time_ms)
     results = []
+    env: Envelope | None = None
     for sub, command in enumerate(entry.commands):
+        env = env or _envelope(state, entry, limits)
         try:
-            result = _apply_command(state, entry, command, limits)
+            result = _apply_command(state, command, env)
         except InvariantError as error:
             error.add_note(f"entry {index}, command {sub}: {type(command).__name__}")
             raise
+        if type(command) is not OffsetCommit:  # which changes nothing that an envelope has
+            env = None
         results.append(result)
         if observe is not None:
             observe(result)
     return tuple(results)
 
 
-def _apply_command(
-    state: ShardState, entry: Entry, command: Command, limits: Limits
-) -> CommandResult:
-    level = level_in_force(state.level, entry.level)
-    refused = refuse_command(level, command)
+def _envelope(state: ShardState, entry: Entry, limits: Limits) -> Envelope:
+    return Envelope(
+        time_ms=state.time_ms,
+        wall_ms=entry.wall_ms,
+        level=level_in_force(state.level, entry.level),
+        limits_version=entry.limits_version,
+        generation_floor=state.generation_floor,
+        limits=limits,
+        topics_version=max(entry.topics_version, state.dropped_version),
+        dropped_version=state.dropped_version,
+        fence_floor=state.fence_floor,
+    )
+
+
+def _apply_command(state: ShardState, command: Command, env: Envelope) -> CommandResult:
+    refused = refuse_command(env.level, command)
     if refused is not None:
         return CommandResult(command, (), refused, ())
     match command:
+        case OffsetCommit():  # first: nearly all commands are commits
+            return _apply_group_command(state, command, env)
         case (
             CreateTopic()
             | AddPartitions()
@@ -231,27 +249,14 @@ def _apply_command(
             | NoteBackup()
             | AlterQuotas()
         ):
-            decision = decide_shard(state, command, limits, level, entry.wall_ms)
+            decision = decide_shard(state, command, env.limits, env.level, env.wall_ms)
             writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
             return CommandResult(command, decision.events, decision.reply, writes)
         case _:
-            return _apply_group_command(state, entry, command, limits, level)
+            return _apply_group_command(state, command, env)
 
 
-def _apply_group_command(
-    state: ShardState, entry: Entry, command: GroupCommand, limits: Limits, level: int
-) -> CommandResult:
-    env = Envelope(
-        time_ms=state.time_ms,
-        wall_ms=entry.wall_ms,
-        level=level,
-        limits_version=entry.limits_version,
-        generation_floor=state.generation_floor,
-        limits=limits,
-        topics_version=max(entry.topics_version, state.dropped_version),
-        dropped_version=state.dropped_version,
-        fence_floor=state.fence_floor,
-    )
+def _apply_group_command(state: ShardState, command: GroupCommand, env: Envelope) -> CommandResult:
     refused = refuse_for_deletions(state, command)
     if refused is not None:
         return CommandResult(command, (), refused, ())
@@ -365,6 +370,8 @@ def _store_commit(
 
     Each record is put and hashed once: the one before it has left its digest.
     """
+    if group is not None and len(commit) == 1:
+        return group, _store_offset(state, group, commit)
     writes: list[Write] = []
     if group is None:
         group = state.groups[commit.group_id] = Group(commit.group_id)
@@ -373,11 +380,12 @@ def _store_commit(
         state.digest += group.digest
         state.bytes += group.bytes
         writes.append((key, header))
-    records = offset_records(commit)
+    columns = commit.columns()
+    records = offset_records(commit, columns)
     sizes = list(map(len, records.values))
     before, before_bytes = _offsets_before(group, commit.refs, records.keys)
     more = sum(sizes) - before_bytes
-    evolve_offsets(group, commit, records.digests, sizes)
+    evolve_offsets(group, commit, columns, records.digests, sizes)
     change = sum(records.digests) - sum(before)
     state.digest = (state.digest + change) % DIGEST_MODULUS
     group.digest = (group.digest + change) % DIGEST_MODULUS
@@ -388,6 +396,23 @@ def _store_commit(
     if commit.blob is not None:
         writes += evolve_counted(state, group, (commit.blob,))[1]
     return group, tuple(writes)
+
+
+def _store_offset(state: ShardState, group: Group, commit: CommitEvents) -> tuple[Write, ...]:
+    """`_store_commit` of one partition, and nothing else, in a group that is there."""
+    key, value, digest = offset_record(commit)
+    kept, size = group.offsets.get(commit.refs[0]), len(value)
+    if kept is not None and kept.digest is not None:
+        before, before_bytes = kept.digest, kept.size
+    else:
+        (before,), before_bytes = _offsets_before(group, commit.refs, (key,))
+    evolve_offset(group, commit, digest, size)
+    change: int = digest - before
+    state.digest = (state.digest + change) % DIGEST_MODULUS
+    group.digest = (group.digest + change) % DIGEST_MODULUS
+    state.bytes += size - before_bytes
+    group.bytes += size - before_bytes
+    return ((key, value),) if digest != before else ()
 
 
 def _offsets_before(

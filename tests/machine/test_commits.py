@@ -10,23 +10,33 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.commands import (
+    NoteBackup,
+    OffsetCommit,
+    PartitionCommit,
+    ShardLevel,
+)
 from musterd.coordinator.machine.commit_events import CommitEvents
-from musterd.coordinator.machine.decide import commit
-from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.decide import commit, dispatch
+from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.events import OffsetSuperseded
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.records.digest import record_digest
 from musterd.coordinator.machine.records.shard_records import load_in_slices
+from musterd.coordinator.machine.replies import Done
 from musterd.coordinator.machine.shard_state import (
+    Entry,
     ShardState,
+    apply_entry,
     evolve_counted,
     load_state,
     recount,
     reweigh,
     shard_records,
 )
-from musterd.levels import LEVEL
+from musterd.coordinator.machine.state import Group, Member
+from musterd.coordinator.machine.state import Phase as GroupPhase
+from musterd.levels import LAST_UNNAMED, LEVEL
 from tests.machine.test_properties import SETTINGS
 
 FEW = replace(LIMITS, group_max_offsets=6, offset_metadata_max_bytes=8)
@@ -110,6 +120,67 @@ def test_a_commit_in_columns_is_one_partition_by_partition(steps):
             assert fast.bytes == reweigh(fast)[0]
             if loads:
                 fast = load_state(sorted(shard_records(fast)))
+
+
+ONE_OF_MEMBERS = st.builds(
+    OffsetCommit,
+    st.just("g"),
+    st.sampled_from(("a", "a", "b", "b", "c", "")),
+    st.sampled_from((*([3] * 8), 2, 4, -1)),
+    st.sampled_from((0, 1, 2, 3, -1)),
+    st.lists(PARTITIONS, min_size=1, max_size=2).map(tuple),
+    st.sampled_from(("", "", "", "i", "j", "k")),
+    atomic=MOSTLY_NOT,
+    forward_only=MOSTLY_NOT,
+    expected_generation=st.sampled_from((None, None, None, 3, 2)),
+    blob=st.sampled_from((None, None, None, b"", b"blob")),
+    creation_version=st.sampled_from((0, 0, 5, 6)),
+)
+
+
+def group_of_two(phase: GroupPhase) -> Group:
+    """Generation 3 of two members, of whom `a` is static."""
+    members = {name: Member(name, "", "", 1, 1, (), (), at, 3) for at, name in enumerate("ab")}
+    members["a"].instance_id = "i"
+    return Group("g", phase, "", "", 3, 3, "a", members, 2, topics_version=5, instances={"i": "a"})
+
+
+@settings(SETTINGS, max_examples=300, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(st.sampled_from(GroupPhase), st.sampled_from((1, 3, 5, LEVEL)), st.data())
+def test_a_commit_that_is_decided_at_once_is_what_each_rule_in_turn_makes_of_it(phase, level, data):
+    """Who may commit, bounds, numbers, flags: what stands against it is found by rules alone."""
+    state = ShardState()
+    state.groups["g"] = group = group_of_two(phase)
+    plain = OffsetCommit("g", "a", 3, 1, (PartitionCommit("t", 0, 1, "", None),))
+    for command in (plain, *data.draw(st.lists(ONE_OF_MEMBERS, min_size=2, max_size=8))):
+        env = envelope(level, 7)
+        decision = dispatch.decide(group, command, env)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dispatch, "decide_again", lambda *_: None)
+            by_rules = dispatch.decide(group, command, env)
+        assert decision == by_rules
+        if isinstance(decision.events, CommitEvents):
+            evolve_counted(state, group, decision.events)
+
+
+def test_a_members_commit_over_an_offset_is_decided_at_once():
+    """Else nearly every commit would ask for the bounds of what is stored."""
+    state = ShardState()
+    state.groups["g"] = group = group_of_two(GroupPhase.STABLE)
+    command = OffsetCommit("g", "a", 3, 1, (PartitionCommit("t", 0, 1, "", None),), "i")
+    assert commit.decide_again(group, command, envelope(LEVEL, 1)) is None
+    decision = commit.decide_commit(group, command, envelope(LEVEL, 1))
+    evolve_counted(state, group, decision.events)
+    later = replace(command, commit_seq=2)
+    assert commit.decide_again(group, later, envelope(LEVEL, 2)) is not None
+
+
+def test_what_follows_in_an_entry_is_decided_under_what_the_commands_before_it_made():
+    """Commits share an envelope; a command that may change what is in it ends it."""
+    state = ShardState()
+    commands = (ShardLevel(LEVEL), NoteBackup(1))  # which no shard takes below level 6
+    entry = Entry(FORMAT, LAST_UNNAMED, 1, 1, 1, commands)
+    assert [type(result.reply) for result in apply_entry(state, entry, 2)] == [Done, Done]
 
 
 def stored(count: int) -> tuple[ShardState, OffsetCommit]:

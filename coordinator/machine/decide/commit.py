@@ -26,6 +26,9 @@ from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
 
+_COMMITS_IN = frozenset({Phase.STABLE, Phase.PREPARING_REBALANCE})
+"""The phases of a group with members in which these commit."""
+
 
 def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
     """gp-O4 to gp-O9: the group's checks, then each partition on its own, or all together (atomic).
@@ -49,6 +52,42 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
         return _decide_atomic(group, command, env)
     events, results = _each(group, command, env)
     return Decision(events, Committed(results))
+
+
+def decide_again(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:
+    """A member's plain commit of one partition that the group has an offset of; None: any other.
+
+    Nearly all commits are such, and `decide` comes to the same by each rule in turn: what is stored
+    was within its bounds, as the names of the group and of the member were.
+    """
+    partitions = command.partitions
+    if group is None or len(partitions) != 1:
+        return None
+    topic, partition, offset, metadata, _, expected, start, _ = partitions[0]
+    ref = (topic, partition)
+    kept, commit_seq = group.offsets.get(ref), command.commit_seq
+    instance_id = command.group_instance_id
+    if (
+        kept is None
+        or group.phase not in _COMMITS_IN
+        or group.generation != command.generation
+        or command.member_id not in group.members
+        or (instance_id and group.instances.get(instance_id) != command.member_id)
+        or command.creation_version > group.topics_version
+        or offset < 0
+        or commit_seq < 0
+        or (commit_seq and commit_seq <= kept.commit_seq and kept.member_id == command.member_id)
+        or metadata
+        or expected is not None
+        or start is not None
+        or command.atomic
+        or command.forward_only
+        or command.blob is not None
+        or command.expected_generation is not None
+    ):
+        return None
+    events = CommitEvents(command, (ref,), (command.member_id, commit_seq), env.wall_ms, None)
+    return Decision(events, Committed(StoredResults((ref,))))
 
 
 def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:

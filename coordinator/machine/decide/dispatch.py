@@ -18,7 +18,7 @@ from musterd.coordinator.machine.commands import (
     SyncGroup,
     TopicsChanged,
 )
-from musterd.coordinator.machine.decide.commit import decide_commit
+from musterd.coordinator.machine.decide.commit import decide_again, decide_commit
 from musterd.coordinator.machine.decide.config import decide_config, own_limits
 from musterd.coordinator.machine.decide.decision import Decision
 from musterd.coordinator.machine.decide.delete import (
@@ -44,6 +44,9 @@ def decide(  # noqa: PLR0912 - one arm per command
     group: Group | None, command: GroupCommand, env: Envelope
 ) -> Decision:
     """The events that `command` causes and its caller's answer. `group` None: there is none yet."""
+    again = decide_again(group, command, env) if type(command) is OffsetCommit else None
+    if again is not None:
+        return again
     cluster = env
     if group is not None and group.config:
         env = replace(env, limits=own_limits(group, env.limits))

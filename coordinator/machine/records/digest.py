@@ -9,10 +9,8 @@ DIGEST_MODULUS = 1 << (8 * DIGEST_BYTES)
 
 def record_digest(key: bytes, value: bytes) -> int:
     """blake2b-128 of one record, key and value length-prefixed."""
-    hashed = blake2b(digest_size=DIGEST_BYTES)
-    hashed.update(b"%d:%b%d:" % (len(key), key, len(value)))
-    hashed.update(value)
-    return int.from_bytes(hashed.digest(), "big")
+    told = b"%d:%b%d:%b" % (len(key), key, len(value), value)
+    return int.from_bytes(blake2b(told, digest_size=DIGEST_BYTES).digest(), "big")
 
 
 def begin_record(key_start: bytes, rest_bytes: int) -> blake2b:

@@ -46,7 +46,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeVar, assert_never
 
-from musterd.coordinator.machine.commit_events import CommitEvents
+from musterd.coordinator.machine.commit_events import CommitColumns, CommitEvents
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
@@ -71,7 +71,12 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
 from musterd.coordinator.machine.quotation import quoted
-from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, begin_record, end_records
+from musterd.coordinator.machine.records.digest import (
+    DIGEST_MODULUS,
+    begin_record,
+    end_records,
+    record_digest,
+)
 from musterd.coordinator.machine.records.encoding import (
     INT_BYTES,
     Reader,
@@ -84,6 +89,7 @@ from musterd.coordinator.machine.records.values import (
     put_assignment,
     put_blob,
     put_committed,
+    put_committed_one,
     put_config,
     put_fence,
     put_header,
@@ -206,9 +212,13 @@ def group_key(group_id: str, ref: Ref) -> bytes:
         case OwnRecord():
             return group_prefix(group_id) + ref.value
         case (topic, partition):
-            return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
+            return _offset_key(group_id, topic, partition)
         case _:
             assert_never(ref)
+
+
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
 
 
 def group_value(group: Group | None, ref: Ref) -> bytes | None:
@@ -249,7 +259,23 @@ class OffsetRecords(NamedTuple):
     digests: list[int]
 
 
-def offset_records(commit: CommitEvents) -> OffsetRecords:
+class OffsetRecord(NamedTuple):
+    """The record of one offset."""
+
+    key: bytes
+    value: bytes
+    digest: int
+
+
+def offset_record(commit: CommitEvents) -> OffsetRecord:
+    """Return what `offset_records` returns of a commit of one partition, without columns."""
+    ((topic, partition),), (one,) = commit.refs, commit.partitions
+    writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
+    key, value = _offset_key(commit.group_id, topic, partition), put_committed_one(one, writer)
+    return OffsetRecord(key, value, record_digest(key, value))
+
+
+def offset_records(commit: CommitEvents, columns: CommitColumns) -> OffsetRecords:
     """Return `group_key`, `put_offset` and `record_digest` of each offset, in the same order.
 
     What they share is put and hashed once: the names of group and topic, and who wrote them.
@@ -260,8 +286,7 @@ def offset_records(commit: CommitEvents) -> OffsetRecords:
     begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
     key_ends = list(map(put_int, partitions))
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
-    ends = (commit.end_offsets, commit.start_offsets, commit.leader_epochs)
-    values = put_committed(commit.offsets, commit.metadata, *ends, writer)
+    values = put_committed(columns, writer)
     keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
     digests = end_records(map(begun.__getitem__, topics), key_ends, values)
     return OffsetRecords(keys, values, digests)

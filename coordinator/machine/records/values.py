@@ -3,7 +3,6 @@
 A field added later makes a form longer under a version of its own; a form never changes.
 """
 
-from collections.abc import Iterable
 from struct import Struct
 
 from musterd.coordinator.machine.access import (
@@ -14,7 +13,8 @@ from musterd.coordinator.machine.access import (
     Token,
     TokenScope,
 )
-from musterd.coordinator.machine.commands import Protocol, RoundTimer
+from musterd.coordinator.machine.commands import PartitionCommit, Protocol, RoundTimer
+from musterd.coordinator.machine.commit_events import CommitColumns
 from musterd.coordinator.machine.quotas import QuotaEntity, QuotaKey, QuotaOf
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.encoding import (
@@ -169,17 +169,19 @@ def put_writer(member_id: str, generation: int, commit_seq: int, wall_ms: int) -
     return put_text(member_id) + _THREE_INTS.pack(generation, commit_seq, wall_ms)
 
 
-def put_committed(
-    offsets: Iterable[int],
-    metadata: Iterable[str],
-    end_offsets: Iterable[int | None],
-    start_offsets: Iterable[int | None],
-    leader_epochs: Iterable[int | None],
-    writer: bytes,
-) -> list[bytes]:
-    """Stored offsets that one commit wrote (`put_writer`), each as `put_offset` puts it."""
+def put_committed_one(one: PartitionCommit, writer: bytes) -> bytes:
+    """A stored offset that a commit wrote (`put_writer`), as `put_offset` puts it."""
+    _, _, offset, text, end, _, start, epoch = one
+    if text or start is not None or epoch is not None:
+        return _put_offset(offset, text, end, writer, start, epoch)
+    if end is None:
+        return _OFFSET.pack(RECORD_VERSION, offset, 0, 0) + writer
+    return _OFFSET_AND_END.pack(RECORD_VERSION, offset, 0, 1, end) + writer
+
+
+def put_committed(columns: CommitColumns, writer: bytes) -> list[bytes]:
+    """Each of the stored offsets that one commit wrote (`put_committed_one`), without a call."""
     values = []
-    columns = (offsets, metadata, end_offsets, start_offsets, leader_epochs)
     for offset, text, end, start, epoch in zip(*columns, strict=True):
         if text or start is not None or epoch is not None:
             values.append(_put_offset(offset, text, end, writer, start, epoch))
