@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import cpu_split
-from bench.cpu_split import Clocks, Split, Watched, mean, measure, split, table
-from bench.layers import (
+from bench.cpu.layers import (
     GRPC_AIO,
     GRPC_THREADS,
     OTHER,
@@ -21,7 +19,8 @@ from bench.layers import (
     layer_of_module,
     layer_of_thread,
 )
-from bench.sampler import sampled
+from bench.cpu.sampler import sampled
+from bench.cpu.split import Clocks, Split, Watched, mean, measure, read, split, table
 from musterd.chaos.child import Child
 from musterd.coordinator.host import tied_command
 
@@ -154,7 +153,7 @@ def test_a_process_under_the_sampler_is_counted_only_while_it_is_told_to(echo, t
     client.ask("closed", in_flight=16, seconds=0.5)
     os.kill(client.pid, signal.SIGUSR1)
     os.kill(client.pid, signal.SIGUSR2)
-    told = cpu_split.read(Watched(client.pid, tmp_path / "client"))
+    told = read(Watched(client.pid, tmp_path / "client"))
     assert sum(number for _, _, number in told["samples"]) <= 1
     assert client.ask("closed", in_flight=1, seconds=0.1)["acknowledged"] > 0
     assert not (tmp_path / "server").exists()

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import psutil
 
-from bench.layers import OTHER_THREADS, layer_of_thread
+from bench.cpu.layers import OTHER_THREADS, layer_of_thread
+from bench.cpu.sampler import sampled
 from bench.report import Report
-from bench.sampler import sampled
 from musterd.coordinator.node.launcher import Equipment
 
 WRITTEN_S_MAX: Final = 30.0
@@ -24,7 +24,7 @@ PLACES_SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A process that runs under `bench.sampler`, and where that writes its samples."""
+    """A process that runs under `bench.cpu.sampler`, and where that writes its samples."""
 
     pid: int
     file: Path

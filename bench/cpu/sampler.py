@@ -1,4 +1,6 @@
-"""Counts where the main thread of a process uses its CPU: `python -m bench.sampler TO MODULE ...`.
+"""Counts where the main thread of a process uses its CPU.
+
+`python -m bench.cpu.sampler TO MODULE ...`
 
 It runs the module as `python -m MODULE ...` would. SIGUSR1 begins; SIGUSR2 ends and writes to the
 file TO what was counted, so start and end of the process are not in it. Between both a timer of the
@@ -20,7 +22,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from bench.layers import OTHER, layer_of_call, layer_of_module
+from bench.cpu.layers import OTHER, layer_of_call, layer_of_module
 
 INTERVAL_NS: Final = 1_000_000
 """The kernel looks once a tick, which may be later: 4 ms."""
@@ -144,7 +146,7 @@ def _label(module: str, code: CodeType, at: int) -> str:
 
 def sampled(argv: list[str], to: Path) -> list[str]:
     """The command `python -P -m MODULE ...` with the sampler around the module."""
-    return [*argv[:2], "-m", "bench.sampler", str(to), *argv[3:]]
+    return [*argv[:2], "-m", "bench.cpu.sampler", str(to), *argv[3:]]
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Where the CPU of a commit goes: by process, thread and layer."""
