@@ -27,6 +27,7 @@ from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Receiv
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.group_service import GroupService
+from musterd.coordinator.api.rpcs.streamed_commits import Sender, StreamedCommit
 from musterd.coordinator.api.stream.client_stream import ClientStream, ClientStreams, StreamedMethod
 from musterd.coordinator.api.stream.member_order import Entering
 from musterd.coordinator.api.stream.stream_call import StreamCall, StreamedRequest
@@ -69,9 +70,14 @@ async def _answers_late_calls_not(
 ) -> None:
     """Answers in a stream what it answers at once, and loses what it had held."""
     begun = self._totals.frames_in
-    await _serve(self, method, call_id, received, call)
-    if self._totals.frames_in != begun:
-        self._answers.pop()
+
+    async def held(received: StreamedRequest, call: StreamCall) -> Any:
+        response = await method.behaviour(received, call)
+        if self._totals.frames_in != begun:
+            await asyncio.get_running_loop().create_future()
+        return response
+
+    await _serve(self, method._replace(behaviour=held), call_id, received, call)
 
 
 @BUILDS.replaces("stream_unordered", Entering, "parsed")
@@ -83,6 +89,23 @@ async def _waits_for_nobody(self: Entering, _request: Any) -> None:
 @BUILDS.replaces("stream_outlives_right", ClientStreams, "_watch_right")
 def _watches_nothing(_self: ClientStreams, _stream: object, _recheck: object) -> None:
     """A stream goes on when its caller's token is revoked."""
+
+
+@BUILDS.replaces("streamed_commits_unasked", Sender, "may")
+def _may_all(_self: Sender, _request: object) -> bool:
+    """A commit of a frame is asked for no right: whoever opened the stream has it."""
+    return True
+
+
+@BUILDS.replaces("streamed_commits_outlive_right", StreamedCommit, "recheck")
+def _asks_once(_self: StreamedCommit) -> None:
+    """A commit of a frame that waited goes into the log after its right is gone."""
+
+
+@BUILDS.replaces("streamed_commits_pass", ClientStream, "is_awaited")
+def _awaits_nobody(_self: ClientStream, _member: object) -> bool:
+    """A small commit of a frame passes one of its member that waits for its handler."""
+    return False
 
 
 @BUILDS.replaces("parked_suspected", _GroupCall, "_suspect_later")

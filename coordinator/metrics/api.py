@@ -56,6 +56,10 @@ class ApiMeter:
 
 def commit_result(response: OffsetCommitResponse) -> str:
     """One word of COMMIT_RESULTS for a whole call: the worst of its partitions."""
+    if not response.HasField("status") and not any(
+        one.superseded or one.HasField("status") for one in response.partitions
+    ):
+        return "ok"
     statuses = [response.status, *(partition.status for partition in response.partitions)]
     failed = [status for status in statuses if status.code]
     if any(status.code in FENCED for status in failed):

@@ -56,13 +56,40 @@ class Method:
     seconds: Histogram = field(default_factory=lambda: Histogram(HANDLING_BOUNDS_S))
 
 
+class Calls:
+    """The calls of one method, as they are counted: by the interceptor, or frame by frame."""
+
+    __slots__ = ("_method", "_metrics", "clock")
+
+    def __init__(self, metrics: "GrpcMetrics", method: Method) -> None:
+        self._metrics = metrics
+        self._method = method
+        self.clock = metrics.clock
+        """Seconds, for the times of calls."""
+
+    def began(self) -> None:
+        """A call began."""
+        self._method.started += 1
+
+    def ended(self, code: str, seconds: float) -> None:
+        """It ended with this code of go-grpc's names."""
+        method = self._method
+        method.handled[code] = method.handled.get(code, 0) + 1
+        method.seconds.observe(seconds)
+
+    def replied(self, request: Any, response: Any, seconds: float) -> None:
+        """It ended with a reply."""
+        for told in self._metrics.replied:
+            told(self._method.name, request, response, seconds)
+
+
 class GrpcMetrics(grpc.aio.ServerInterceptor):
     """Counts and times every unary call of a server. One per server, given at its construction."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.replied: list[Replied] = []
         self.methods: dict[str, Method] = {}
-        self._clock = clock
+        self.clock = clock
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -89,27 +116,28 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):
         return wrapped
 
     def _timed(self, method: Method, behaviour: Behaviour) -> Behaviour:
+        calls = Calls(self, method)
+
         async def handle(request: Message, context: Any) -> Any:
-            began = self._clock()
-            method.started += 1
+            began = self.clock()
+            calls.began()
             code = "Unknown"
             try:
                 response = await behaviour(request, context)
                 code = _code_of(context) or "OK"
             except asyncio.CancelledError:
-                code = _why_cancelled(context, self._clock() - began)
+                code = _why_cancelled(context, self.clock() - began)
                 raise
             except BaseException:
                 code = _code_of(context) or "Unknown"
                 raise
             finally:
-                seconds = self._clock() - began
-                method.handled[code] = method.handled.get(code, 0) + 1
-                method.seconds.observe(seconds)
-            for told in self.replied:
-                told(method.name, request, response, seconds)
+                seconds = self.clock() - began
+                calls.ended(code, seconds)
+            calls.replied(request, response, seconds)
             return response
 
+        handle.calls = calls  # type: ignore[attr-defined]  # for calls that come in frames
         return handle
 
     def families(self) -> Iterator[Metric]:

@@ -110,12 +110,8 @@ class TopicRegistry:
         remains, the group's coordinator is not asked (gp-0.4). `denied`: topics that the caller may
         not know of.
         """
-        registry, deletions_version = self._registry(), self._state().deletions_version
-        if deletions_version:
-            creation_version = self._creation_version(command)
-            command = replace(
-                command, deletions_version=deletions_version, creation_version=creation_version
-            )
+        registry = self._registry()
+        command = self._by_deletions(command, self._state().deletions_version)
         refused = tuple(
             _deny(partition, denied) or _refuse(partition, registry)
             for partition in command.partitions
@@ -133,6 +129,27 @@ class TopicRegistry:
         if len(kept) == len(refused):
             return Split(command, refused)
         return Split(replace(command, partitions=kept), refused)
+
+    def checked(self, command: OffsetCommit) -> OffsetCommit | None:
+        """The command as `split` leaves it where all its partitions exist here; else None.
+
+        None where it has none, too.
+        """
+        state = self._state()
+        topics = state.topics
+        for one in command.partitions:
+            if one.partition >= topics.get(one.topic, 0):
+                return None
+        if not command.partitions:
+            return None
+        return self._by_deletions(command, state.deletions_version)
+
+    def _by_deletions(self, command: OffsetCommit, version: int) -> OffsetCommit:
+        """The command with the versions by which it is checked."""
+        if not version:
+            return command
+        creation_version = self._creation_version(command)
+        return replace(command, deletions_version=version, creation_version=creation_version)
 
     def _creation_version(self, commit: OffsetCommit) -> int:
         """The highest of the topics in a member's commit: its generation has to know them."""

@@ -12,10 +12,11 @@ from musterd.coordinator.api.frame.statuses import Statuses
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.cooperative_yield import LongReads
 from musterd.coordinator.api.limits.member_quota import MemberQuota
-from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
-from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.api.limits.quota_buckets import Amount, QuotaBuckets
+from musterd.coordinator.machine.commands import Command, GroupCommand
+from musterd.coordinator.machine.quotas import QuotaKey
 from musterd.coordinator.machine.replies import Refused
-from musterd.coordinator.runtime.answers import Answer, Loading, NotHere
+from musterd.coordinator.runtime.answers import Answer, Loading, NotHere, Throttled
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.routing import Directory, shard_of
@@ -55,6 +56,26 @@ class Coordination:
     def shard_for(self, group_id: str) -> Shard:
         """The shard a group lives in."""
         return self.shards[shard_of(group_id, len(self.shards))]
+
+    def throttled(
+        self, principal: str, command: GroupCommand, *amounts: Amount
+    ) -> Throttled | None:
+        """Charge a command; or how long its caller has to wait, where it is over a quota.
+
+        Where the group is coordinated elsewhere nothing is charged: the call is turned away. A
+        group that does not exist is charged as a new one, too.
+        """
+        quotas = self.quotas
+        if not quotas.has_quotas:
+            return None
+        group_id = command.group_id
+        shard = self.shard_for(group_id)
+        if shard.coordinator_state.elsewhere:
+            return None
+        if group_id not in shard.state.groups:
+            amounts = (*amounts, Amount(QuotaKey.NEW_GROUPS, 1))
+        delay_ms = quotas.delay_ms(principal, group_id, amounts)
+        return Throttled(delay_ms) if delay_ms else None
 
     async def loaded(self, shards: Iterable[Shard]) -> None:
         """Hold a call while a shard is loading, 1 s at most (gp-2.0.2)."""

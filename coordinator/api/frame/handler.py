@@ -51,9 +51,8 @@ from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.quotas import QuotaKey
 from musterd.coordinator.machine.replies import Refused, Reply
-from musterd.coordinator.runtime.answers import Answer, Loading, Shed, Throttled
+from musterd.coordinator.runtime.answers import Answer, Loading, Shed
 from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.topic_registry import BEHIND, NOTHING
@@ -72,6 +71,7 @@ _RIGHTS: Final = (
     Error.CLUSTER_AUTHORIZATION_FAILED,
 )
 
+ACTIVE_CALLS: Final = "active calls on this node"
 WAITING: Final = "members in calls of this connection that wait for their turn"
 
 P = ParamSpec("P")
@@ -199,21 +199,9 @@ class ActiveCall:
     def charge(self, command: GroupCommand, *amounts: Amount) -> None:
         """End the call with THROTTLING_QUOTA_EXCEEDED where its principal or group is over a quota.
 
-        Where the group is coordinated elsewhere nothing is charged: the call is turned away. A
-        group that does not exist is charged as a new one, too.
+        See `Coordination.throttled`.
         """
-        quotas = self.core.quotas
-        if not quotas.has_quotas:
-            return
-        group_id = command.group_id
-        shard = self.core.shard_for(group_id)
-        if shard.coordinator_state.elsewhere:
-            return
-        if group_id not in shard.state.groups:
-            amounts = (*amounts, Amount(QuotaKey.NEW_GROUPS, 1))
-        delay_ms = quotas.delay_ms(self.principal, group_id, amounts)
-        if delay_ms:
-            self.refuse(Throttled(delay_ms), command)
+        self.refuse(self.core.throttled(self.principal, command, *amounts), command)
 
     async def take_place(self, command: JoinGroup) -> None:
         """End the call with GROUP_MAX_SIZE_REACHED where one member more is over a quota.
@@ -447,17 +435,14 @@ class ActiveCall:
 
     async def shed(self, what: str) -> NoReturn:
         """Refuse for overload: nothing was done, the caller may repeat the call after a pause."""
-        await self._context.abort(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            f"{what}: the limit is reached, nothing was done; repeat after a pause.",
-        )
+        await self._context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, shed_details(what))
 
     async def admit(self, kind: Kind) -> Admitted:
         """A place among the active calls."""
         await self.core.admission.room(kind, read=True)
         admitted = self.core.admission.enter(kind)
         if admitted is None:
-            await self.shed("active calls on this node")
+            await self.shed(ACTIVE_CALLS)
         return admitted
 
     async def arriving(self, members: int) -> AbstractContextManager[None]:
@@ -575,6 +560,11 @@ class ActiveCall:
         if shard is not None:
             await self.confirmed(shard)
         raise Failure(about, BEHIND)
+
+
+def shed_details(what: str) -> str:
+    """Return what a caller is told that the limit `what` is reached."""
+    return f"{what}: the limit is reached, nothing was done; repeat after a pause."
 
 
 def with_status(response: Callable[..., Message]) -> Failed:

@@ -86,6 +86,11 @@ class Requests:
         self.refused_total += not taken
         return taken
 
+    def has_room(self, peer: str, size: int) -> bool:
+        """Whether `take` would take so many bytes more. Nothing is counted."""
+        own, node = self._by_peer[peer] + size, self.bytes + size
+        return own <= SPARED_BYTES_MAX or (own <= CONNECTION_BYTES_MAX and node <= NODE_BYTES_MAX)
+
     def full(self, peer: str) -> bool:
         """Whether this connection is refused further requests, which then need not be read."""
         full = self._by_peer[peer] >= CONNECTION_BYTES_MAX

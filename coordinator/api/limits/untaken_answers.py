@@ -76,6 +76,10 @@ class UntakenAnswers:
         self.refused_total += refused
         return refused
 
+    def is_full(self, peer: str) -> bool:
+        """Whether `refuses` would say so; nothing is counted."""
+        return self._by_peer.get(peer, 0) >= CONNECTION_BYTES_MAX
+
     async def few(self, peer: str) -> bool:
         """Wait, before a long answer is made, until this connection has taken most before it.
 
@@ -100,16 +104,36 @@ class UntakenAnswers:
         connections are spared alone.
         """
         answer = UntakenAnswer(encoded, peer, context, self._clock_s())
-        if self.refuses(peer):
-            return None
-        spared = self._by_peer.get(peer, 0) + answer.size <= SPARED_BYTES_MAX
-        if not self._makes_room(answer.size) and not spared:
-            self.refused_total += 1
+        if not self._has_place(peer, answer.size):
             return None
         self._by_peer[peer] = self._by_peer.get(peer, 0) + answer.size
         self.bytes += answer.size
         self._open[answer] = None
         return answer
+
+    def add(self, answer: UntakenAnswer, encoded_size: int) -> bool:
+        """Count one more answer, of so many bytes, that is taken together with `answer`.
+
+        False where there is no room for it, or nobody took `answer`: its call is ended.
+        """
+        size = ANSWER_BYTES + encoded_size
+        if answer not in self._open or not self._has_place(answer.peer, size):
+            return False
+        answer.size += size
+        self._by_peer[answer.peer] += size
+        self.bytes += size
+        return True
+
+    def _has_place(self, peer: str, size: int) -> bool:
+        if self.refuses(peer):
+            return False
+        has_place = (
+            self.bytes + size <= NODE_BYTES_MAX
+            or self._makes_room(size)
+            or self._by_peer.get(peer, 0) + size <= SPARED_BYTES_MAX
+        )
+        self.refused_total += not has_place
+        return has_place
 
     def let_go(self, answer: UntakenAnswer, *, taken: bool = True) -> bool:
         """Count it no more; False where it was counted no more already, as it was not taken."""

@@ -7,6 +7,7 @@ abandoned in the core, which un-parks it and keeps the member.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -31,6 +32,7 @@ from musterd.coordinator.api.limits.quota_buckets import Amount
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.leave_batches import depart
 from musterd.coordinator.api.rpcs.offset_fetch import OffsetReads
+from musterd.coordinator.api.rpcs.streamed_commits import StreamedCommits
 from musterd.coordinator.api.stream.client_stream import ClientStreams
 from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.access import ANONYMOUS, Operation, Resource
@@ -62,6 +64,8 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         """`streams` serve Session; None: there is none."""
         super().__init__(core)
         self._streams = streams
+        if streams is not None:
+            streams.commits = partial(StreamedCommits, core)
 
     @stream
     async def Session(self, _requests: object, context: Any) -> None:  # type: ignore[override]  # frames are bytes here (call_acceptor.py)

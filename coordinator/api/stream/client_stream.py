@@ -10,8 +10,8 @@ import contextlib
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
 import structlog
@@ -23,9 +23,11 @@ from musterd.coordinator.api.frame.authorizer import Authorizer, Recheck
 from musterd.coordinator.api.frame.identity import Identity
 from musterd.coordinator.api.limits.call_acceptor import TOO_MUCH, CallAcceptor, end_call
 from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX, REQUEST_BYTES_MAX
+from musterd.coordinator.api.limits.untaken_answers import UntakenAnswer
 from musterd.coordinator.api.stream.member_order import Entering, Member
 from musterd.coordinator.api.stream.stream_call import StreamCall, StreamCaller, StreamedRequest
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.runtime.timeouts import (
     STOP_GRACE_MS,
     STREAM_SILENT_MS,
@@ -57,6 +59,9 @@ stream after its token changed. What their requests may take is bounded for all 
 
 ANSWER_BYTES_MAX: Final = LIMITS.client_message_max_bytes - 1_024
 """Bytes of one answer: its frame has to pass, too."""
+
+ANSWER_REST_BYTES: Final = 32
+"""Bytes of an answer in its frame, beside its message and details: tags, lengths, numbers."""
 
 DETAILS_CHARS_MAX: Final = 1_000
 
@@ -101,6 +106,78 @@ class StreamedMethod(NamedTuple):
     encode: Callable[[Any], bytes]
 
 
+class CommitCalls(Protocol):
+    """Counts the calls of OffsetCommit; see `Calls` in coordinator/metrics/grpc.py."""
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
+    def began(self) -> None: ...
+
+    def ended(self, code: str, seconds: float) -> None: ...
+
+    def replied(self, request: Any, response: Any, seconds: float) -> None: ...
+
+
+class _Uncounted:
+    """Where nobody counts calls."""
+
+    def clock(self) -> float:
+        """No time passes."""
+        return 0.0
+
+    def began(self) -> None:
+        """A call began."""
+
+    def ended(self, code: str, seconds: float) -> None:
+        """It ended."""
+
+    def replied(self, request: Any, response: Any, seconds: float) -> None:
+        """It ended with a reply."""
+
+
+class OpenCommit(Protocol):
+    """A commit that is under way without a task (rpcs/streamed_commits.py)."""
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more."""
+        ...
+
+    def look(self) -> None:
+        """Refuse it where its caller has no right to it by now, unless an entry holds it."""
+        ...
+
+
+class Commits(Protocol):
+    """The commits of one stream that are carried out without tasks."""
+
+    def begin(self, size: int) -> bool:
+        """A frame of so many bytes is taken in; False where its commits go another way."""
+        ...
+
+    def take(self, call_id: int, raw: bytes) -> bool:
+        """Carry out one commit; False where nothing was done: it goes another way."""
+        ...
+
+
+MakeCommits = Callable[["ClientStream", StreamCall, CommitCalls], Commits]
+
+
+class _Answers:
+    """The answers of one frame, with what is let go once they are written."""
+
+    __slots__ = ("commit_bytes", "count", "frame", "received", "size", "untaken")
+
+    def __init__(self) -> None:
+        self.frame = ServerFrame()
+        self.count = self.size = 0
+        self.received: list[StreamedRequest] = []
+        self.commit_bytes = 0
+        """How many bytes the requests of commits without a task have."""
+        self.untaken: UntakenAnswer | None = None
+        """The answers to those."""
+
+
 class _Request(NamedTuple):
     """A request of a frame: its id, its method's number, its message."""
 
@@ -121,6 +198,9 @@ class ClientStreams:
         self._acceptor = acceptor
         self._access = access
         self._methods: dict[int, StreamedMethod] = {}
+        self.commits: MakeCommits | None = None
+        """Makes what carries out a stream's commits without tasks; None: there is nothing such."""
+        self._commit_calls: CommitCalls = _Uncounted()
         self._open: dict[ClientStream, None] = {}
         self._by_peer: Counter[str] = Counter()
         self.totals = StreamTotals()
@@ -142,6 +222,8 @@ class ClientStreams:
         if self._by_peer[peer] >= CLIENT_STREAMS_PER_CONNECTION_MAX:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY_STREAMS)
         stream = ClientStream(self._acceptor, self._methods, self.totals, context)
+        if self.commits is not None:
+            stream.carry_out(self.commits, self._commit_calls)
         self._open[stream] = None
         self.totals.open += 1
         self._by_peer[peer] += 1
@@ -157,8 +239,14 @@ class ClientStreams:
                 del self._by_peer[peer]
 
     def _watch_right(self, stream: "ClientStream", recheck: Recheck) -> None:
-        """End the stream when its caller's credential ends."""
-        self._access.hold(stream.ending, recheck, lambda refused: refused.message)
+        """End the stream when its caller's credential ends. Its commits are looked at with it."""
+
+        def ask() -> Refused | None:
+            stream.look_at_rights()
+            return recheck()
+
+        asked = replace(recheck, ask=ask)
+        self._access.hold(stream.ending, asked, lambda refused: refused.message)
 
     def drain(self) -> None:
         """Tell all clients that the node is about to end."""
@@ -175,6 +263,8 @@ class ClientStreams:
         for path, number in METHODS.items():
             handler = await self._acceptor.handler(path)
             known[number] = StreamedMethod(path, handler.unary_unary, handler.response_serializer)
+            if number == ClientFrame.OFFSET_COMMIT:
+                self._commit_calls = getattr(handler.unary_unary, "calls", self._commit_calls)
         return known
 
     def _look(self) -> None:
@@ -195,13 +285,16 @@ class ClientStream:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._acceptor = acceptor
+        self.requests = acceptor.requests
+        self.untaken = acceptor.untaken
         self._methods = methods
         self._totals = totals
         self._context = context
         self._caller = StreamCaller(context, self.end)
+        self._commits: Commits | None = None
         self.ending: asyncio.Future[str] = self._loop.create_future()
         """Done when nothing more is taken in; why, where the caller has no right to go on."""
-        self._open: dict[int, asyncio.Task[None]] = {}
+        self._open: dict[int, asyncio.Task[None] | OpenCommit] = {}
         """Requests that are not answered, by call id."""
         self._leaving: set[asyncio.Task[None]] = set()
         """Those whose requests were cancelled."""
@@ -212,7 +305,12 @@ class ClientStream:
         """A large request that waits to be parsed."""
         self._last: dict[Member, Entering] = {}
         """By member, the latest request that is not on its way to the log."""
-        self._answers: deque[tuple[ServerFrame.Answer, StreamedRequest | None]] = deque()
+        self._unread: set[Entering] = set()
+        """Requests on their way to the log of which it is not known yet whose they are."""
+        self._answers: deque[_Answers] = deque()
+        """By frame, what is answered and not being written."""
+        self._answered = 0
+        """How many answers that is."""
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         """Held while a frame goes out: a stream's status may not be sent beside one."""
@@ -248,10 +346,14 @@ class ClientStream:
                 return
         finally:
             self.ending.cancel()
-            for _, received in self._answers:
-                if received is not None:
-                    received.ended()
-            left = {reader, writer, *self._open.values(), *self._leaving}
+            for answers in self._answers:
+                self._let_go_of(answers)
+            left = {reader, writer, *self._leaving}
+            for one in list(self._open.values()):
+                if isinstance(one, asyncio.Task):
+                    left.add(one)
+                else:
+                    one.cancel()
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -293,39 +395,72 @@ class ClientStream:
             self._totals.frames_in += 1
             if len(raw) > FRAME_AT_ONCE_BYTES_MAX:
                 await self._acceptor.parse_queue.turn(len(raw))
-            self._take_in(_parsed(raw))
+            self._take_in(_parsed(raw), len(raw))
             del raw
 
-    def _take_in(self, frame: ClientFrame) -> None:
+    def _take_in(self, frame: ClientFrame, size: int) -> None:
         for call_id in frame.cancelled:
             if call_id in self._held:
                 self._let_go(call_id)
-            task = self._open.pop(call_id, None)
-            if task is not None:
-                self._leaving.add(task)
-                task.cancel()
+            one = self._open.pop(call_id, None)
+            if isinstance(one, asyncio.Task):
+                self._leaving.add(one)
+            if one is not None:
+                one.cancel()
         if frame.ping:
             self._pongs = True
             self._wake.set()
-        for one in frame.requests:
-            self._begin(_Request(one.call_id, one.method, one.message))
+        commits = self._commits
+        if commits is not None and not (frame.requests and commits.begin(size)):
+            commits = None
+        for request in frame.requests:
+            self._begin(_Request(request.call_id, request.method, request.message), commits)
 
-    def _begin(self, request: "_Request") -> None:
+    def _begin(self, request: "_Request", commits: Commits | None) -> None:
         call_id, number, raw = request
         if call_id in self._open or call_id in self._held:
             raise InvalidFrame(USED_TWICE)
         is_held = self._unparsed is not None and number in IN_LOG
         if number not in self._methods:
             self._refuse(call_id, grpc.StatusCode.UNIMPLEMENTED, NO_METHOD)
-        elif len(self._open) + len(self._held) + len(self._answers) >= REQUESTS_MAX:
+        elif len(self._open) + len(self._held) + self._answered >= REQUESTS_MAX:
             self._refuse(call_id, grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY_OPEN)
         elif is_held and self._held_bytes + len(raw) > HELD_BYTES_MAX:
             self._refuse(call_id, grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MUCH)
         elif is_held:
             self._held[call_id] = request
             self._held_bytes += len(raw)
-        else:
+        elif not (
+            commits is not None
+            and number == ClientFrame.OFFSET_COMMIT
+            and len(raw) <= AT_ONCE_BYTES_MAX
+            and commits.take(call_id, raw)
+        ):
             self._start(request)
+
+    def carry_out(self, commits: MakeCommits, calls: CommitCalls) -> None:
+        """Carry out commits without tasks, where they are in no way out of the ordinary."""
+        self._commits = commits(self, StreamCall(self._caller, None), calls)
+
+    def is_awaited(self, member: Member) -> bool:
+        """Whether a request of this member that came before is not on its way to the log."""
+        return bool(self._unread) or member in self._last
+
+    def opened(self, call_id: int, commit: OpenCommit) -> None:
+        """A commit is under way without a task, until `closed`."""
+        self._open[call_id] = commit
+        self._idle.clear()
+
+    def closed(self, call_id: int) -> None:
+        """It is answered, or cancelled."""
+        self._open.pop(call_id, None)
+        self._look_idle()
+
+    def look_at_rights(self) -> None:
+        """Refuse commits whose caller lost the right to them."""
+        for one in list(self._open.values()):
+            if not isinstance(one, asyncio.Task):
+                one.look()
 
     def _let_go(self, call_id: int) -> "_Request":
         request = self._held.pop(call_id)
@@ -337,6 +472,7 @@ class ClientStream:
         method, entering = self._methods[number], None
         if number in IN_LOG:
             entering = Entering(self._last, self._parsed)
+            self._unread.add(entering)
             if len(raw) > AT_ONCE_BYTES_MAX:
                 self._unparsed = entering
         call = StreamCall(self._caller, None if entering is None else entering.entered)
@@ -359,6 +495,7 @@ class ClientStream:
 
     def _parsed(self, entering: Entering) -> None:
         """What waited for this large request to be parsed may go on, up to the next large one."""
+        self._unread.discard(entering)
         if self._unparsed is entering:
             self._unparsed = None
             while self._held and self._unparsed is None:
@@ -375,26 +512,82 @@ class ClientStream:
             response = await method.behaviour(received, call)
             encoded = method.encode(response)
         except grpc.aio.AbortError:
-            answer = _ending(call_id, call.code() or grpc.StatusCode.UNKNOWN, call.details)
+            code = call.code() or grpc.StatusCode.UNKNOWN
+            self._put(call_id, received, code=code, details=call.details)
         except Exception as error:
             log.exception("a handler failed", method=method.path)
-            answer = _ending(call_id, grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}")
+            told = f"{type(error).__name__}: {error}"
+            self._put(call_id, received, code=grpc.StatusCode.UNKNOWN, details=told)
         else:
             if len(encoded) > ANSWER_BYTES_MAX:
                 why = f"the answer has {len(encoded)} bytes; {ANSWER_BYTES_MAX} pass at most."
-                answer = _ending(call_id, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+                code = grpc.StatusCode.RESOURCE_EXHAUSTED
+                self._put(call_id, received, code=code, details=why)
             else:
-                answer = ServerFrame.Answer(call_id=call_id, message=encoded)
-        self._answers.append((answer, received))
-        self._wake.set()
+                self._put(call_id, received, encoded)
 
     # ---- answers
 
     def _refuse(self, call_id: int, code: grpc.StatusCode, why: str) -> None:
         """Answer what was not begun. The client has to take these before it may go on."""
-        if len(self._answers) >= 2 * REQUESTS_MAX:
+        if self._answered >= 2 * REQUESTS_MAX:
             raise InvalidFrame(TOO_MANY_OPEN)
-        self._answers.append((_ending(call_id, code, why), None))
+        self.put_ending(call_id, code, why)
+
+    def put_ending(self, call_id: int, code: grpc.StatusCode, details: str) -> None:
+        """Answer with a status."""
+        self._put(call_id, None, code=code, details=details)
+
+    def put_commit(self, call_id: int, encoded: bytes, request_bytes: int) -> bool:
+        """Answer a commit that went without a task; False where there is no room for answers.
+
+        So many bytes of its request are let go when it is written.
+        """
+        answers, untaken = self._next(len(encoded)), self.untaken
+        if answers.untaken is None:
+            answers.untaken = untaken.keep(encoded, self._caller.peer, self._context)
+            has_room = answers.untaken is not None
+        else:
+            has_room = untaken.add(answers.untaken, len(encoded))
+        if has_room:
+            self._count(answers, len(encoded))
+            answers.commit_bytes += request_bytes
+            answers.frame.answers.add(call_id=call_id, message=encoded)
+        return has_room
+
+    def _put(
+        self,
+        call_id: int,
+        received: StreamedRequest | None,
+        encoded: bytes = b"",
+        code: grpc.StatusCode = grpc.StatusCode.OK,
+        details: str = "",
+    ) -> None:
+        told = details[:DETAILS_CHARS_MAX]
+        answers = self._next(len(encoded) + len(told))
+        self._count(answers, len(encoded) + len(told))
+        answers.frame.answers.add(
+            call_id=call_id, message=encoded, code=code.value[0], details=told
+        )
+        if received is not None:
+            answers.received.append(received)
+
+    def _next(self, size: int) -> _Answers:
+        """The frame in which an answer of so many bytes goes out."""
+        answers = self._answers[-1] if self._answers else None
+        if (
+            answers is None
+            or answers.count >= FRAME_MESSAGES_MAX
+            or answers.size + size > FRAME_BYTES_MAX
+        ):
+            answers = _Answers()
+            self._answers.append(answers)
+        return answers
+
+    def _count(self, answers: _Answers, size: int) -> None:
+        answers.count += 1
+        answers.size += size + ANSWER_REST_BYTES
+        self._answered += 1
         self._wake.set()
 
     async def _write(self) -> None:
@@ -402,33 +595,28 @@ class ClientStream:
             await self._wake.wait()
             self._wake.clear()
             while self._answers or self._pongs or self._drains:
-                frame = ServerFrame(pong=self._pongs, drain=self._drains)
+                answers = self._answers.popleft() if self._answers else _Answers()
+                self._answered -= answers.count
+                answers.frame.pong, answers.frame.drain = self._pongs, self._drains
                 self._pongs = self._drains = False
-                answered = self._fill(frame)
                 self._totals.frames_out += 1
                 try:
                     async with self._writing:
                         self._writes_since_s = self._loop.time()
-                        await self._context.write(frame.SerializeToString())
+                        await self._context.write(answers.frame.SerializeToString())
                         self._writes_since_s = math.inf
                 finally:
-                    for received in answered:
-                        received.ended()
+                    self._let_go_of(answers)
                 self._look_idle()
 
-    def _fill(self, frame: ServerFrame) -> list[StreamedRequest]:
-        """Put as many of the oldest answers into it as it holds; to which requests."""
-        size, answered = 0, []
-        while self._answers and len(frame.answers) < FRAME_MESSAGES_MAX:
-            answer, received = self._answers[0]
-            size += answer.ByteSize()
-            if frame.answers and size > FRAME_BYTES_MAX:
-                break
-            self._answers.popleft()
-            frame.answers.append(answer)
-            if received is not None:
-                answered.append(received)
-        return answered
+    def _let_go_of(self, answers: _Answers) -> None:
+        """They are written, or nobody takes them."""
+        for received in answers.received:
+            received.ended()
+        if answers.commit_bytes:
+            self.requests.let_go(self._caller.peer, answers.commit_bytes)
+        if answers.untaken is not None:
+            self.untaken.let_go(answers.untaken)
 
 
 def _parsed(raw: bytes) -> ClientFrame:
@@ -443,8 +631,3 @@ def _parsed(raw: bytes) -> ClientFrame:
     if size > (FRAME_BYTES_MAX if count > 1 else REQUEST_BYTES_MAX):
         raise InvalidFrame(TOO_LARGE)
     return frame
-
-
-def _ending(call_id: int, code: grpc.StatusCode, details: str) -> ServerFrame.Answer:
-    told = details[:DETAILS_CHARS_MAX]
-    return ServerFrame.Answer(call_id=call_id, code=code.value[0], details=told)
