@@ -61,6 +61,8 @@ class Client:
         token: a bearer token (`muster token create`), which is sent over TLS or to loopback alone.
         token_file: a file with it instead, which is read again when it changes.
         request_timeout_ms: how long a call may take, all attempts together.
+        streams: whether members' calls to a node share one stream, where it has them; False: each
+            is a gRPC call of its own, which costs both sides more (docs/adr/0031).
 
     Raises:
         InvalidConfig: an address is none, a token would go over the network in the clear or cannot
@@ -76,6 +78,7 @@ class Client:
         token: str = "",
         token_file: str = "",
         request_timeout_ms: int = timeouts.REQUEST_MS,
+        streams: bool = True,
     ) -> None:
         self._bootstrap = parse_endpoints(bootstrap)
         self._token = BearerToken(token, token_file) if token or token_file else None
@@ -86,6 +89,7 @@ class Client:
             )
         self._client_id = check_id("client_id", client_id, CLIENT_ID_BYTES_MAX)
         self._tls = tls
+        self._streams = streams
         self._timeout_ms = check_ms("request_timeout_ms", request_timeout_ms)
         self._core: _Core | None = None
         self._groups: list[Group] = []
@@ -102,7 +106,7 @@ class Client:
 
     def _connect(self) -> Nodes:
         """Open the channels; the simulator has others."""
-        return Nodes(self._bootstrap, self._tls, self._token)
+        return Nodes(self._bootstrap, self._tls, self._token, streams=self._streams)
 
     async def close(self) -> None:
         """Close every group (members leave), then the channels."""

@@ -37,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="hold promised times, too, which a machine with other work cannot keep",
     )
+    parser.addoption(
+        "--without-streams",
+        action="store_true",
+        default=False,
+        help="have the SDK make each call by itself, where a test does not say how",
+    )
     plugin.add_option(parser)
     turns.add_option(parser)
 
@@ -46,6 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
     rewrites = config.getoption("--rewrite") or config.getoption("--conformance") == "write"
     if rewrites and os.environ.get("CI"):
         raise pytest.UsageError("--rewrite and --conformance=write are forbidden where CI is set")
+    if config.getoption("--without-streams"):
+        import muster  # noqa: PLC0415 - after the variable above
+
+        muster.Client.__init__.__kwdefaults__["streams"] = False
     plugin.configure(config)
 
 

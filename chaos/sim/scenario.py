@@ -75,9 +75,14 @@ class ClientFaults:
     late_duplicate: float = 0.02
     slow: float = 0.02
     """It takes up to half a second longer, and others overtake it."""
+    stream_broken: float = 0.002
+    """The stream of a frame ends; its connection stands."""
+    stream_half_open: float = 0.001
+    """Nothing of the stream arrives any more, that way, and its connection stands."""
 
 
 CLIENT_FAULTS = ClientFaults()
+NO_CLIENT_FAULTS = ClientFaults(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 SETTINGS = RaftSettings(

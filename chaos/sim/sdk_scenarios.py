@@ -6,7 +6,7 @@ from musterd.chaos.sim.actors.scripts import SCRIPTS
 from musterd.chaos.sim.scenario import (
     CLIENT_WEIGHTS,
     GROUPS_SETTINGS,
-    ClientFaults,
+    NO_CLIENT_FAULTS,
     Minima,
     Scenario,
 )
@@ -29,7 +29,10 @@ SDK_EAGER = Scenario(
     every=5,
     minima=Minima(
         {"generations": 8, "acked": 40, "reads": 8},
-        ("client_duplicate", "client_late_duplicate", "client_reordering", "client_loss"),
+        (
+            *("client_duplicate", "client_late_duplicate", "client_reordering", "client_loss"),
+            *("stream_broken", "stream_half_open"),
+        ),
     ),
     may_end=(NO_TOPIC,),
 )
@@ -74,7 +77,7 @@ CALM = replace(
     patience=6.0,
     chaos_s=14.0,
     rest_s=24.0,
-    client_faults=ClientFaults(0.0, 0.0, 0.0, 0.0),
+    client_faults=NO_CLIENT_FAULTS,
     may_end=(),
 )
 """Nobody goes, and no message is lost."""

@@ -19,6 +19,8 @@ CLIENTS = 1 << 16
 """Client numbers in one run; the lowest bits of every offset say who committed it."""
 NUMBERS = 16
 """So many of them has each start of a process."""
+WITHOUT_STREAMS = 4
+"""Each fourth process that is started keeps to unary calls."""
 
 
 class Brief(pydantic.BaseModel):
@@ -104,6 +106,7 @@ class Worker(ABC, Generic[_S_co]):
             client_id=client_id or self.brief.name,
             tls=self.tls,
             request_timeout_ms=request_timeout_ms,
+            streams=self.brief.number // NUMBERS % WITHOUT_STREAMS != WITHOUT_STREAMS - 1,
         )
 
     def raw(self) -> RawNodes:

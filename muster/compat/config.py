@@ -63,6 +63,7 @@ def parse(config: Mapping[str, Any]) -> Settings:
         "token": _text(given, "muster.token"),
         "token_file": _text(given, "muster.token.file"),
         "request_timeout_ms": request_timeout_ms,
+        "streams": _flag(given, "muster.streams", default=True),
     }
     group = {
         "assignor": resolve([name.strip() for name in strategies.split(",")]),

@@ -90,7 +90,7 @@ class Nodes:
         tls: Tls | None,
         token: BearerToken | None = None,
         *,
-        streams: bool = False,
+        streams: bool = True,
     ) -> None:
         """`token` is shown where nobody can listen: over TLS, and on loopback.
 
@@ -109,8 +109,11 @@ class Nodes:
         self.streams = streams
         self._streams: dict[tuple[str, int], Stream] = {}
         """By endpoint, and which of its channels."""
-        self._streamless: set[str] = set()
-        """Whose nodes said that they have none, since their connection stands."""
+        self._retired: list[Stream] = []
+        """Streams that others have replaced, while calls of theirs are under way."""
+        self._streamless: dict[str, float] = {}
+        """Whose nodes refused a stream since their connection stands; when they are asked again, on
+        the loop's clock."""
         self._bootstrap = tuple(bootstrap)
         self._learned: tuple[str, ...] = ()
         self._ready_now: frozenset[str] | None = None
@@ -184,7 +187,7 @@ class Nodes:
     async def _see_state(self, endpoint: str, state: grpc.ChannelConnectivity) -> None:
         """Until a first connection stands: look whether TLS is why there is none."""
         if state is not grpc.ChannelConnectivity.READY:
-            self._streamless.discard(endpoint)  # another build may be there next
+            self._streamless.pop(endpoint, None)  # another build may be there next
         if state is grpc.ChannelConnectivity.READY:
             self._has_connected = True
         if self._has_connected or state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
@@ -234,25 +237,43 @@ class Nodes:
         It goes through the node's stream where it has one. `number`: which of the node's channels,
         as `take_channel` said.
         """
-        if path not in METHODS or endpoint in self._streamless or not self.streams:
+        is_large = len(request) > REQUEST_BYTES_MAX  # refused, which must not end others' stream
+        if path not in METHODS or is_large or not self._has_streams(endpoint):
             return self._unary(endpoint, path, parse, request, timeout_ms, number)
         stream = self._stream(endpoint, number)
         again = partial(self._unary, endpoint, path, parse, request, timeout_ms, number)
         return stream.call(path, request, parse, timeout_ms, again)
 
+    def _has_streams(self, endpoint: str) -> bool:
+        again_s = self._streamless.get(endpoint, -math.inf)
+        return self.streams and asyncio.get_running_loop().time() >= again_s
+
+    def _refused(self, endpoint: str, code: grpc.StatusCode) -> None:
+        """A node has no streams, or none more at this connection."""
+        wait_s = timeouts.STREAM_AGAIN_MS / 1000
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            wait_s = math.inf
+        self._streamless[endpoint] = asyncio.get_running_loop().time() + wait_s
+
+    def _retire(self, stream: Stream) -> None:
+        """Have calls that are under way go on, and no other one begun in it."""
+        stream.retire()
+        self._retired = [one for one in (*self._retired, stream) if not one.has_ended]
+
     def _stream(self, endpoint: str, number: int) -> Stream:
         """The open stream of a channel, under the token that is shown now."""
         metadata = self._credentials.metadata(endpoint)
         stream = self._streams.get((endpoint, number))
-        if stream is not None and stream.metadata != metadata:
-            stream.retire()
-        if stream is None or stream.is_over:
+        if stream is not None and (stream.is_over or stream.metadata != metadata):
+            self._retire(stream)
+            stream = None
+        if stream is None:
             channel = self._channel(endpoint, number)
             open_one: Callable[[], object] = partial(
                 channel.stream_stream(STREAM_PATH), metadata=metadata
             )
-            unsupported = partial(self._streamless.add, endpoint)
-            stream = self._streams[endpoint, number] = Stream(open_one, metadata, unsupported)
+            refused = partial(self._refused, endpoint)
+            stream = self._streams[endpoint, number] = Stream(open_one, metadata, refused)
         return stream
 
     def _unary(
@@ -339,7 +360,7 @@ class Nodes:
         for key in [key for key in self._calls if key[0] == endpoint]:
             del self._calls[key]
         for of in [of for of in self._streams if of[0] == endpoint]:
-            self._streams.pop(of).retire()
+            self._retire(self._streams.pop(of))
         grace_s = grace_ms / 1000
         if channel is not None and keeper is not None:
             self._close_soon(_close(channel, keeper, grace_s))
@@ -356,9 +377,10 @@ class Nodes:
         self.closed = True
         if self._follower is not None:
             self._follower.cancel()
-        for stream in self._streams.values():
+        for stream in (*self._streams.values(), *self._retired):
             await stream.close()
         self._streams.clear()
+        self._retired.clear()
         for endpoint in list(self._channels):
             channel, keeper = self._channels.pop(endpoint), self._keepers.pop(endpoint)
             await _close(channel, keeper, None)

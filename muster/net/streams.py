@@ -2,7 +2,8 @@
 
 A stream takes the place of a call for each request: gRPC's own cost is paid per frame. What is sent
 in one turn of the loop goes out in one frame, and whatever comes up while it is written in the
-next. A server that has no streams answers UNIMPLEMENTED: its calls go out one by one then.
+next. A node that has no streams answers UNIMPLEMENTED, one whose connection has as many as it may
+RESOURCE_EXHAUSTED: the calls go out one by one then.
 """
 
 import asyncio
@@ -37,6 +38,17 @@ METHODS: Final[Mapping[str, int]] = {
 
 SILENT: Final = "the node says nothing in its stream"
 ENDED: Final = "the node ended the stream"
+
+_REFUSALS: Final = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+"""A node refuses a stream with these, before anything that it carried was begun."""
+
+_SAID: Final = (
+    *_REFUSALS,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+)
+"""What a node ends a stream with. Else it broke, whatever gRPC makes of that."""
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _NOTHING: Final = grpc.aio.Metadata()
@@ -81,13 +93,16 @@ class Stream:
     """A stream to one node, from its first call until it breaks, or is retired."""
 
     def __init__(
-        self, start: Callable[[], Any], metadata: object, unsupported: Callable[[], None]
+        self,
+        start: Callable[[], Any],
+        metadata: object,
+        refused: Callable[[grpc.StatusCode], None],
     ) -> None:
-        """`start` opens it and shows `metadata`; `unsupported`: the node has no streams."""
+        """`start` opens it and shows `metadata`; `refused`: the node has none, or none more."""
         self.metadata = metadata
         self._loop = asyncio.get_running_loop()
         self._start = start
-        self._unsupported = unsupported
+        self._refused = refused
         self._open: dict[int, StreamedCall[Any]] = {}
         """Sent and not answered."""
         self._waiting: deque[StreamedCall[Any]] = deque()
@@ -120,6 +135,11 @@ class Stream:
         self._wake.set()
         return one
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no call of it is under way, nor will be."""
+        return self._task.done()
+
     def retire(self) -> None:
         """Take no more calls; those under way go on, then the stream ends."""
         self.is_over = True
@@ -145,7 +165,7 @@ class Stream:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not tasks[-1].done():
                 told = await stream.code()
-                code = code if told is grpc.StatusCode.OK else told
+                code = told if told in _SAID else code
                 details = await stream.details() or ENDED
         finally:
             self.is_over = True
@@ -243,12 +263,12 @@ class Stream:
             one.set_exception(_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
     def _fail(self, code: grpc.StatusCode, details: str) -> None:
-        """End every call that is not answered; without streams they go out one by one."""
+        """End every call that is not answered. Where it was refused they go out one by one."""
         left = [*self._open.values(), *self._waiting]
         self._open.clear()
         self._waiting.clear()
-        if code is grpc.StatusCode.UNIMPLEMENTED and not self._is_known:
-            self._unsupported()
+        if code in _REFUSALS and not self._is_known:
+            self._refused(code)
             for one in left:
                 if not one.done():
                     _repeat(one)

@@ -16,6 +16,7 @@ from muster.errors import ErrorCode
 from muster.group.offsets import PARTITIONS_MAX
 from muster.testing.groups import Group, join_refusal, sync_refusal
 from muster.testing.statuses import status
+from muster.testing.streams import Aborted, Behaviour, ServedStream
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 
@@ -151,6 +152,7 @@ class Cluster:
         longest_park_ms: of Join and Sync; then they are let go with `park_again`.
         election_ms: from a leader's end to the next one.
         credentials: of the servers; without them connections are plain.
+        streams: whether nodes have streams of client processes; those of former builds have none.
     """
 
     def __init__(
@@ -163,8 +165,10 @@ class Cluster:
         longest_park_ms: int = 25_000,
         election_ms: int = 30,
         credentials: grpc.ServerCredentials | None = None,
+        streams: bool = True,
     ) -> None:
         self._credentials = credentials
+        self._has_streams = streams
         self.topics = dict(topics or {})
         self._creation_versions: dict[str, int] = {}
         """Creation versions of topics that were made after another one was deleted."""
@@ -344,41 +348,76 @@ class Cluster:
     # ---- inside: calls
 
     def _handlers(self, node: _Node) -> list[grpc.GenericRpcHandler]:
-        return [
-            grpc.method_handlers_generic_handler(
-                f"muster.v1.{service}",
-                {
-                    name: grpc.unary_unary_rpc_method_handler(
-                        self._behaviour(node, name, response),
-                        request_deserializer=request.FromString,
-                        response_serializer=response.SerializeToString,
-                    )
-                    for name, (request, response) in rpcs.items()
-                },
-            )
+        handlers = {
+            service: {name: self._unary(node, name, *kinds) for name, kinds in rpcs.items()}
             for service, rpcs in _RPCS.items()
+        }
+        if self._has_streams:
+            handlers["GroupCoordinator"]["Session"] = self._session(node)
+        return [
+            grpc.method_handlers_generic_handler(f"muster.v1.{service}", methods)
+            for service, methods in handlers.items()
         ]
 
-    def _behaviour(self, node: _Node, name: str, kind: type[Message]) -> Callable[..., Any]:
+    def _unary(
+        self, node: _Node, name: str, request: type[Message], response: type[Message]
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
+        behave = self._behaviour(node, name, response)
+
+        async def call(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+            try:
+                return await behave(request, context)
+            except Aborted as aborted:
+                await context.abort(aborted.code, aborted.details)
+
+        return grpc.unary_unary_rpc_method_handler(
+            call,
+            request_deserializer=request.FromString,
+            response_serializer=response.SerializeToString,
+        )
+
+    def _session(self, node: _Node) -> "grpc.RpcMethodHandler[Any, Any]":
+        """One stream for all calls of a client process."""
+
+        def encoded(name: str) -> Behaviour:
+            request, response = _RPCS["GroupCoordinator"][name]
+            behave = self._behaviour(node, name, response)
+
+            async def call(raw: bytes, context: Any) -> bytes:
+                return (await behave(request.FromString(raw), context)).SerializeToString()
+
+            return call
+
+        behaviours = {name: encoded(name) for name in _RPCS["GroupCoordinator"]}
+
+        async def serve(_requests: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            await ServedStream(context, behaviours, node.awake.wait).serve()
+
+        return grpc.stream_stream_rpc_method_handler(serve)
+
+    def _behaviour(
+        self, node: _Node, name: str, kind: type[Message]
+    ) -> Callable[[Message, Any], Awaitable[Message]]:
+        """`context` is that of the call, or of its stream. A status is raised as Aborted."""
         answer_to = getattr(self, f"_on_{_snake(name)}")
 
-        async def behave(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        async def behave(request: Message, _context: Any) -> Message:
             self.open_calls[name] += 1
             self.most_open[name] = max(self.most_open[name], self.open_calls[name])
             try:
                 await node.awake.wait()
                 self.calls.append(Call(name, node.node_id, request))
                 self._observe()
-                return await answer(request, context)
+                return await answer(request)
             finally:
                 self.open_calls[name] -= 1
                 self._observe()
 
-        async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        async def answer(request: Message) -> Message:
             step = self._scripts[name].popleft() if self._scripts[name] else None
             match step:
                 case Abort(code, details):
-                    await context.abort(code, details)
+                    raise Aborted(code, details)
                 case Hang():
                     await asyncio.Event().wait()
                 case Refuse(code, message, retriable):

@@ -10,6 +10,7 @@ import muster
 from muster.errors import ErrorCode, GroupAuthorizationFailed
 from muster.testing import Cluster, Hang, LoseAnswer
 from muster.testing.statuses import status
+from muster.testing.streams import Aborted
 
 WHY = "the token has ended"
 
@@ -34,7 +35,7 @@ class Guarded(Cluster):
             shown = dict(context.invocation_metadata()).get("authorization")
             if shown != f"Bearer {self._good}":
                 self.refused[name] += 1
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, WHY)
+                raise Aborted(grpc.StatusCode.UNAUTHENTICATED, WHY)
             works = asyncio.ensure_future(behave(request, context))
             ends = asyncio.ensure_future(self._changed_token.wait())
             try:
@@ -46,7 +47,7 @@ class Guarded(Cluster):
                 ends.cancel()
             self.refused[name] += 1
             if not self._in_band:
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, WHY)
+                raise Aborted(grpc.StatusCode.UNAUTHENTICATED, WHY)
             refusal = status(ErrorCode.GROUP_AUTHORIZATION_FAILED, WHY)
             return self._refused(kind, name, request, refusal)
 

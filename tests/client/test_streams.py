@@ -141,7 +141,7 @@ async def test_a_node_without_streams_gets_the_same_calls_one_by_one():
         assert await asyncio.gather(*calls) == [b"%d" % n for n in range(10)]
         assert await commit(nodes, server.endpoint) == b"x"
         assert server.calls == 11
-        assert nodes._streamless == {server.endpoint}
+        assert set(nodes._streamless) == {server.endpoint}
         await nodes._see_state(server.endpoint, grpc.ChannelConnectivity.IDLE)
         assert not nodes._streamless
 

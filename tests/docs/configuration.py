@@ -63,6 +63,7 @@ COMPAT = (
     ("enable.auto.commit", "`false`", "", "`false`", "nothing is read here, so nobody knows what to commit."),
     ("muster.token", "none", "", "text", "a bearer token (`muster token create`), which is sent over TLS or to loopback alone."),
     ("muster.token.file", "none", "", "a path", "a file with it instead, which is read again when it changes."),
+    ("muster.streams", "`true`", "", "`true`, `false`", "whether members' calls to a node share one stream, where it has them."),
 )  # fmt: skip
 """Key, default, unit, bounds and meaning of what muster.compat takes."""
 

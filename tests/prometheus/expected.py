@@ -171,6 +171,8 @@ EXPECTED: dict[str, Expected] = {
     # backup, quotas and audit
     "Age of the last backup / A": Appears(at_least=-1),  # read after its sample's time
     "Calls over a quota / A": Rises(to=0.2),
+    "Streams of clients / A": Rises(to=1),
+    "Frames of clients' streams / A": Rises(to=10),
     "Audit entries that wait / A": Rises(to=1),
 }
 """By panel and query of deploy/grafana/cluster.json."""
@@ -181,8 +183,6 @@ CONSTANT = {
     "JWTs looked at / A": "0: the nodes take no JWTs",
     "Keys of JWTs / A": "0: the nodes take no JWTs",
     "Looks at the keys of JWTs that failed / A": "0: the nodes take no JWTs",
-    "Streams of clients / A": "0: the load's clients make calls one by one",
-    "Frames of clients' streams / A": "0: nobody opens a stream",
     "Connections ended / A": "0: no host has as many connections as it may",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -97,13 +97,19 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         What their `finally` clauses do or raise by then concerns nobody.
         """
         self.dead = True
-        before = events._get_running_loop()
-        events._set_running_loop(self)
-        try:
+        with self.running():
             while self._tasks:  # a `finally` may have begun another one
                 task, _ = self._tasks.popitem()
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _close(task.get_coro())
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Inside, it is the running loop, as for what it runs itself."""
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            yield
         finally:
             events._set_running_loop(before)
 
@@ -191,17 +197,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def _pass(self) -> None:
         """Run what was ready when the pass began, as asyncio's own loop does."""
         self._pass_wanted = False
-        before = events._get_running_loop()
-        events._set_running_loop(self)
-        try:
+        with self.running():
             for _ in range(len(self._ready)):
                 handle = self._ready.popleft()
                 if not handle.cancelled():
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
                 if self.dead:
                     return
-        finally:
-            events._set_running_loop(before)
         if self._ready and not self._pass_wanted:
             self._pass_wanted = True
             self._world.schedule(PASS_S, self._run, self._pass)

@@ -642,8 +642,14 @@ class SimNode:
             self.running.replicas[shard].transfer_leadership(None if to is None else NodeId(to))
 
     def drain(self) -> None:
-        """Hand leadership over, as a process does on SIGTERM."""
-        self.run_later(self.incarnation, self.running.drain)
+        """Tell clients and hand leadership over, as a process does on SIGTERM."""
+
+        def drain() -> None:
+            if self.server is not None:
+                self.server.drain()
+            self.running.drain()
+
+        self.run_later(self.incarnation, drain)
 
     def stall_writes(self, count: int) -> None:
         """Let the database ask to wait, the next `count` times."""

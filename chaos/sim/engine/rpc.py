@@ -1,9 +1,11 @@
-"""Clients' calls over the simulated network: connections, requests and answers as bytes.
+"""Clients' calls over the simulated network: connections, requests, answers and frames as bytes.
 
 Stands in for gRPC between the shipped SDK (`Nodes` of muster/net with channels of this file) and
 the shipped servicers (server.py). As on HTTP/2 the messages of a connection may overtake each
-other. A connection that lost one of them breaks, at once or seconds later; until then its calls
-hang. A proxy in between may deliver a request twice, the second time late or at another node.
+other, but for the frames of one stream, which come in order. A connection that lost one of them
+breaks, at once or seconds later; until then its calls hang, and a stream that lost a frame says
+nothing more. A stream may end, or fall silent, while its connection stands. A proxy in between may
+deliver a request twice, the second time late or at another node.
 """
 
 import asyncio
@@ -16,9 +18,11 @@ import grpc
 from muster import timeouts
 from muster.net import background_tasks
 from muster.net.nodes import Nodes, _keep_open
+from muster.net.streams import METHODS
+from muster.v1.group_pb2 import ClientFrame, ServerFrame
 from musterd.chaos.sim.engine.loop import ProcessLoop
 from musterd.chaos.sim.engine.network import CLIENTS
-from musterd.chaos.sim.engine.world import World
+from musterd.chaos.sim.engine.world import ServedStream, World
 from musterd.chaos.sim.scenario import ClientFaults
 
 Code = grpc.StatusCode
@@ -32,6 +36,11 @@ LATE_S = 3.0
 
 MEMBERS_CALLS = ("/Heartbeat", "/JoinGroup", "/SyncGroup")
 """Whose answers say something of a membership."""
+
+PATHS = {number: path for path, number in METHODS.items()}
+
+WITHOUT_STREAMS = 4
+"""Each fourth process of a run keeps to unary calls."""
 
 PROXY_HOST = "10.9.9.9"
 """Where a second copy seems to come from."""
@@ -60,10 +69,19 @@ class Connection:
     broken: Callable[[], None]
     """Tells the client's side."""
     up: bool = True
-    calls: dict[int, "SimCall"] = field(default_factory=dict)
+    calls: "dict[int, SimCall | SimStream]" = field(default_factory=dict)
     serving: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     """Handlers at the node, by call."""
     last_arrival: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class Way:
+    """One direction of a stream: what is said there comes in order, or nothing more of it does."""
+
+    to_node: bool
+    last_arrival: float = 0.0
+    is_cut: bool = False
 
 
 class ClientNet:
@@ -77,6 +95,10 @@ class ClientNet:
         """Told of every request when it is sent: path, bytes."""
         self._connections: dict[Connection, None] = {}
         self._calls = 0
+
+    def was_answered(self, client: int, sent_s: float) -> None:
+        """A call of one of a client's members that was sent then."""
+        self.answered_s[client] = max(self.answered_s.get(client, 0.0), sent_s)
 
     # ---- connections
 
@@ -135,13 +157,23 @@ class ClientNet:
     def request(self, call: "SimCall", path: str, request: bytes, timeout_s: float) -> None:
         connection = call.connection
         assert connection is not None
-        for watch in self.watches:
-            watch(path, request)
+        self._begin(call, connection)
+        delay = self._delay(connection)
+        self._sent(connection, path, request, delay)
+        if self._is_lost(connection):
+            return
+        self.world.schedule(delay, self._arrive, connection, call.number, path, request, timeout_s)
+
+    def _begin(self, call: "SimCall | SimStream", connection: Connection) -> None:
         self._calls += 1
         call.number = self._calls
         connection.calls[call.number] = call
+
+    def _sent(self, connection: Connection, path: str, request: bytes, delay: float) -> None:
+        """Somebody watches each request; and a second copy of it may be on its way."""
+        for watch in self.watches:
+            watch(path, request)
         rng, faults, world = self.world.rng, self.faults, self.world
-        delay = self._delay(connection)
         luck = rng.random()
         if not world.chaotic:
             pass
@@ -153,11 +185,8 @@ class ClientNet:
             self.world.count("client_late_duplicate")
             node = connection.node if rng.random() < 0.6 else rng.randrange(len(world.nodes))
             world.schedule(LATE_S * rng.random(), self._arrive_again, node, path, request)
-        if self._is_lost(connection):
-            return
-        world.schedule(delay, self._arrive, connection, call.number, path, request, timeout_s)
 
-    def cancel(self, call: "SimCall") -> None:
+    def cancel(self, call: "SimCall | SimStream") -> None:
         connection = call.connection
         if connection is None or connection.calls.pop(call.number, None) is None:
             return
@@ -191,7 +220,7 @@ class ClientNet:
                 self.world.schedule(delay, self._answer, connection, call, code, details, answer)
 
         assert node.server is not None
-        peer = f"ipv4:10.9.0.{connection.client % 250}:{40000 + connection.client}"
+        peer = _peer(connection)
         connection.serving[call] = node.server.dispatch(path, request, peer, timeout_s, respond)
 
     def _arrive_again(self, node: int, path: str, request: bytes) -> None:
@@ -201,7 +230,7 @@ class ClientNet:
             there.server.dispatch(path, request, f"ipv4:{PROXY_HOST}:1", 1.0, lambda *_: None)
 
     def _answer(
-        self, connection: Connection, number: int, code: Code, details: str, answer: bytes
+        self, connection: Connection, number: int, code: Code, details: str, answer: bytes = b""
     ) -> None:
         if not connection.up:
             return
@@ -211,6 +240,91 @@ class ClientNet:
         call = connection.calls.pop(number, None)
         if call is not None:
             call.end(code, details, answer)
+
+    # ---- streams
+
+    def open_stream(self, stream: "SimStream", connection: Connection) -> None:
+        stream.connection = connection
+        self._begin(stream, connection)
+        self._carry(stream, stream.up, self._stream_arrives, stream)
+
+    def say(self, stream: "SimStream", raw: bytes) -> None:
+        """A frame of the client's."""
+        connection = stream.connection
+        assert connection is not None
+        for one in ClientFrame.FromString(raw).requests:
+            self._sent(connection, PATHS[one.method], one.message, self._latency())
+        if not self._goes_wrong(stream, stream.up):
+            self._carry(stream, stream.up, _feed, stream, raw)
+
+    def half_close(self, stream: "SimStream") -> None:
+        """The client has no more frames."""
+        self._carry(stream, stream.up, _half_close, stream)
+
+    def _stream_arrives(self, stream: "SimStream") -> None:
+        connection = stream.connection
+        assert connection is not None
+
+        def send(raw: bytes) -> None:
+            if not self._goes_wrong(stream, stream.down):
+                self._carry(stream, stream.down, stream.feed, raw)
+
+        def ended(code: Code, details: str) -> None:
+            connection.serving.pop(stream.number, None)
+            self._carry(stream, stream.down, self._answer, connection, stream.number, code, details)
+
+        server = self.world.nodes[connection.node].server
+        assert server is not None
+        stream.served = server.open_stream(_peer(connection), send, ended)
+        connection.serving[stream.number] = stream.served.task
+
+    def _carry(
+        self, stream: "SimStream", way: Way, run: Callable[..., None], *args: object
+    ) -> None:
+        """Do what comes by a stream, in order; what it comes with is carried or lost."""
+        connection = stream.connection
+        assert connection is not None
+        if self._is_lost(connection):
+            way.is_cut = True
+        way.last_arrival = max(self.world.now + self._delay(connection), way.last_arrival + 1e-6)
+        delay = way.last_arrival - self.world.now
+        self.world.schedule(delay, self._come, connection, way, run, args)
+
+    def _come(
+        self, connection: Connection, way: Way, run: Callable[..., None], args: tuple[object, ...]
+    ) -> None:
+        node = self.world.nodes[connection.node]
+        if way.is_cut or not connection.up:
+            return
+        if way.to_node and (not node.alive or node.incarnation != connection.life):
+            self.reset(connection)
+        elif self.reaches(connection.node, to_node=way.to_node):
+            run(*args)
+        else:
+            way.is_cut = True
+            self._lose(connection)
+
+    def _goes_wrong(self, stream: "SimStream", way: Way) -> bool:
+        """Whether the stream ends with this frame, or falls silent."""
+        if not self.world.chaotic or way.is_cut:
+            return False
+        luck, faults = self.world.rng.random(), self.faults
+        if luck < faults.stream_broken:
+            self.world.count("stream_broken")
+            self._break(stream)
+        elif luck < faults.stream_broken + faults.stream_half_open:
+            self.world.count("stream_half_open")
+            way.is_cut = True
+        return way.is_cut
+
+    def _break(self, stream: "SimStream") -> None:
+        """Both ends learn that the stream is gone, each in its own time."""
+        connection = stream.connection
+        assert connection is not None
+        stream.up.is_cut = stream.down.is_cut = True
+        args = (connection, stream.number)
+        self.world.schedule(self._latency(), self._answer, *args, Code.UNAVAILABLE, "RST_STREAM")
+        self.world.schedule(self._latency(), self._cancel, *args)
 
     # ---- luck
 
@@ -236,6 +350,21 @@ class ClientNet:
     def _lose(self, connection: Connection) -> None:
         self.world.count("client_loss")
         self.world.schedule(BREAK_S * self.world.rng.random(), self.reset, connection)
+
+
+def _peer(connection: Connection) -> str:
+    """A client's address, as gRPC writes it."""
+    return f"ipv4:10.9.0.{connection.client % 250}:{40000 + connection.client}"
+
+
+def _feed(stream: "SimStream", raw: bytes) -> None:
+    if stream.served is not None:
+        stream.served.feed(raw)
+
+
+def _half_close(stream: "SimStream") -> None:
+    if stream.served is not None:
+        stream.served.half_close()
 
 
 class SimCall:
@@ -288,8 +417,83 @@ class SimCall:
         if not self._future.done():
             self._future.set_result((code, details, answer))
             if self.told is not None and code is Code.OK:
-                client, sent_s = self.told
-                self._net.answered_s[client] = max(self._net.answered_s.get(client, 0.0), sent_s)
+                self._net.was_answered(*self.told)
+
+
+class SimStream:
+    """As `grpc.aio.StreamStreamCall`, as far as the SDK uses it."""
+
+    def __init__(self, loop: ProcessLoop, net: ClientNet, client: int) -> None:
+        self._loop, self._net, self._client = loop, net, client
+        self._frames: asyncio.Queue[object] = asyncio.Queue()
+        self._status: asyncio.Future[tuple[Code, str]] = loop.create_future()
+        self._unsent: list[bytes] = []
+        """Frames that wait for a connection."""
+        self._sent_s: dict[int, float] = {}
+        """By call id, when a member's request was sent that is not answered."""
+        self.connection: Connection | None = None
+        self.number = 0
+        self.up, self.down = Way(to_node=True), Way(to_node=False)
+        self.served: ServedStream | None = None
+        """The node's end, once it was opened there."""
+
+    def start(self, connection: Connection) -> None:
+        """Open it by this connection, and say what waits."""
+        self._net.open_stream(self, connection)
+        for raw in self._unsent:
+            self._net.say(self, raw)
+        self._unsent.clear()
+
+    async def write(self, raw: bytes) -> None:
+        if self.done():
+            raise asyncio.InvalidStateError("the stream has ended")
+        for one in ClientFrame.FromString(raw).requests:
+            if PATHS[one.method].endswith(MEMBERS_CALLS):
+                self._sent_s[one.call_id] = self._net.world.now
+        if self.connection is None:
+            self._unsent.append(raw)
+        else:
+            self._net.say(self, raw)
+        await asyncio.sleep(0)
+
+    async def done_writing(self) -> None:
+        if self.connection is not None:
+            self._net.half_close(self)
+
+    async def read(self) -> object:
+        return await self._frames.get()
+
+    def feed(self, raw: bytes) -> None:
+        """Hand over a frame of the node's."""
+        self._loop.post(self._take, raw)
+
+    def _take(self, raw: bytes) -> None:
+        for answer in ServerFrame.FromString(raw).answers:
+            sent_s = self._sent_s.pop(answer.call_id, None)
+            if sent_s is not None and not answer.code:
+                self._net.was_answered(self._client, sent_s)
+        self._frames.put_nowait(raw)
+
+    def end(self, code: Code, details: str, _answer: bytes) -> None:
+        self._loop.post(self._settle, code, details, b"")
+
+    def _settle(self, code: Code, details: str, _answer: bytes) -> None:
+        if not self.done():
+            self._status.set_result((code, details))
+            self._frames.put_nowait(grpc.aio.EOF)
+
+    def done(self) -> bool:
+        return self._status.done()
+
+    def cancel(self) -> None:
+        self._settle(Code.CANCELLED, "cancelled by the client", b"")
+        self._net.cancel(self)
+
+    async def code(self) -> Code:
+        return (await asyncio.shield(self._status))[0]
+
+    async def details(self) -> str:
+        return (await asyncio.shield(self._status))[1]
 
 
 class SimChannel:
@@ -331,6 +535,25 @@ class SimChannel:
             return call
 
         return start
+
+    def stream_stream(self, _path: str) -> Callable[..., SimStream]:
+        def start(**_metadata: object) -> SimStream:
+            stream = SimStream(self._loop, self._net, self._client)
+            self._start(stream)
+            return stream
+
+        return start
+
+    def _start(self, stream: SimStream) -> None:
+        if stream.done():
+            return
+        if self._state is State.READY and self._connection is not None:
+            stream.start(self._connection)
+        elif self._state in (State.TRANSIENT_FAILURE, State.SHUTDOWN):
+            stream.end(Code.UNAVAILABLE, "failed to connect", b"")
+        else:
+            self._queued.append(lambda: self._start(stream))
+            self.get_state(try_to_connect=True)
 
     def _send(self, call: SimCall, path: str, request: bytes, deadline: float) -> None:
         if call.done():
@@ -401,7 +624,7 @@ class SimNodes(Nodes):
         self, bootstrap: Iterable[str], loop: ProcessLoop, net: ClientNet, client: int
     ) -> None:
         self._loop, self._net, self._client = loop, net, client
-        super().__init__(bootstrap, None)
+        super().__init__(bootstrap, None, streams=client % WITHOUT_STREAMS != WITHOUT_STREAMS - 1)
 
     def _open(self, endpoint: str) -> Any:
         channel = self._channels.get(endpoint)

@@ -23,6 +23,7 @@ from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Store
 
 Respond = Callable[[grpc.StatusCode, str, bytes], None]
+Ended = Callable[[grpc.StatusCode, str], None]
 
 
 class ClientProcess(Protocol):
@@ -41,12 +42,31 @@ class Clients(Protocol):
     def reset_all(self, node: int | None = None) -> int: ...
 
 
+class ServedStream(Protocol):
+    """A node's end of a stream of a client's."""
+
+    task: asyncio.Task[None]
+
+    def feed(self, frame: bytes) -> None:
+        """Hand over a frame of the client's."""
+
+    def half_close(self) -> None:
+        """Say that the client has no more frames."""
+
+
 class ClientPort(Protocol):
     """A node's servicers, called with bytes."""
 
     def dispatch(
         self, path: str, request: bytes, peer: str, timeout_s: float, respond: Respond
     ) -> asyncio.Task[None]: ...
+
+    def open_stream(
+        self, peer: str, send: Callable[[bytes], None], ended: Ended
+    ) -> ServedStream: ...
+
+    def drain(self) -> None:
+        """Tell clients that the node is about to end."""
 
 
 class Node(Link, Protocol):
