@@ -4,6 +4,9 @@ Three nodes, raw stubs, four client processes. Once with 72 commits in flight ov
 with 128, on a new cluster each. A node that takes too much work leaves its heartbeats late, and its
 shards find other leaders: that shall not happen however much is offered.
 
+The memory of a node may grow by what it takes at rest, and by so much of what its state weighs.
+Wished: 250 MiB with all of them.
+
 The p99 of a commit may be so many times the median of a bare echo with 64 in flight, taken before
 and after on the same cluster at rest. Wished on a quiet machine: under 1 s.
 """
@@ -12,7 +15,9 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 
+from bench.growth import MIB, state_bytes
 from bench.large_commits_client import ACKNOWLEDGED
+from bench.machine import rss_mib
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 from bench.yardstick import Echo
@@ -25,6 +30,8 @@ IN_FLIGHT = (72, 128)
 PROCESSES = 4
 FILL_S_MAX = 1_800.0
 P99_ECHOES = 100
+STATE_SHARE = 0.35
+"""Of what the state weighs, 333 bytes an offset."""
 REFUSED = "RESOURCE_EXHAUSTED"
 
 
@@ -63,6 +70,8 @@ def _run(
         child.ready(timeout_s=120)
         child.ask("know", 120, groups=names[number::PROCESSES])
     echo.take()
+    rest_mib = [rss_mib(node.pid) for node in cluster.nodes.values()]
+    report.add(f"rss_mib_at_rest_{in_flight}", rest_mib, "MiB")
     terms = cluster.terms()
     got = ask_all(
         children, "fill", FILL_S_MAX, partitions=OFFSETS, in_flight=in_flight // PROCESSES
@@ -70,6 +79,17 @@ def _run(
     after = cluster.terms()
     echo.take()
     changes = sum(after[shard] - term for shard, term in terms.items())
+    full_mib = [rss_mib(node.pid) for node in cluster.nodes.values()]
+    report.add(f"rss_mib_{in_flight}", full_mib, "MiB")
+    held_mib = max(state_bytes(cluster, node_id) for node_id in cluster.nodes) / MIB
+    report.add(f"state_mib_{in_flight}", [held_mib], "MiB")
+    limit_mib = 2 * max(rest_mib) + STATE_SHARE * held_mib
+    report.require(
+        max(full_mib) <= limit_mib,
+        f"with {in_flight} in flight: memory of a node {max(full_mib):.0f} MiB, at most "
+        f"{limit_mib:.0f}: twice what it takes at rest ({max(rest_mib):.0f}) and {STATE_SHARE} of "
+        f"what its state weighs ({held_mib:.0f})",
+    )
     outcomes: Counter[str] = Counter()
     for one in got:
         outcomes.update(one["outcomes"])

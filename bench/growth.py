@@ -128,7 +128,7 @@ def _run(
     began_s = time.monotonic()
     outcomes, still = asyncio.run(_grow(cluster, path, seconds, watch, rss, enough))
     report.say(f"{path}: {dict(outcomes)} in {time.monotonic() - began_s:.0f} s")
-    held = max(_state_bytes(cluster, node_id) for node_id in cluster.nodes)
+    held = max(state_bytes(cluster, node_id) for node_id in cluster.nodes)
     report.add_count(f"{path}_state_mib", held // MIB, "MiB")
     report.add_count(f"{path}_rss_max_mib", max(rss.values()) // MIB, "MiB")
     report.add_count(f"{path}_taken", outcomes["NONE"])
@@ -155,7 +155,8 @@ def _run(
         report.require(killed == 0, f"{path}: {memory_mib} MiB were enough for each node")
 
 
-def _state_bytes(cluster: World, node_id: int) -> int:
+def state_bytes(cluster: World, node_id: int) -> int:
+    """What the state of all shards of a node weighs, as its limits count it."""
     lines = cluster.metrics(node_id, 20.0).splitlines()
     return sum(int(float(x.split()[1])) for x in lines if x.startswith("muster_state_bytes{"))
 

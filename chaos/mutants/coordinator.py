@@ -18,7 +18,7 @@ from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.shard_state import ShardState, refuse_for_deletions
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, Offset
 from musterd.coordinator.node import assembly
 from musterd.coordinator.runtime import (
     command_router,
@@ -154,6 +154,18 @@ async def _believes(
     if len(queries) > 1:
         call.core = Believing(**{one.name: getattr(core, one.name) for one in fields(core)})
     await _read(self, queries, answers, call, stable=stable)
+
+
+def _thawed_anew(self: Group) -> dict[tuple[str, int], Offset]:
+    """Make offsets at rest anew, as for a reader: who changes them changes nothing."""
+    return self.stored if isinstance(self.stored, dict) else self.stored.unpacked()
+
+
+BUILDS.add(
+    "forgetful_rest",
+    "A commit to offsets that are at rest changes them for itself alone.",
+    (Group, "thawed", _thawed_anew),
+)
 
 
 def _refuse_removals_alone(state: ShardState, command: GroupCommand) -> Refused | None:

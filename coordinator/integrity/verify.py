@@ -348,8 +348,9 @@ async def _compare_set_aside(shard: Shard, response: pb.VerifyResponse) -> None:
 def _above(aside: ShardState, present: ShardState) -> Iterator[tuple[str, str, int, int]]:
     for group_id, group in sorted(aside.groups.items()):
         kept = present.groups.get(group_id)
+        there = {} if kept is None else kept.offsets
         for (topic, partition), stored in sorted(group.offsets.items()):
-            now = None if kept is None else kept.offsets.get((topic, partition))
+            now = there.get((topic, partition))
             if now is None or now.offset < stored.offset:
                 yield group_id, topic, partition, stored.offset
 

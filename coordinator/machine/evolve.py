@@ -58,7 +58,7 @@ def evolve(group: Group | None, event: GroupEvent) -> Group | None:
 def evolve_offset(group: Group, commit: CommitEvents, digest: int, size: int) -> None:
     """`evolve` by the one offset of `commit`, whose record has this digest and value size."""
     (ref,), (one,) = commit.refs, commit.partitions
-    group.offsets[ref] = Offset(
+    group.thawed()[ref] = Offset(
         one.offset,
         one.metadata,
         one.end_offset,
@@ -95,7 +95,7 @@ def evolve_offsets(
         digests,
         sizes,
     )
-    group.offsets.update(zip(commit.refs, stored, strict=True))
+    group.thawed().update(zip(commit.refs, stored, strict=True))
 
 
 def member_from(event: MemberJoined, join_seq: int) -> Member:
@@ -174,8 +174,9 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
         case GroupConfigChanged():
             group.config = dict(event.values)
         case OffsetRemoved():
-            invariant((event.topic, event.partition) in group.offsets, "no such offset was stored")
-            del group.offsets[event.topic, event.partition]
+            stored = group.thawed()
+            invariant((event.topic, event.partition) in stored, "no such offset was stored")
+            del stored[event.topic, event.partition]
         case GroupDeleted():
             _group_deleted(group, event)
         case MemberJoined():
@@ -394,7 +395,7 @@ def _group_deleted(group: Group, event: GroupDeleted) -> None:
 
 
 def _offset_committed(group: Group, event: OffsetCommitted) -> None:
-    group.offsets[event.topic, event.partition] = Offset(
+    group.thawed()[event.topic, event.partition] = Offset(
         offset=event.offset,
         metadata=event.metadata,
         end_offset=event.end_offset,

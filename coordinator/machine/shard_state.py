@@ -22,12 +22,14 @@ from musterd.coordinator.machine.commands import (
     DeleteTopic,
     DropOffsets,
     EndDrop,
+    ExpireOffsets,
     FinalizeLevel,
     ForgetDeletion,
     GroupCommand,
     NoteBackup,
     NoteLevels,
     OffsetCommit,
+    OffsetDelete,
     RecordAudit,
     ReplaceNode,
     RevokeToken,
@@ -144,6 +146,8 @@ POINT_DELETIONS_MAX: Final = 1_000
 """A group with more offsets is deleted as one range: ranges cost each later read of the database a
 little, so not every small group is one."""
 
+_OF_OFFSETS: Final = (OffsetCommit, OffsetDelete, ExpireOffsets, DropOffsets)
+"""What reads a group's offsets, and mostly changes them."""
 
 DELETIONS_DIFFER: Final = Refused(
     Error.COORDINATOR_LOAD_IN_PROGRESS,
@@ -261,6 +265,8 @@ def _apply_group_command(state: ShardState, command: GroupCommand, env: Envelope
     if refused is not None:
         return CommandResult(command, (), refused, ())
     group = state.groups.get(command.group_id)
+    if group is not None and isinstance(command, _OF_OFFSETS):
+        state.in_use.use(state.groups, group)
     decision = decide(group, command, env)
     events = decision.events
     if not events:
@@ -326,6 +332,8 @@ def evolve_counted(
     if group is not None:
         group.digest = (group.digest + digest) % DIGEST_MODULUS
         group.bytes += size
+        if isinstance(group.stored, dict):
+            state.in_use.use(state.groups, group)
     return group, tuple(writes)
 
 
@@ -349,7 +357,7 @@ def _delete_counted(
     state: ShardState, group: Group, events: Sequence[GroupEvent]
 ) -> tuple[Write, ...]:
     """A group with all its records, none of which is read where they are many."""
-    if len(group.offsets) > POINT_DELETIONS_MAX:
+    if group.offset_count > POINT_DELETIONS_MAX:
         writes: tuple[Write, ...] = ((group_prefix(group.group_id), EVERY_KEY),)
     else:
         writes = tuple((key, None) for key in sorted(key for key, _ in group_records(group)))
@@ -395,6 +403,7 @@ def _store_commit(
     writes += compress(pairs, map(int.__ne__, records.digests, before))
     if commit.blob is not None:
         writes += evolve_counted(state, group, (commit.blob,))[1]
+    state.in_use.use(state.groups, group)
     return group, tuple(writes)
 
 
@@ -407,6 +416,8 @@ def _store_offset(state: ShardState, group: Group, commit: CommitEvents) -> tupl
     else:
         (before,), before_bytes = _offsets_before(group, commit.refs, (key,))
     evolve_offset(group, commit, digest, size)
+    if kept is None:  # else the command has said already that it uses them
+        state.in_use.use(state.groups, group)
     change: int = digest - before
     state.digest = (state.digest + change) % DIGEST_MODULUS
     group.digest = (group.digest + change) % DIGEST_MODULUS

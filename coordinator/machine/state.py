@@ -53,6 +53,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from typing import Protocol as Shape
 
 from musterd.coordinator.machine.commands import Protocol, RoundTimer
 from musterd.coordinator.machine.events import GenerationFormed
@@ -235,7 +236,7 @@ class Offset:
     """Bytes of its record's value; known where `digest` is."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Blob:
     """Bytes that an application keeps with its offsets, and the commit that wrote them (gp-O9).
 
@@ -246,6 +247,23 @@ class Blob:
     member_id: str = ""
     generation: int = 0
     commit_seq: int = 0
+
+
+class OffsetsAtRest(Shape):
+    """A group's offsets as bytes (records/packed_offsets.py)."""
+
+    @property
+    def offset_count(self) -> int:
+        """How many they are."""
+        ...
+
+    def unpacked(self) -> dict[tuple[str, int], Offset]:
+        """Make them anew, in the order in which they were packed."""
+        ...
+
+
+NO_BLOB: Final = Blob()
+"""What nearly every group has: it is replaced, never written to."""
 
 
 @dataclass(slots=True)
@@ -263,7 +281,8 @@ class Group:
     is the fencing token that the generation took, `fence` the last one that was taken; 0 while the
     generation is the token (rules 1 and 2).
     `instances` says who holds each instance id: like `tally` it follows from the members. `digest`
-    is the sum of those of the group's records.
+    is the sum of those of the group's records. `stored` has the offsets: as objects while they are
+    in use, else as bytes (`offsets` and `thawed`).
     """
 
     group_id: str
@@ -275,14 +294,14 @@ class Group:
     leader_id: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     next_join_seq: int = 0
-    offsets: dict[tuple[str, int], Offset] = field(default_factory=dict)
+    stored: dict[tuple[str, int], Offset] | OffsetsAtRest = field(default_factory=dict)
     timer: RoundTimer | None = None
     deadline_ms: int = 0
     remaining_ms: int = 0
     new_member_added: bool = False
     pending: dict[str, int] = field(default_factory=dict)
     emptied_wall_ms: int = 0
-    blob: Blob = field(default_factory=Blob)
+    blob: Blob = NO_BLOB
     topics_version: int = 0
     config: dict[str, int] = field(default_factory=dict)
     token: int = 0
@@ -293,6 +312,24 @@ class Group:
     digest: int = field(default=0, metadata={"derived": True})
     bytes: int = field(default=0, compare=False, metadata={"derived": True})
     """What its records weigh (sizes.py)."""
+
+    @property
+    def offsets(self) -> Mapping[tuple[str, int], Offset]:
+        """What is stored, to be read: offsets at rest are made anew with each call."""
+        stored = self.stored
+        return stored if isinstance(stored, dict) else MappingProxyType(stored.unpacked())
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets there are."""
+        stored = self.stored
+        return len(stored) if isinstance(stored, dict) else stored.offset_count
+
+    def thawed(self) -> dict[tuple[str, int], Offset]:
+        """The offsets, to be changed: as objects from now on."""
+        if not isinstance(self.stored, dict):
+            self.stored = self.stored.unpacked()
+        return self.stored
 
     @property
     def from_empty(self) -> bool:

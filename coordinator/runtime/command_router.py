@@ -228,7 +228,7 @@ def _creates(command: GroupRequest) -> bool:
 def _deleted(state: ShardState, command: Command) -> int:
     """How many offsets go with a group that is deleted."""
     group = state.groups.get(command.group_id) if isinstance(command, DeleteGroup) else None
-    return 0 if group is None else len(group.offsets)
+    return 0 if group is None else group.offset_count
 
 
 def _is_late(commit: OffsetCommit, state: ShardState) -> bool:

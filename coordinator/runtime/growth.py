@@ -12,7 +12,7 @@ as reserved (proposer.py). So a shard exceeds its limit by no more than that ten
 existing offsets gain from other members' ids and from larger numbers: 300 bytes each at most.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, assert_never
 
@@ -55,7 +55,7 @@ from musterd.coordinator.machine.limits import MIB
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.shard_state import ShardState
-from musterd.coordinator.machine.state import Group, Member, metadata_bytes
+from musterd.coordinator.machine.state import Group, Member, Offset, metadata_bytes
 from musterd.coordinator.runtime.answers import Answer
 from musterd.raft.contract import Room
 
@@ -206,7 +206,7 @@ def _of_join(group: Group | None, command: JoinGroup) -> Growth:
     keys = 3 * len(command.group_id.encode())
     header = HEADER_BYTES if group is None else 0
     size = header + ROUND_BYTES + MEMBER_BYTES + new + names + hosts + keys
-    return Growth(size, RETURNS_SHARE if group is not None and group.offsets else 1.0)
+    return Growth(size, RETURNS_SHARE if group is not None and group.offset_count else 1.0)
 
 
 def _known(group: Group | None, command: JoinGroup) -> Member | None:
@@ -343,7 +343,8 @@ def remainder(group: Group | None, command: Command, refusal: Refused) -> Remain
     """
     if not isinstance(command, OffsetCommit) or command.atomic or group is None:
         return None
-    refused = tuple(_refused(group, one, refusal) for one in command.partitions)
+    stored = group.offsets
+    refused = tuple(_refused(stored, one, refusal) for one in command.partitions)
     kept = tuple(one for one, no in zip(command.partitions, refused, strict=True) if no is None)
     if not kept:
         return None
@@ -351,8 +352,10 @@ def remainder(group: Group | None, command: Command, refusal: Refused) -> Remain
     return None if _of_commit(group, rest.command) else rest
 
 
-def _refused(group: Group, one: PartitionCommit, refusal: Refused) -> PartitionResult | None:
-    kept = group.offsets.get((one.topic, one.partition))
+def _refused(
+    stored: Mapping[tuple[str, int], Offset], one: PartitionCommit, refusal: Refused
+) -> PartitionResult | None:
+    kept = stored.get((one.topic, one.partition))
     if kept is not None and not _longer(one.metadata, kept.metadata):
         return None
     return PartitionResult(one.topic, one.partition, refusal.error, refusal.message, False)

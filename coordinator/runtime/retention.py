@@ -58,7 +58,7 @@ class Sweep:
             group = groups.get(self._left.popleft())
             if group is None:
                 continue
-            looked_at += len(group.offsets)
+            looked_at += group.offset_count
             command = self._look_at(group, wall_ms)
             if command is not None:
                 yield command
@@ -66,7 +66,7 @@ class Sweep:
     def _look_at(self, group: Group, wall_ms: int) -> ExpireOffsets | None:
         kept_ms, most = self._retention.offsets_ms, LIMITS.sweep_max_partitions
         due = tuple(islice(due_offsets(group, wall_ms, kept_ms), most))
-        if not due and (group.offsets or not is_idle(group)):
+        if not due and (group.offset_count or not is_idle(group)):
             return None
         return ExpireOffsets(group.group_id, wall_ms, kept_ms, due)
 

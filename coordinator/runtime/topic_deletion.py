@@ -123,7 +123,7 @@ class TopicDeletion:
             group = groups.get(self._left.popleft())
             if group is None:
                 continue
-            looked_at += len(group.offsets) + len(self._topics)
+            looked_at += group.offset_count + len(self._topics)
             for command in self._of(group):
                 self._found = True
                 told += isinstance(command, TopicsChanged)

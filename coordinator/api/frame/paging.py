@@ -64,8 +64,9 @@ class OffsetsPage:
         if query.all:
             found, answer.more = await self._next(group, query)
         else:
+            offsets = {} if group is None else group.offsets
             found = [
-                (key, group.offsets.get(key) if group else None)
+                (key, offsets.get(key))
                 for key in ((p.topic, p.partition) for p in query.partitions)
             ]
             self._keys -= len(found)
@@ -88,7 +89,8 @@ class OffsetsPage:
         after = (query.after.topic, query.after.partition) if query.HasField("after") else None
         while group is not None:
             keys, more = await self._first(group, after)
-            found = [(key, stored) for key in keys if (stored := group.offsets.get(key))]
+            offsets = group.offsets
+            found = [(key, stored) for key in keys if (stored := offsets.get(key))]
             if found or not more:
                 return list(found), more
             after = keys[-1]  # all of them were removed during the pauses

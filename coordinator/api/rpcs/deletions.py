@@ -1,6 +1,6 @@
 """The RPCs by which an operator removes groups, offsets, members (gp-2.5, gp-2.10, gp-2.11)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from muster.v1 import admin_pb2 as pb
 from musterd.coordinator.api.frame import bounds
@@ -24,7 +24,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Done, OffsetsDeleted
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Offset
 from musterd.coordinator.runtime.answers import Answer
 
 KICKED = "kicked by operator"
@@ -78,8 +78,9 @@ class Deletions(CoordinatorService):
             await call.topic_unknown(request, core.shard_for(request.group_id))
         command = OffsetDelete(request.group_id, tuple(key for key in keys if key not in unknown))
         group = core.shard_for(request.group_id).state.groups.get(request.group_id)
-        stored = [key for key in keys if group is not None and key in group.offsets]
-        call.changed(listed(_offsets(group, stored), len(stored)), None)
+        offsets = {} if group is None else group.offsets
+        stored = [key for key in keys if key in offsets]
+        call.changed(listed(_offsets(offsets, stored), len(stored)), None)
         told = iter((await call.ask(command, call.size, OffsetsDeleted)).partitions)
         response = pb.OffsetDeleteResponse()
         for key in keys:
@@ -118,14 +119,15 @@ class Deletions(CoordinatorService):
             "state": group.phase.value,
             "generation": group.generation,
             "members": len(group.members),
-            "offsets": len(group.offsets),
+            "offsets": group.offset_count,
         }
 
 
-def _offsets(group: Group | None, keys: Iterable[TopicPartition]) -> Iterator[tuple[str, object]]:
-    if group is not None:
-        for key in keys:
-            yield f"{key.topic}:{key.partition}", group.offsets[key].offset
+def _offsets(
+    offsets: Mapping[tuple[str, int], Offset], keys: Iterable[TopicPartition]
+) -> Iterator[tuple[str, object]]:
+    for key in keys:
+        yield f"{key.topic}:{key.partition}", offsets[key].offset
 
 
 def _kicking(request: pb.KickMembersRequest) -> LeaveGroup:

@@ -74,7 +74,7 @@ class OffsetReads(CoordinatorService):
         if not query.all:
             return 0
         group = self.core.shard_for(query.group_id).state.groups.get(query.group_id)
-        return len(group.offsets) if group is not None else 0
+        return group.offset_count if group is not None else 0
 
 
 def _refuse(query: OffsetsQuery) -> Refused | None:

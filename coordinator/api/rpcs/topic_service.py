@@ -103,7 +103,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
                         response.reading_groups += reads
                         if reads and len(response.reading_group_ids) < READING_GROUPS:
                             response.reading_group_ids.append(group.group_id)
-                    await slices.looked_at(KEYS_PER_ENTRY + len(group.offsets))
+                    await slices.looked_at(KEYS_PER_ENTRY + group.offset_count)
         return response
 
     @handler(Kind.ORDINARY, bounds.NONE, with_status(pb.ListTopicsResponse), reads=True)

@@ -59,7 +59,7 @@ def decide_offset_delete(group: Group | None, command: OffsetDelete) -> Decision
             Error.NON_EMPTY_GROUP,
             f"Group {quoted(group.group_id)} has members, and what they read is not known here.",
         )
-    topics = subscribed(group)
+    topics, offsets = subscribed(group), group.offsets
     events: dict[TopicPartition, OffsetRemoved] = {}
     results: list[RemovalResult] = []
     messages: dict[str, str] = {}
@@ -70,7 +70,7 @@ def decide_offset_delete(group: Group | None, command: OffsetDelete) -> Decision
             message = messages[key.topic]
             results.append(RemovalResult(*key, Error.GROUP_SUBSCRIBED_TO_TOPIC, message))
             continue
-        stored = group.offsets.get(key)
+        stored = offsets.get(key)
         if stored is not None:
             events[key] = _removed(group, key, stored, Ending.DELETED)
         results.append(RemovalResult(*key, Error.NONE, ""))
@@ -98,14 +98,14 @@ def decide_sweep(group: Group | None, command: ExpireOffsets, env: Envelope) -> 
     """
     if group is None or group.phase is Phase.DEAD:
         return Decision((), Done(changed=False))
-    rule = _Due(group, command.wall_ms, command.retention_ms)
+    rule, offsets = _Due(group, command.wall_ms, command.retention_ms), group.offsets
     events: dict[TopicPartition, GroupEvent] = {}
     for key in command.partitions[: env.limits.sweep_max_partitions]:
-        stored = group.offsets.get(key)
+        stored = offsets.get(key)
         if stored is not None and rule.of(key, stored):
             events[key] = _removed(group, key, stored, Ending.EXPIRED)
     rest: tuple[GroupEvent, ...] = ()
-    if is_idle(group) and len(events) == len(group.offsets):
+    if is_idle(group) and len(events) == len(offsets):
         rest = (_deleted(group, Ending.EXPIRED),)
     return Decision((*events.values(), *rest), Done(changed=bool(events or rest)))
 
@@ -153,10 +153,11 @@ def decide_drop(group: Group | None, command: DropOffsets) -> Decision:
     if group is None or group.phase is Phase.DEAD:
         return Decision((), Done(changed=False))
     keys = dict.fromkeys(TopicPartition(command.topic, number) for number in command.partitions)
+    offsets = group.offsets
     events = tuple(
         _removed(group, key, stored, Ending.TOPIC_DELETED)
         for key in keys
-        if (stored := group.offsets.get(key)) is not None
+        if (stored := offsets.get(key)) is not None
     )
     return Decision(events, Done(changed=bool(events)))
 

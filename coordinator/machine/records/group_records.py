@@ -84,6 +84,10 @@ from musterd.coordinator.machine.records.encoding import (
     put_int,
     put_text,
 )
+from musterd.coordinator.machine.records.packed_offsets import (
+    PACKED_OFFSETS_MAX,
+    OffsetPacking,
+)
 from musterd.coordinator.machine.records.sizes import record_size
 from musterd.coordinator.machine.records.values import (
     put_assignment,
@@ -105,10 +109,9 @@ from musterd.coordinator.machine.records.values import (
     take_header,
     take_member,
     take_number,
-    take_offset,
     take_static,
 )
-from musterd.coordinator.machine.state import Blob, Group, Phase, holders, recount
+from musterd.coordinator.machine.state import NO_BLOB, Group, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
@@ -147,7 +150,6 @@ _BLOB = b"x"
 _CONFIG = b"k"
 _TOPICS = b"u"
 _FENCE = b"t"
-_NO_BLOB = Blob()
 _T = TypeVar("_T")
 
 
@@ -297,7 +299,7 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
         case OwnRecord.EMPTIED:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
         case OwnRecord.BLOB:
-            return None if group.blob == _NO_BLOB else put_blob(group.blob)
+            return None if group.blob == NO_BLOB else put_blob(group.blob)
         case OwnRecord.CONFIG:
             return put_config(group.config) if group.config else None
         case OwnRecord.TOPICS:
@@ -428,23 +430,31 @@ def group_of_key(key: bytes) -> str:
 class GroupLoading:
     """Groups from their records, which are taken one by one, in key order."""
 
-    __slots__ = ("_group", "_topics")
+    __slots__ = ("_group", "_offset_start", "_packing")
 
     def __init__(self) -> None:
         self._group: Group | None = None
-        self._topics: dict[str, str] = {}
+        self._offset_start = b""
+        """With what the keys of its offsets begin."""
+        self._packing = OffsetPacking()
 
     def take(self, key: bytes, value: bytes, digest: int) -> Group | None:
         """Take one record with its digest; the group before it, where it is the first of the next.
 
         Raises RecordError where it cannot be read.
         """
+        if self._group is not None and key.startswith(self._offset_start):
+            self._group.bytes += record_size(key, value)
+            self._group.digest = (self._group.digest + digest) % DIGEST_MODULUS
+            self._take_offset(self._group, key, value, digest)
+            return None
         reader = Reader(key[len(GROUP_PREFIX) :])
         group_id = reader.text()
         kind = reader.take(1)
         if kind == HEADER:
             reader.end()
             before = self.end()
+            self._offset_start = key[: -len(HEADER)] + _OFFSET
             self._group = take_header(group_id, Reader(value))
             self._group.digest = digest
             self._group.bytes = record_size(key, value)
@@ -452,27 +462,37 @@ class GroupLoading:
         if self._group is None or self._group.group_id != group_id:
             raise RecordError(f"a record of group {quoted(group_id)} before its header")
         self._group.bytes += record_size(key, value)
-        _take_part(self._group, kind, reader, value, self._topics)
+        _take_part(self._group, kind, reader, value)
         self._group.digest = (self._group.digest + digest) % DIGEST_MODULUS
         return None
 
+    def _take_offset(self, group: Group, key: bytes, value: bytes, digest: int) -> None:
+        start = self._offset_start
+        self._packing.add_record(key[len(start) : -INT_BYTES], key[-INT_BYTES:], value, digest)
+        if self._packing.count >= PACKED_OFFSETS_MAX:
+            self._end_offsets(group)
+
+    def _end_offsets(self, group: Group) -> None:
+        """Give the group its offsets: they are at rest, unless they are too many for that."""
+        packing, self._packing = self._packing, OffsetPacking()
+        if group.stored or packing.count >= PACKED_OFFSETS_MAX:
+            group.thawed().update(packing.packed().unpacked())
+        elif packing.count:
+            group.stored = packing.packed()
+
     def end(self) -> Group | None:
         """The group whose records were taken last; None where there is none."""
-        return None if self._group is None else _finished(self._group)
+        if self._group is None:
+            return None
+        if self._packing.count:
+            self._end_offsets(self._group)
+        return _finished(self._group)
 
 
-def _take_part(
-    group: Group, kind: bytes, key: Reader, value: bytes, topics: dict[str, str]
-) -> None:
-    """`topics` are the names read so far: offsets share them."""
+def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
     if kind == _MEMBER:
         member_id = key.rest()
         group.members[member_id] = take_member(member_id, Reader(value))
-    elif kind == _OFFSET:
-        topic, partition = key.text(), key.integer()
-        key.end()
-        topic = topics.setdefault(topic, topic)
-        group.offsets[topic, partition] = take_offset(Reader(value))
     elif kind == _ROUND:
         number = key.integer()
         key.end()

@@ -43,6 +43,7 @@ from musterd.coordinator.machine.records.group_records import (
     GroupLoading,
     group_records,
 )
+from musterd.coordinator.machine.records.packed_offsets import OffsetsInUse
 from musterd.coordinator.machine.records.sizes import record_size
 from musterd.coordinator.machine.records.values import (
     put_name,
@@ -131,6 +132,10 @@ class ShardState:
     members_of: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
     bytes: int = field(default=0, metadata={"derived": True})
     """What all records weigh (sizes.py)."""
+    in_use: OffsetsInUse = field(
+        default_factory=OffsetsInUse, compare=False, metadata={"derived": True}
+    )
+    """Whose offsets are objects (packed_offsets.py)."""
 
 
 def topic_key(name: str) -> bytes:

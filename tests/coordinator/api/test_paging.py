@@ -197,7 +197,7 @@ async def test_no_read_goes_on_for_more_than_a_slice():
         names = [f"g{n}" for n in range(1_000)]
         for name in names:
             seated(node, name, 3)
-        group = Group("o", offsets=stored(LIMITS.group_max_offsets))
+        group = Group("o", stored=stored(LIMITS.group_max_offsets))
         node.core.shard_for("o").state.groups["o"] = group
         calls = {
             "describe": (node.admin.DescribeGroups, admin.DescribeGroupsRequest(group_ids=names)),
@@ -330,7 +330,7 @@ async def test_what_is_asked_for_all_there_is_waits_for_its_turn_before_it_looks
     async with local_node() as node:
         for number in range(ENTRIES_AT_ONCE + 1):
             seated(node, f"g{number}", 1)
-        group = Group("o", offsets=stored(ENTRIES_AT_ONCE * KEYS_PER_ENTRY))
+        group = Group("o", stored=stored(ENTRIES_AT_ONCE * KEYS_PER_ENTRY))
         node.core.shard_for("o").state.groups["o"] = group
         last = pb.OffsetFetchRequest.Partition(topic="t", partition=len(group.offsets) - 3)
         turn = node.core.one_long_read
@@ -400,7 +400,7 @@ async def test_one_fetch_of_many_groups_looks_at_so_many_keys_and_no_more():
         offsets = stored(1_000)
         names = [f"o{n}" for n in range(10)]
         for name in names:
-            node.core.shard_for(name).state.groups[name] = Group(name, offsets=dict(offsets))
+            node.core.shard_for(name).state.groups[name] = Group(name, stored=dict(offsets))
         last = pb.OffsetFetchRequest.Partition(topic="t", partition=999)
         answered, left = [], names
         with pytest.MonkeyPatch.context() as patch:
@@ -420,7 +420,7 @@ async def test_one_fetch_of_many_groups_looks_at_so_many_keys_and_no_more():
 async def test_offsets_that_go_while_a_page_is_chosen_end_no_fetch():
     """The page begins behind them, and is not empty while there is more."""
     async with local_node() as node:
-        group = Group("o", offsets=stored(100))
+        group = Group("o", stored=stored(100))
         node.core.shard_for("o").state.groups["o"] = group
         gone = list(range(10))
 
@@ -634,7 +634,7 @@ async def test_a_fetch_goes_on_only_while_its_node_coordinates():
     """Leadership moves between two slices: the groups behind are not answered here."""
     async with local_node(shards=1) as node:
         for name in "abc":
-            node.shards[0].state.groups[name] = Group(name, offsets=stored(10))
+            node.shards[0].state.groups[name] = Group(name, stored=stored(10))
         query = pb.OffsetFetchRequest.Group
         request = pb.OffsetFetchRequest(groups=[query(group_id=g, all=True) for g in "abc"])
         with pytest.MonkeyPatch.context() as patch:

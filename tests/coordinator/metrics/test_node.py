@@ -339,7 +339,7 @@ def test_the_loop_may_turn_after_each_group_and_after_so_many_of_its_offsets(rig
         rig.ask(number, commit("", -1, 1, group=f"g{number}"))
     rig.run(50)
     now = Offset(1, "", 2, "", -1, 0, 1)
-    rig.shard.state.groups["g1"].offsets = {("t", n): now for n in range(2 * OFFSETS_PER_SLICE + 1)}
+    rig.shard.state.groups["g1"].stored = {("t", n): now for n in range(2 * OFFSETS_PER_SLICE + 1)}
     page = _page(metrics)
     pauses = list(metrics._own_groups(metrics._sources))
     assert _value(page, "muster_group_lag", group="g1", topic="t") == 2 * OFFSETS_PER_SLICE + 1
