@@ -80,11 +80,15 @@ class GroupSetting:
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """The node that coordinates a group, and the Raft term since which it does."""
+    """The node that coordinates a group, and the Raft term since which it does.
+
+    `forwards`: it is a node that passes calls on to whichever node does; others may do so as well.
+    """
 
     node_id: int
     endpoint: str
     term: int
+    forwards: bool = False
 
 
 @dataclass(frozen=True, slots=True)

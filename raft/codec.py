@@ -208,9 +208,7 @@ def message_bytes(message: Message) -> int:
 def _parse(into: pb.Frame | pb.Hello, data: bytes, bytes_max: int) -> None:
     if len(data) > bytes_max:
         raise CodecError("too_long", f"a peer message of {len(data)} bytes; {bytes_max} at most")
-    body = memoryview(data)[CHECKSUM_BYTES:]
-    if not _is_intact(body, data[:CHECKSUM_BYTES]):
-        raise CodecError("garbage", "a peer message whose checksum is wrong")
+    body = unsealed(data)
     try:
         into.ParseFromString(body)  # type: ignore[arg-type]  # it takes any buffer
     except DecodeError as error:
@@ -221,8 +219,20 @@ def _parse(into: pb.Frame | pb.Hello, data: bytes, bytes_max: int) -> None:
 
 
 def _sealed(message: pb.Frame | pb.Hello) -> bytes:
-    data = message.SerializeToString()
+    return sealed(message.SerializeToString())
+
+
+def sealed(data: bytes) -> bytes:
+    """Return `data` with its checksum in front."""
     return checksum(data) + data
+
+
+def unsealed(frame: bytes) -> memoryview:
+    """What `sealed` was given. Raises CodecError where the checksum is wrong."""
+    data = memoryview(frame)[CHECKSUM_BYTES:]
+    if not _is_intact(data, frame[:CHECKSUM_BYTES]):
+        raise CodecError("garbage", "a peer message whose checksum is wrong")
+    return data
 
 
 def checksum(data: bytes | memoryview) -> bytes:

@@ -316,3 +316,57 @@ class StateMachine(Protocol):
         one.
         """
         ...
+
+
+class ForwardLink(Protocol):
+    """A connection between two nodes on which one, the edge, passes calls of clients to the other.
+
+    The peer is a node of this cluster: by its store, and by its certificate or on loopback.
+    """
+
+    @property
+    def node(self) -> NodeId:
+        """The node at the other end."""
+        ...
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether that node has shown its certificate."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was sent before has to leave first; `ForwardEnd.writable` says when."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame of at most FRAME_BYTES_MAX bytes; nothing where the connection is gone."""
+        ...
+
+    def hang_up(self) -> None:
+        """Close it at once."""
+        ...
+
+
+class ForwardEnd(Protocol):
+    """One side of all such connections of a node: the edge's, or the coordinator's."""
+
+    def opened(self, link: ForwardLink) -> None:
+        """A connection stands."""
+        ...
+
+    def arrived(self, link: ForwardLink, frame: memoryview) -> None:
+        """A frame came. Raises ValueError where it is none: the connection is closed."""
+        ...
+
+    def writable(self, link: ForwardLink) -> None:
+        """What waited has left."""
+        ...
+
+    def closed(self, link: ForwardLink) -> None:
+        """The connection is gone. Called once for each that was opened."""
+        ...
+
+    def refused(self, node: NodeId, reason: str) -> None:
+        """That node does not take such a connection, or cannot be connected to, and why."""
+        ...

@@ -95,7 +95,7 @@ def _malformed(hello: pb.Hello) -> str | None:
     if len(hello.client_endpoint) > ENDPOINT_BYTES_MAX:
         length = len(hello.client_endpoint)
         return f"node {hello.node_id} advertises an endpoint of {length} characters"
-    if hello.lane not in (pb.LANE_CONTROL, pb.LANE_BULK):
+    if hello.lane not in (pb.LANE_CONTROL, pb.LANE_BULK, pb.LANE_FORWARD):
         return f"node {hello.node_id} names no lane"
     if len(hello.run_id) != RUN_ID_BYTES:
         return f"node {hello.node_id} does not name its process"

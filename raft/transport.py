@@ -3,14 +3,16 @@
 This file and raft/runner.py alone know asyncio. Between two nodes there are two connections, both
 dialled by the node with the lower id. *Control* carries votes, heartbeats, answers and short
 appends; its break counts as silence. *Bulk* carries catch-up and snapshots, so that these delay
-nothing else. On each, both sides send 8 magic bytes and a Hello; then the dialling side sends a
-verdict (a Hello with `refused` alone), and frames follow. A frame is a 4-byte length, the length's
-crc32 and what raft/codec.py made. The length has a crc32 of its own because a flipped bit in it
-would leave the connection waiting for up to 16 MiB.
+nothing else. A node that forwards dials every other one once more: *forward* carries calls of its
+clients, whoever has the lower id. On each, both sides send 8 magic bytes and a Hello; then the
+dialling side sends a verdict (a Hello with `refused` alone), and frames follow. A frame is a 4-byte
+length, the length's crc32 and what raft/codec.py made. The length has a crc32 of its own because a
+flipped bit in it would leave the connection waiting for up to 16 MiB.
 """
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,7 @@ from muster.v1 import peer_pb2 as pb
 from musterd.raft import codec
 from musterd.raft import hello as hellos
 from musterd.raft.codec import CodecError
+from musterd.raft.contract import ForwardEnd, NodeId
 from musterd.raft.driver import Driver
 from musterd.raft.tls import (
     HANDSHAKE_BYTE,
@@ -59,6 +62,10 @@ class TransportSettings:
     """Per connection; beyond it bulk drops frames and control hangs up."""
     close_timeout_ms: int = 500
     """How long a stop waits for what is written to leave."""
+    forward_buffer_bytes: int = 1024 * 1024
+    """Per connection that carries calls: beyond it their frames wait at who makes them."""
+    forward_retry_ms: int = 20_000
+    """After a node refused such a connection: an earlier build does, until it is replaced."""
     dead_peer_ms: int = 10_000
     """Unacknowledged data, or silence under keep-alive, for so long closes the connection."""
 
@@ -101,6 +108,8 @@ class _Connection(asyncio.Protocol):
         self._heard_bytes = 0
         self.node: int | None = None
         self.lane = pb.LANE_UNSPECIFIED
+        self.is_refused = False
+        """Whether the other side said that it does not take this connection."""
         self.run_id = b""
         self.host = ""
         self.closed = asyncio.get_running_loop().create_future()
@@ -144,6 +153,10 @@ class _Connection(asyncio.Protocol):
             self.refuse(error.reason, str(error))
         except Exception as error:  # noqa: BLE001 - a broken invariant must not die in asyncio's log
             self._hub.fatal(error)
+
+    def resume_writing(self) -> None:
+        """Go on: asyncio says that most of what waited has left."""
+        self._hub.writable(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
@@ -230,7 +243,7 @@ class _Connection(asyncio.Protocol):
             if self.node is None:
                 self._hello(codec.decode_hello(frame))
             else:
-                self._hub.frame_arrived(self.node, frame)
+                self._hub.frame_arrived(self, frame)
         del buffer[:at]
 
     def _greet(self, magic: bytes) -> None:
@@ -272,6 +285,8 @@ class _Connection(asyncio.Protocol):
     def establish(self, node: int, lane: "pb.Lane.ValueType") -> None:
         """From now on frames are expected."""
         self.node, self.lane = node, lane
+        if lane == pb.LANE_FORWARD and self._transport is not None:
+            self._transport.set_write_buffer_limits(self._hub.settings.forward_buffer_bytes)
         if self._timeout is not None:
             self._timeout.cancel()
 
@@ -304,6 +319,16 @@ class _Connection(asyncio.Protocol):
         """The bytes that wait to be sent."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
+    @property
+    def is_private(self) -> bool:
+        """Whether its other end has a node's certificate, or is on this machine."""
+        if self.certified is not None:
+            return True
+        try:
+            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return False
+
     def write(self, data: bytes) -> None:
         """Send it, by TLS where this connection has it."""
         if self._transport is not None and not self._transport.is_closing():
@@ -320,6 +345,31 @@ class _Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+class _ForwardLink:
+    """A connection that carries calls, as its two sides see it (raft/contract.py)."""
+
+    __slots__ = ("_connection", "_limit", "node")
+
+    def __init__(self, connection: _Connection, node: int, limit: int) -> None:
+        self._connection = connection
+        self._limit = limit
+        self.node = NodeId(node)
+
+    @property
+    def is_certified(self) -> bool:
+        return self._connection.certified is not None
+
+    @property
+    def is_full(self) -> bool:
+        return self._connection.backlog_bytes > self._limit
+
+    def send(self, frame: bytes) -> None:
+        self._connection.write_frame(codec.sealed(frame))
+
+    def hang_up(self) -> None:
+        self._connection.abort()
 
 
 class PeerHub:
@@ -345,6 +395,12 @@ class PeerHub:
         self._driver: Driver | None = None
         self._established: dict[tuple[int, int], _Connection] = {}
         self.tls = PeerTls(PeerTlsMode.OFF, "")
+        self.edge: ForwardEnd | None = None
+        """Passes calls to other nodes, which are dialled for it; None: this node does not."""
+        self.coordinator: ForwardEnd | None = None
+        """Takes the calls that other nodes pass; None: they are refused."""
+        self._forward: dict[tuple[int, bool], tuple[_Connection, _ForwardLink]] = {}
+        """By node, and whether this one dialled it."""
         self._strangers: dict[_Connection, None] = {}
         """In the order in which they came; those that are dialled, too."""
         self._server: asyncio.Server | None = None
@@ -376,6 +432,8 @@ class PeerHub:
         for node in self.driver.identity.peers:
             if node > mine:
                 self._tasks.extend(loop.create_task(self._dial(node, lane)) for lane in _LANES)
+            if self.edge is not None:
+                self._tasks.append(loop.create_task(self._dial(node, pb.LANE_FORWARD)))
 
     @property
     def address(self) -> Address:
@@ -393,7 +451,8 @@ class PeerHub:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             self._server.close()
-        open_ones = [*self._established.values(), *self._strangers]
+        forward = [connection for connection, _ in self._forward.values()]
+        open_ones = [*self._established.values(), *forward, *self._strangers]
         for connection in open_ones:
             connection.close()
         if open_ones:
@@ -424,6 +483,9 @@ class PeerHub:
             connection = self._established.get((node, lane))
             if connection is not None:
                 connection.abort()
+        for dialled in (False, True):
+            if kept := self._forward.get((node, dialled)):
+                kept[0].abort()
 
     # Connections' lives.
 
@@ -443,6 +505,8 @@ class PeerHub:
                 if self.tls.mode is PeerTlsMode.PREFER:
                     # The other way where this one failed; by TLS again after what stood.
                     plain = connection.node is None and not plain
+                if lane == pb.LANE_FORWARD and connection.is_refused:
+                    delay_ms = settings.forward_retry_ms
             await asyncio.sleep(delay_ms / 1000 * (0.5 + self._rng.random()))
             delay_ms = min(2 * delay_ms, settings.dial_max_ms)
 
@@ -485,6 +549,7 @@ class PeerHub:
             connection.refuse("certificate", other)
             return
         if connection.dialled is not None and hello.refused:
+            connection.is_refused = True
             if hello.node_id == connection.dialled[0]:  # what it says of another's level is hearsay
                 self.driver.levels.refused(hello)
             connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
@@ -493,6 +558,8 @@ class PeerHub:
         reason = self._twin(hello) or self.driver.accept_hello(hello)
         if reason is None and connection.dialled not in (None, (hello.node_id, hello.lane)):
             reason = f"node {hello.node_id} answered where another was expected: check the peers"
+        if reason is None and hello.lane == pb.LANE_FORWARD:
+            reason = self._forward_refusal(connection)
         if connection.dialled is None:
             connection.say_hello(hello.lane, reason or "")
         else:
@@ -503,6 +570,14 @@ class PeerHub:
             connection.await_verdict(hello)
         else:
             self._establish(connection, hello)
+
+    def _forward_refusal(self, connection: _Connection) -> str | None:
+        """Why calls of clients are not passed on this connection, or None."""
+        if connection.dialled is None and self.coordinator is None:
+            return "this node takes no calls that others pass on"
+        if not connection.is_private:
+            return "calls are passed on by TLS alone, but on loopback: see peer_tls"
+        return None
 
     def _twin(self, hello: pb.Hello) -> str | None:
         """Why a second process on one store is turned away while the first is connected.
@@ -547,6 +622,9 @@ class PeerHub:
 
     def _establish(self, connection: _Connection, hello: pb.Hello) -> None:
         self._strangers.pop(connection, None)
+        if hello.lane == pb.LANE_FORWARD:
+            self._establish_forward(connection, hello.node_id)
+            return
         key = (hello.node_id, hello.lane)
         previous = self._established.pop(key, None)
         if previous is not None:
@@ -559,19 +637,73 @@ class PeerHub:
             self.driver.levels.meet(hello)  # another process's hello may have been read since
             self.driver.connected(hello.node_id)
 
-    def frame_arrived(self, node: int, frame: bytes) -> None:
-        self.driver.receive(node, frame)
+    def _establish_forward(self, connection: _Connection, node: int) -> None:
+        """One of each direction; the former one of an edge that came back is gone."""
+        key = (node, connection.dialled is not None)
+        previous = self._forward.get(key)
+        if previous is not None:
+            self._forward_lost(previous[0], key)
+            previous[0].abort()
+        connection.establish(node, pb.LANE_FORWARD)
+        link = _ForwardLink(connection, node, self.settings.forward_buffer_bytes)
+        self._forward[key] = connection, link
+        if (end := self._end_of(connection)) is not None:
+            end.opened(link)
+
+    def _end_of(self, connection: _Connection) -> ForwardEnd | None:
+        return self.coordinator if connection.dialled is None else self.edge
+
+    def _link_of(self, connection: _Connection) -> _ForwardLink | None:
+        """The link of a connection that carries calls, as long as it is the latest one."""
+        key = (connection.node or 0, connection.dialled is not None)
+        kept = self._forward.get(key)
+        return kept[1] if kept is not None and kept[0] is connection else None
+
+    def writable(self, connection: _Connection) -> None:
+        """What waited on a connection has left."""
+        if connection.lane == pb.LANE_FORWARD:
+            link, end = self._link_of(connection), self._end_of(connection)
+            if link is not None and end is not None:
+                end.writable(link)
+
+    def _forward_lost(self, connection: _Connection, key: tuple[int, bool]) -> None:
+        link = self._link_of(connection)
+        if link is not None:
+            del self._forward[key]
+            if (end := self._end_of(connection)) is not None:
+                end.closed(link)
+
+    def frame_arrived(self, connection: _Connection, frame: bytes) -> None:
+        """Hand it over. Raises CodecError."""
+        if connection.lane != pb.LANE_FORWARD:
+            self.driver.receive(connection.node or 0, frame)
+            return
+        link, end = self._link_of(connection), self._end_of(connection)
+        if link is None or end is None:
+            return
+        try:
+            end.arrived(link, codec.unsealed(frame))
+        except ValueError as error:
+            raise CodecError("garbage", f"calls that cannot be read: {error}") from error
 
     def refused(self, connection: _Connection, reason: str, detail: str) -> None:
         """Remember why a connection was closed."""
         self.counters[reason] += 1
         detail = short(detail)
+        dialled = connection.dialled
+        if dialled is not None and dialled[1] == pb.LANE_FORWARD:
+            if self.edge is not None:
+                self.edge.refused(NodeId(dialled[0]), detail)
+            return
         if reason != "refused" or connection.dialled is not None:  # else the driver kept it
             self.driver.book.refuse(connection.name, detail)
 
     def lost(self, connection: _Connection) -> None:
         self._strangers.pop(connection, None)
         if connection.node is None:
+            return
+        if connection.lane == pb.LANE_FORWARD:
+            self._forward_lost(connection, (connection.node, connection.dialled is not None))
             return
         key = (connection.node, connection.lane)
         if self._established.get(key) is connection:

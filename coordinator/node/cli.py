@@ -293,6 +293,10 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         bool | None,
         typer.Option("--ready-needs-reach", help="Not ready while clients cannot reach this node."),
     ] = None,
+    forward: Annotated[
+        bool | None,
+        typer.Option("--forward", help="Pass calls to their coordinators, for load balancers."),
+    ] = None,
     log_format: Annotated[
         str | None, typer.Option(metavar="json|text", help="Form of the log on stderr.")
     ] = None,
@@ -350,6 +354,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "connections_per_host": connections_per_host,
         "reach_probe_ms": reach_probe_ms,
         "ready_needs_reach": ready_needs_reach,
+        "forward": forward,
         "log_format": log_format,
         "log_level": log_level,
         "dev": reflection,

@@ -202,6 +202,10 @@ class Settings(BaseSettings):
     three failures in a row it hands its shards to nodes that reach themselves; 0 = off."""
     ready_needs_reach: bool = False
     """The node is not ready while it cannot reach itself there."""
+    forward: bool = False
+    """The node passes calls to their coordinators over the peers' network, so that any client may
+    stay at any node: for load balancers and port-forwards. Set it on all nodes (docs/forward.md).
+    Beyond loopback nodes need TLS for it (`peer_tls = require`)."""
     dev: bool = False
     """Server reflection on."""
     log_format: Literal["json", "text"] = "json"
@@ -263,6 +267,18 @@ class Settings(BaseSettings):
         for address in value.values():
             split_address(address)
         return value
+
+    @model_validator(mode="after")
+    def _check_forward(self) -> Self:
+        """Clients' calls, and who makes them, are told to nodes alone."""
+        addresses = (self.peer_listen, *self.peers.values())
+        is_local = all(map(is_loopback, addresses)) and self.tls_ca is None
+        if self.forward and self.peer_tls_mode is not PeerTlsMode.REQUIRE and not is_local:
+            raise ValueError(
+                "forward needs peer_tls = require where a node is not on loopback, and where "
+                "clients show certificates"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

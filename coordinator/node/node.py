@@ -13,6 +13,8 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from muster.v1 import access_pb2, admin_pb2, group_pb2
+from musterd.coordinator.api.forward.edge import Edge
+from musterd.coordinator.api.forward.passed_calls import PassedCalls
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
 from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
 from musterd.coordinator.api.limits.queue_probe import QueueProbe
@@ -46,6 +48,7 @@ from musterd.coordinator.runtime.timeouts import (
     CHECKPOINT_INTERVAL_MS,
     DEPOSED_HOLD_MS,
     DRAIN_MS_MAX,
+    FORWARD_LOOK_MS,
     HOSTS_LOOK_MS,
     STOP_GRACE_MS,
     STORE_CLOSE_MS_MAX,
@@ -168,6 +171,12 @@ class Node:
             self._task_ended,
         )
         self._streams = ClientStreams(self._acceptor, core.access)
+        self._passed = PassedCalls(self._acceptor)
+        self._hub.coordinator = self._passed
+        self._edge = Edge(core) if settings.forward else None
+        if self._edge is not None:
+            self._hub.edge = core.forwarding.edge = self._edge
+            core.statuses.hides = self._edge.names_itself
         self._attach_metrics()
         own_service = f"muster.node.{self.store_uuid.hex()}"
         self._health = Health(self._server, own_service)
@@ -263,6 +272,7 @@ class Node:
             asyncio.create_task(_trim()),
             asyncio.create_task(_bound_hosts(self._connections)),
             asyncio.create_task(self.certificates.follow()),
+            asyncio.create_task(self._look_at_passed()),
         ]
         if self._jwt_keys is not None:
             self._tasks.append(asyncio.create_task(self._jwt_keys.follow()))
@@ -311,11 +321,12 @@ class Node:
     async def _listen(self) -> None:
         settings, core = self.settings, self.assembly.core
         self._runner.start()
-        await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
         services = Services(
             core, self, self._integrity.verifier, settings.operator_access, self._streams
         )
         services.add_to(self._acceptor)  # type: ignore[arg-type]  # to generated code, a server
+        await self._passed.start()
+        await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
         if settings.dev:
             names = [
                 service.full_name
@@ -366,8 +377,11 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._probe.stop()
+        if self._edge is not None:
+            self._edge.close()
         self._streams.end()
         await self._server.stop(STOP_GRACE_MS / MS)
+        await self._passed.stop()
         await self._acceptor.stop()
         await self._audit.end()
         if self._page is not None:
@@ -471,6 +485,14 @@ class Node:
             await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
             await self._integrity.peers.refresh()
             self._integrity.quarantine.judge()
+
+    async def _look_at_passed(self) -> None:
+        """Both sides of calls that are passed on look for signs of life."""
+        while True:
+            await asyncio.sleep(FORWARD_LOOK_MS / MS)
+            self._passed.look()
+            if self._edge is not None:
+                self._edge.look()
 
     async def _follow_exporter(self) -> None:
         """The logs keep what an exporter has not read (docs/replay.md, The cursor)."""

@@ -133,14 +133,15 @@ class Call:
             self._end(replied=True)
             self._respond(answer)
 
-    def abandon(self) -> None:
+    def abandon(self, *, with_edge: bool = False) -> None:
         """The caller is gone.
 
-        Un-park, but keep the member (cancel is not leave, gp-2.16).
+        Un-park, but keep the member (cancel is not leave, gp-2.16). `with_edge`: what is gone is
+        the node that passed the call on: the full session begins, as nobody knows of the caller.
         """
         if not self.ended:
-            self.broken = True
-            self._end(replied=False)
+            self.broken = not with_edge
+            self._end(replied=with_edge)
         if not self.offered:
             self._tell(None)
 

@@ -265,16 +265,18 @@ class Heartbeats:
             self._by_group.setdefault(place, {}).setdefault(call, []).append(beat)
         return call
 
-    def abandon(self, call: HeldCall) -> None:
+    def abandon(self, call: HeldCall, *, with_edge: bool = False) -> None:
         """The caller is gone.
 
-        Its members keep the disconnect grace, and will be told again what it was told.
+        Its members keep the disconnect grace, and will be told again what it was told. `with_edge`:
+        what is gone is the node that passed the call on; its members keep their sessions.
         """
         if call.ended:
             return
         forgiven = tuple(beat for beat, _ in call.holding)
-        self._release(call, replied=False)
-        self._disconnects.broke(lambda: self._forgive(forgiven))
+        self._release(call, replied=with_edge)
+        if not with_edge:
+            self._disconnects.broke(lambda: self._forgive(forgiven))
         client = self._clients.get(call.nonce)
         if client is not None and client.call in (call, None):
             client.call = None

@@ -269,11 +269,14 @@ class Shard:
             call.answer(Loading() if state is CoordinatorState.LOADING else self.elsewhere())
         return call
 
-    def abandon(self, call: Call) -> None:
-        """The caller is gone: nothing is answered, the member keeps the disconnect grace."""
+    def abandon(self, call: Call, *, with_edge: bool = False) -> None:
+        """The caller is gone: nothing is answered, the member keeps the disconnect grace.
+
+        `with_edge`: see `Call.abandon`; the member keeps its session.
+        """
         if self.leadership is not None:
             self.leadership.waiters.unpark(call)
-        call.abandon()
+        call.abandon(with_edge=with_edge)
 
     def read(self, done: Callable[[bool], None]) -> None:
         """Confirm leadership for a strict read (ReadIndex, gp-2.9).

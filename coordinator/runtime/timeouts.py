@@ -77,6 +77,21 @@ UNTAKEN_MS_MAX: Final = 10_000
 UNTAKEN_ROOM_MS: Final = 1_000
 """A node that has too many bytes of answers waiting ends those that have waited for so long."""
 
+FORWARD_LOOK_MS: Final = 1_000
+"""A node that forwards asks the others so often for a sign of life; both sides count such looks."""
+
+FORWARD_ANSWER_MS: Final = 5_000
+"""A coordinator that gave none for so long is lost to the edge: the calls there are UNAVAILABLE."""
+
+FORWARD_SILENT_MS: Final = 8_000
+"""An edge that said nothing for so long is gone: members behind it keep their whole session."""
+
+FORWARD_MOVED_MS: Final = 500
+"""After NOT_COORDINATOR an edge waits so long for other news before it passes the call on again."""
+
+FORWARD_PART_MS: Final = 1_000
+"""A heartbeat for several coordinators waits so long for the last of them."""
+
 UNTAKEN_LOOK_MS: Final = 500
 """How often the answers that nobody takes, the commits that wait, and silent streams are looked
 at."""

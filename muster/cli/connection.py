@@ -324,7 +324,8 @@ class Connection:
                     retriable=True,
                 )
                 return _Found(pending, "")
-            named = results[0].coordinator.endpoint
+            found = results[0].coordinator
+            named = at.endpoint if found.forwards else found.endpoint
             if named != at.endpoint:
                 self._said[at.endpoint] = f"the coordinator is {named or 'not known'}"
             return _Found(results[0].status, named)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.errors import (
     ErrorCode,
@@ -230,7 +230,7 @@ class _Reading:
         raise_status(response.status)
         if response.term > coordinator.term:
             # The same node leads in a later term than it was found in.
-            later = Coordinator(coordinator.node_id, coordinator.endpoint, response.term)
+            later = replace(coordinator, term=response.term)
             self._caller.routes.learn(self._group_id, later)
         self._read_at.append((response.term, response.applied_index))
         self._blob = response.blob

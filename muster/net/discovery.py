@@ -56,8 +56,14 @@ _ASK_AGAIN = frozenset(
 Results = dict[str, group_pb2.FindCoordinatorResponse.Result]
 
 
-def coordinator_of(message: errors_pb2.Coordinator) -> Coordinator:
-    return Coordinator(message.node_id, message.endpoint, message.term)
+def coordinator_of(message: errors_pb2.Coordinator, asked: str = "") -> Coordinator:
+    """The coordinator that a message names.
+
+    A node that forwards names itself: it is used at the address at which it was asked, which may be
+    a load balancer's.
+    """
+    endpoint = asked if message.forwards and asked else message.endpoint
+    return Coordinator(message.node_id, endpoint, message.term, message.forwards)
 
 
 @dataclass(eq=False, slots=True)
@@ -140,6 +146,12 @@ class Routes:
         for one in list(route.groups):
             self._wake(one)
         return True
+
+    def doubt(self, group_id: str, known: Coordinator) -> None:
+        """Take a node that forwards for no way any more: another one is as good in its term."""
+        route = self.route(group_id)
+        if route.coordinator == known:
+            route.coordinator = None
 
     def _move(self, group_id: str, route: Route) -> None:
         left = self._of.pop(group_id, None)
@@ -322,6 +334,9 @@ class Discovery:
             wake: called where searching is of no use. What is found is told by `Routes.watch`.
         """
         term, avoid = (known.term, known.endpoint) if known else (0, "")
+        if known is not None and known.forwards:
+            term = 0
+            self._routes.doubt(group_id, known)
         route = self._routes.route(group_id)
         search = self._searches.get(route)
         if search is None:
@@ -512,7 +527,7 @@ class Discovery:
                 {one.group_id: one for one in response.results},
                 any(not one.pending for one in response.results),
             )
-            self._learn(response)
+            self._learn(endpoint, response)
         except grpc.aio.AioRpcError as error:  # the askers turn to another node
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 self._nodes.renew()  # the next question shows what the files have
@@ -522,12 +537,12 @@ class Discovery:
             if not batch.answer.done():
                 batch.answer.set_result(answer)
 
-    def _learn(self, response: group_pb2.FindCoordinatorResponse) -> None:
+    def _learn(self, asked: str, response: group_pb2.FindCoordinatorResponse) -> None:
         self._nodes.learn(node.endpoint for node in response.nodes)
         for one in response.results:
             found = None
             if int(one.status.code) == ErrorCode.NONE and not one.pending:
-                found = coordinator_of(one.coordinator)
+                found = coordinator_of(one.coordinator, asked)
             if one.HasField("shard"):
                 self._place(one.group_id, one.shard, found)
             if found is not None:

@@ -181,7 +181,9 @@ class _Pinged:
             if one.pending:
                 self.leaderless.add(route)
             elif int(one.status.code) == ErrorCode.NONE:
-                self._pings.routes.learn(one.group_id, coordinator_of(one.coordinator))
+                self._pings.routes.learn(
+                    one.group_id, coordinator_of(one.coordinator, self._endpoint)
+                )
         if self.leaderless != before:
             self._wake()
 

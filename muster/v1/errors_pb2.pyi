@@ -147,18 +147,24 @@ class Coordinator(google.protobuf.message.Message):
     NODE_ID_FIELD_NUMBER: builtins.int
     ENDPOINT_FIELD_NUMBER: builtins.int
     TERM_FIELD_NUMBER: builtins.int
+    FORWARDS_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     endpoint: builtins.str
     """host:port of the client port"""
     term: builtins.int
     """Raft term of the group's shard under this leader"""
+    forwards: builtins.bool
+    """The node passes calls to whoever leads the group, and stays named in every term: use it at the address that was asked.
+    Another node that forwards is as good in the same term.
+    """
     def __init__(
         self,
         *,
         node_id: builtins.int = ...,
         endpoint: builtins.str = ...,
         term: builtins.int = ...,
+        forwards: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["endpoint", b"endpoint", "node_id", b"node_id", "term", b"term"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["endpoint", b"endpoint", "forwards", b"forwards", "node_id", b"node_id", "term", b"term"]) -> None: ...
 
 global___Coordinator = Coordinator

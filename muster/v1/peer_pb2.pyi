@@ -33,6 +33,8 @@ class _LaneEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeW
     """votes, heartbeats, acknowledgements, small appends; its break is silence"""
     LANE_BULK: _Lane.ValueType  # 2
     """catch-up and snapshots"""
+    LANE_FORWARD: _Lane.ValueType  # 3
+    """calls of clients, dialled by the node that forwards (forward.proto); earlier builds refuse it"""
 
 class Lane(_Lane, metaclass=_LaneEnumTypeWrapper): ...
 
@@ -41,6 +43,8 @@ LANE_CONTROL: Lane.ValueType  # 1
 """votes, heartbeats, acknowledgements, small appends; its break is silence"""
 LANE_BULK: Lane.ValueType  # 2
 """catch-up and snapshots"""
+LANE_FORWARD: Lane.ValueType  # 3
+"""calls of clients, dialled by the node that forwards (forward.proto); earlier builds refuse it"""
 global___Lane = Lane
 
 class _ClientReach:

@@ -86,6 +86,30 @@ def routes_of_two_shards():
 OLD, NEW = Coordinator(1, "a:1", 7), Coordinator(2, "b:1", 8)
 
 
+def test_a_node_that_forwards_is_used_at_the_address_that_was_asked():
+    """Which may be a load balancer's; another node is where it says."""
+    named = errors_pb2.Coordinator(node_id=2, endpoint="inside:1", term=7, forwards=True)
+    assert discovery.coordinator_of(named, "lb:1") == Coordinator(2, "lb:1", 7, forwards=True)
+    named.forwards = False
+    assert discovery.coordinator_of(named, "lb:1") == Coordinator(2, "inside:1", 7)
+
+
+def test_of_nodes_that_forward_a_quiet_one_gives_way_to_another_in_its_term():
+    """As long as it is the one that is known; others of its shard go there, too."""
+    routes = Routes(Counters())
+    first, other = (Coordinator(n, f"edge-{n}:1", 7, forwards=True) for n in (1, 2))
+    routes.learn("g", first)
+    routes.place("g", 3, first)
+    routes.place("h", 3, first)
+    assert not routes.learn("g", other)  # while the first is not in doubt
+    routes.doubt("g", other)
+    assert routes.get("g") == first
+    routes.doubt("g", first)
+    assert routes.get("g") is None
+    assert routes.learn("h", other)
+    assert routes.get("g") == other
+
+
 def test_what_is_learned_of_one_group_holds_for_all_of_its_shard():
     """And for no other; a group that is placed later knows it at once, and knows it once."""
     routes, seen = routes_of_two_shards()

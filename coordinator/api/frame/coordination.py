@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail, CallRecord
 from musterd.coordinator.api.frame.authorizer import Authorizer, Recheck
+from musterd.coordinator.api.frame.forwarding import PASSED_CALL, Forwarding
 from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.reply_queue import ReplyQueue
 from musterd.coordinator.api.frame.statuses import Statuses
@@ -52,6 +53,9 @@ class Coordination:
 
     audit: AuditTrail = field(default_factory=AuditTrail)
     """What shard 0 is to record of the calls of operators here."""
+
+    forwarding: Forwarding = field(default_factory=Forwarding)
+    """Whether this node passes calls to other coordinators (ADR 35)."""
 
     def shard_for(self, group_id: str) -> Shard:
         """The shard a group lives in."""
@@ -118,12 +122,15 @@ class Coordination:
         if recheck is not None:
             asked = replace(recheck, ask=lambda: None if call.in_entry else recheck())
             self.access.hold(future, asked, _as_it_is)
+        passed = PASSED_CALL.get()
         try:
             return await future
         finally:
             self.access.release(future)
             if not call.ended:
-                shard.abandon(call)
+                shard.abandon(call, with_edge=passed is not None and passed.with_edge)
+            if passed is not None and call.offered:
+                passed.in_log = True
 
     async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
         """None once applied state holds all that was acknowledged before.

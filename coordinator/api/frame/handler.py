@@ -18,6 +18,7 @@ from musterd.coordinator.api.frame.audit_trail import (
     CANCELLED,
     NO_RIGHT,
     READS,
+    REQUEST_ID,
     CallRecord,
     result_of,
 )
@@ -29,11 +30,28 @@ from musterd.coordinator.api.frame.authorizer import (
     topics_of,
 )
 from musterd.coordinator.api.frame.bounds import Bounds, refuse_node, refuse_shards
+from musterd.coordinator.api.frame.client_certificate import CERTIFICATE_BYTES_MAX
 from musterd.coordinator.api.frame.cluster_view import ClusterView
 from musterd.coordinator.api.frame.coordination import Coordination, Unserved
-from musterd.coordinator.api.frame.identity import CERTIFICATE_ENDED, Identity
+from musterd.coordinator.api.frame.forwarding import (
+    PASSED_CALL,
+    Edge,
+    PassingFailed,
+    ShownCaller,
+)
+from musterd.coordinator.api.frame.identity import (
+    AUTHORIZATION,
+    BEARER_CHARS_MAX,
+    CERTIFICATE_ENDED,
+    CERTIFICATE_KEY,
+    Identity,
+)
 from musterd.coordinator.api.frame.jwt_verifier import AWAITED
-from musterd.coordinator.api.frame.operator_access import OperatorAccess
+from musterd.coordinator.api.frame.operator_access import (
+    METADATA_KEY,
+    SECRET_BYTES_MAX,
+    OperatorAccess,
+)
 from musterd.coordinator.api.frame.rpc_rules import RULES, RpcRule
 from musterd.coordinator.api.limits.admission import CALL, Admitted, Kind
 from musterd.coordinator.api.limits.cooperative_yield import Slices
@@ -72,6 +90,9 @@ _RIGHTS: Final = (
 )
 
 ACTIVE_CALLS: Final = "active calls on this node"
+REQUEST_ID_CHARS_MAX: Final = 1_024
+"""A caller's name for its call is passed on up to this length."""
+
 WAITING: Final = "members in calls of this connection that wait for their turn"
 
 P = ParamSpec("P")
@@ -195,6 +216,49 @@ class ActiveCall:
     def peer(self) -> str:
         """The caller's address, as gRPC writes it."""
         return self._context.peer()
+
+    @property
+    def method(self) -> str:
+        """The name of its RPC."""
+        return self._method
+
+    @property
+    def address(self) -> str:
+        """The caller's address for people, behind the edge that passed the call on, if one did."""
+        passed = PASSED_CALL.get()
+        return self.peer if passed is None else f"node {passed.edge}/{self.peer}"
+
+    @property
+    def shown(self) -> ShownCaller:
+        """What the caller shows, for another node that is to find out who it is."""
+        told = dict(self._context.invocation_metadata() or ())
+        identities = self.core.access.identities
+        certificates = (
+            self._context.auth_context().get(CERTIFICATE_KEY, ())
+            if identities.has_client_ca
+            else ()
+        )
+        bearer, request_id = told.get(AUTHORIZATION, ""), told.get(REQUEST_ID, "")
+        return ShownCaller(
+            self.peer,
+            identities.is_private(self._context),
+            next(iter(certificates), b"")[: CERTIFICATE_BYTES_MAX + 1],
+            bearer[: BEARER_CHARS_MAX + 1] if isinstance(bearer, str) else "",
+            _bytes_of(told.get(METADATA_KEY, b"")),
+            request_id[:REQUEST_ID_CHARS_MAX] if isinstance(request_id, str) else "",
+        )
+
+    async def passed_on(
+        self, edge: Edge, request: Any, here: Callable[[Any], Awaitable[Any]]
+    ) -> Any:
+        """The response of whoever coordinates what the request is about. It may wait there."""
+        self.leave()
+        entered = getattr(self._context, "entered", None)  # of a request that came in a stream
+        try:
+            return await edge.pass_on(self._method, request, self.shown, entered, here)
+        except PassingFailed as failed:
+            code, details = failed.code, failed.details
+        return await self._context.abort(code, details)
 
     def charge(self, command: GroupCommand, *amounts: Amount) -> None:
         """End the call with THROTTLING_QUOTA_EXCEEDED where its principal or group is over a quota.
@@ -383,7 +447,7 @@ class ActiveCall:
     def end_record(self, result: str) -> None:
         """Put the call's entry into the audit trail, or count it with others."""
         if self.record is not None:
-            self.record.ended(self.core.audit, self.principal, self.peer, result)
+            self.record.ended(self.core.audit, self.principal, self.address, result)
 
     def count_refusal(self, answer: Answer | None) -> None:
         """Count it in the audit trail where the answer says that the caller has no right.
@@ -394,7 +458,7 @@ class ActiveCall:
             return
         if answer.error.name.endswith(NO_RIGHT):
             self._counted = answer
-            self.core.audit.refused(self.principal, self.peer, self._method, answer.error.name)
+            self.core.audit.refused(self.principal, self.address, self._method, answer.error.name)
 
     @property
     def code(self) -> str:
@@ -619,12 +683,15 @@ def handler(
                 call.check_rule(self, request)
                 if counts and not has_place:
                     call.admitted = await call.admit(kind)
-                if audits(self) and handle.__name__ not in READS:
-                    call.begin_record(request)
-                await call.authorize(self)
-                handling = handle(self, request, call)
+                edge = self.core.forwarding.edge
+                handling: Awaitable[Any]
+                if edge is not None and edge.concerns(handle.__name__, request):
+                    handling = _passed_on(edge, self, handle, request, call)
+                else:
+                    await _let_in(self, request, call)
+                    handling = handle(self, request, call)
                 del request  # the handler drops it before it waits for long
-                response = await handling
+                response: Any = await handling
             except Failure as failure:
                 call.count_refusal(failure.answer)
                 if failed is None:  # the answer has no place for it
@@ -641,12 +708,50 @@ def handler(
                 call.leave()
             if call.record is not None:
                 call.end_record(result_of(response))
-            return response
+            answered: Response = response
+            return answered
 
         serve.kind, serve.reads = kind, reads  # type: ignore[attr-defined]  # for the acceptor
         return serve
 
     return framed
+
+
+async def _let_in(service: Any, request: Any, call: ActiveCall) -> None:
+    if audits(service) and call.method not in READS:
+        call.begin_record(request)
+    await call.authorize(service)
+
+
+async def _passed_on(
+    edge: Edge,
+    service: Any,
+    handle: Callable[[Any, Any, ActiveCall], Awaitable[Any]],
+    request: Any,
+    call: ActiveCall,
+) -> Any:
+    """Pass a call to who coordinates it. Both nodes ask for the caller's right; that one notes it.
+
+    A call that was passed on is never passed on again: it is served, or refused, here.
+    """
+
+    async def here(part: Any) -> Any:
+        await _let_in(service, part, call)
+        handling = handle(service, part, call)
+        del part
+        return await handling
+
+    if PASSED_CALL.get() is not None:
+        return await here(request)
+    await _let_in(service, request, call)
+    call.record = None
+    passing = call.passed_on(edge, request, here)
+    del request
+    return await passing
+
+
+def _bytes_of(told: str | bytes) -> bytes:
+    return (told if isinstance(told, bytes) else told.encode())[: SECRET_BYTES_MAX + 1]
 
 
 def stream(method: Callable[P, T]) -> Callable[P, T]:

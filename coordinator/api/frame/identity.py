@@ -190,7 +190,10 @@ class Identities:
         return NOBODY
 
     def is_private(self, context: CallerContext) -> bool:
-        """Whether nobody can listen to the caller's connection."""
+        """Whether nobody can listen to the caller's connection, where it is at an edge: to that."""
+        told: bool | None = getattr(context, "was_private", None)
+        if told is not None:
+            return told
         return self._has_tls or is_loopback_peer(context.peer())
 
     def _by_secret(self, context: CallerContext) -> Identity | str:

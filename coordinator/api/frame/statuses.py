@@ -1,6 +1,6 @@
 """Answers as the wire's Status: what happened, and what the caller should do next."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from muster.v1.errors_pb2 import Coordinator, Status
 from musterd.coordinator.machine.errors import Error
@@ -51,6 +51,8 @@ class Statuses:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self.hides: Callable[[NodeId], bool] = _never
+        """Whether callers are not told that a node leads: they stay at one that forwards."""
 
     def coordinator(self, leader: NodeId, term: int) -> Coordinator:
         """A coordinator as clients see it: node, endpoint ("" where not known yet), term."""
@@ -89,7 +91,10 @@ class Statuses:
                 raise InvariantError(f"{type(answer).__name__} answers another request")
 
     def _not_here(self, answer: NotHere) -> Status:
-        endpoint = "" if answer.leader is None else self._directory.endpoint(answer.leader)
+        is_told = answer.leader is not None and not self.hides(answer.leader)
+        endpoint = (
+            self._directory.endpoint(answer.leader) if is_told and answer.leader is not None else ""
+        )
         where = f"ask {endpoint}" if endpoint else "ask FindCoordinator"
         status = self.error(
             Error.NOT_COORDINATOR, f"This node does not coordinate the group: {where}."
@@ -103,3 +108,7 @@ class Statuses:
         if isinstance(status, Error):
             return self.error(status, HEARTBEAT_MESSAGES.get(status, status.name))
         return self.of(status)
+
+
+def _never(_node: NodeId) -> bool:
+    return False

@@ -15,9 +15,11 @@ import grpc
 
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
+from muster.v1.errors_pb2 import Coordinator
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX, refuse_group
 from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.forwarding import PASSED_CALL
 from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     handler,
@@ -138,9 +140,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         response = pb.FindCoordinatorResponse()
         leaders = {number: self._later(core.shards[number], 0) for number in known}
         named = {
-            number: core.statuses.coordinator(*leader)
-            for number, leader in leaders.items()
-            if leader is not None
+            number: self._named(*leader) for number, leader in leaders.items() if leader is not None
         }
         pending = core.statuses.error(
             Error.COORDINATOR_NOT_AVAILABLE,
@@ -158,6 +158,8 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             else:
                 result.pending = True
                 result.status.CopyFrom(pending)
+        # Whoever speaks to a node that forwards keeps the addresses that it was given.
+        names_nodes = names_nodes and core.forwarding.edge is None
         for node, endpoint in core.directory.all().items() if names_nodes else ():
             response.nodes.add(node_id=node, endpoint=endpoint)
         return response
@@ -167,7 +169,19 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         leader, term = log.leader, log.term
         if leader is None or term <= known_term or not self.core.directory.endpoint(leader):
             return None
+        edge, own = self.core.forwarding.edge, self.core.directory.own
+        if edge is not None and leader != own and edge.names_itself(leader):
+            return (leader, term) if edge.reaches(leader) else None
         return leader, term
+
+    def _named(self, leader: NodeId, term: int) -> Coordinator:
+        """The coordinator that clients are told: this node, where it passes calls to the leader."""
+        edge, own = self.core.forwarding.edge, self.core.directory.own
+        if edge is None or not (leader == own or edge.names_itself(leader)):
+            return self.core.statuses.coordinator(leader, term)
+        named = self.core.statuses.coordinator(own, term)
+        named.forwards = True
+        return named
 
     # ---- membership
 
@@ -312,7 +326,8 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         finally:
             core.access.release(future)
             if not held.ended:
-                core.heartbeats.abandon(held)
+                passed = PASSED_CALL.get()
+                core.heartbeats.abandon(held, with_edge=passed is not None and passed.with_edge)
         async with Slices(core.one_long_heartbeat) as slices:
             await slices.turn(0 if answer.superseded else entries)
             if refusals:

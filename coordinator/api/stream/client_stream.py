@@ -102,7 +102,8 @@ class StreamedMethod(NamedTuple):
     """One RPC as a stream serves it."""
 
     path: str
-    behaviour: Callable[[StreamedRequest, StreamCall], Any]
+    behaviour: Callable[[StreamedRequest, Any], Any]
+    """Takes the request and its call, a `ServicerContext`."""
     encode: Callable[[Any], bytes]
 
 

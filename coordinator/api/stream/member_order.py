@@ -6,12 +6,25 @@ for their answers: a Leave passes the Join that is parked.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from muster.v1.group_pb2 import LeaveGroupRequest
+from muster.v1.group_pb2 import (
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
 
 Member: TypeAlias = tuple[str, str]
 """A group's id, and the id of one of its members."""
+
+IN_LOG_REQUESTS: Final = (
+    JoinGroupRequest,
+    SyncGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+)
+"""Those that enter the log in the order in which their member made them."""
 
 
 class Entering:
@@ -37,17 +50,22 @@ class Entering:
 
     async def parsed(self, request: Any) -> None:
         """Wait for the members' requests before this one."""
+        if not self._members:
+            self.name(members_of(request))
+        self._told(self)
+        if self._waits:
+            self._turn = asyncio.get_running_loop().create_future()
+            await self._turn
+
+    def name(self, members: tuple[Member, ...]) -> None:
+        """Say whose request it is; before it is parsed where that is known so early."""
         last = self._last
-        self._members = _members_of(request)
+        self._members = members
         for before in dict.fromkeys(last[one] for one in self._members if one in last):
             before._then.append(self._one_is_in)  # noqa: SLF001 - of its own class
             self._waits += 1
         for member in self._members:
             last[member] = self
-        self._told(self)
-        if self._waits:
-            self._turn = asyncio.get_running_loop().create_future()
-            await self._turn
 
     def entered(self) -> None:
         """Its command is on its way: the next one may follow. A second time changes nothing."""
@@ -79,7 +97,7 @@ class Entering:
             self._turn.set_result(None)
 
 
-def _members_of(request: Any) -> tuple[Member, ...]:
+def members_of(request: Any) -> tuple[Member, ...]:
     """Whose request it is; nobody's where the member has no id yet."""
     group_id: str = request.group_id
     if isinstance(request, LeaveGroupRequest):

@@ -222,3 +222,26 @@ def test_a_superuser_has_no_name_that_muster_gives(name):
     with pytest.raises(ConfigError, match="a name that muster gives"):
         load_settings(None, {"data_dir": "/d", "superusers": f"jwt:root,{name}"})
     assert load_settings(None, {"data_dir": "/d", "superusers": "jwt:root"}).superusers
+
+
+@pytest.mark.parametrize(
+    ("keys", "taken"),
+    [
+        ({}, True),
+        ({"peers": "1=127.0.0.1:7171"}, True),
+        ({"peers": "1=192.0.2.1:7171"}, False),
+        ({"peer_listen": "192.0.2.1:7171"}, False),
+        ({"tls_cert": "/c", "tls_key": "/k", "tls_ca": "/a"}, False),
+        ({"tls_cert": "/c", "tls_key": "/k"}, True),
+    ],
+)
+@pytest.mark.parametrize("peer_tls", ["off", "prefer", "require"])
+def test_calls_are_passed_on_by_tls_alone_beyond_loopback(keys, taken, peer_tls):
+    """With `require` everywhere; else between nodes on loopback, of clients without theirs."""
+    files = {} if peer_tls == "off" else {f"peer_{name}": "/f" for name in ("cert", "key", "ca")}
+    given = {"data_dir": "/d", "forward": True, "peer_tls": peer_tls, **files, **keys}
+    if taken or peer_tls == "require":
+        assert load_settings(None, given).forward
+    else:
+        with pytest.raises(ConfigError, match="forward needs peer_tls = require"):
+            load_settings(None, given)

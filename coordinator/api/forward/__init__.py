@@ -1,0 +1,1 @@
+"""Passes calls of clients to their coordinator, on another node (ADR 35)."""

@@ -1,0 +1,291 @@
+"""The edge: passes what other nodes coordinate to them, for clients that speak to this node alone.
+
+A call is passed on once: the coordinator never passes it on again. Where it says that it is not the
+coordinator, and nothing of the call came near the log, the edge looks again, LOOKS_MAX times.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from musterd.coordinator.api.forward.coordinator_link import CoordinatorLink, PassedRequest
+from musterd.coordinator.api.forward.heartbeat_parts import beat_in_parts
+from musterd.coordinator.api.forward.methods import (
+    CLUSTER_SHARD,
+    HEARTBEAT,
+    PASSED,
+    PassedMethod,
+    is_elsewhere,
+)
+from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX
+from musterd.coordinator.api.frame.coordination import Coordination
+from musterd.coordinator.api.frame.forwarding import ShownCaller
+from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX
+from musterd.coordinator.api.stream.member_order import IN_LOG_REQUESTS, members_of
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.timeouts import FORWARD_MOVED_MS, LOADING_HOLD_MS
+from musterd.raft.contract import ForwardLink, NodeId
+
+LOOKS_MAX: Final = 5
+"""Coordinators that one call is passed to, one after the other."""
+
+REFUSALS_MAX: Final = 64
+"""Nodes whose refusal is kept: more than a cluster has."""
+
+ELSEWHERE: Final = "The group's coordinator is being looked for: ask FindCoordinator."
+
+Here = Callable[[Any], Awaitable[Any]]
+
+
+class Edge:
+    """This node as an edge. A `ForwardEnd` of the connections that it dialled."""
+
+    def __init__(self, core: Coordination) -> None:
+        self._core = core
+        self._links: dict[ForwardLink, CoordinatorLink] = {}
+        self._by_node: dict[NodeId, CoordinatorLink] = {}
+        self.refusals: dict[NodeId, str] = {}
+        """Nodes that take no calls, and why: an earlier build, or its certificate is no good."""
+        self.passed_total = 0
+        self.looked_again_total = 0
+
+    @property
+    def open(self) -> Mapping[NodeId, int]:
+        """By coordinator, the calls that wait for it."""
+        return {node: len(link) for node, link in self._by_node.items()}
+
+    # ---- connections
+
+    def opened(self, link: ForwardLink) -> None:
+        self.refusals.pop(link.node, None)
+        self._links[link] = self._by_node[link.node] = CoordinatorLink(link)
+
+    def arrived(self, link: ForwardLink, frame: memoryview) -> None:
+        try:
+            self._links[link].arrived(frame)
+        except DecodeError as error:
+            raise ValueError(str(error)) from error
+
+    def writable(self, link: ForwardLink) -> None:
+        self._links[link].send()
+
+    def closed(self, link: ForwardLink) -> None:
+        gone = self._links.pop(link)
+        if self._by_node.get(link.node) is gone:
+            del self._by_node[link.node]
+        gone.over()
+
+    def refused(self, node: NodeId, reason: str) -> None:
+        if node not in self._by_node and len(self.refusals) < REFUSALS_MAX:
+            self.refusals[node] = reason
+
+    def look(self) -> None:
+        """To be called every FORWARD_LOOK_MS."""
+        for link in list(self._links.values()):
+            link.look()
+
+    def close(self) -> None:
+        """The node ends: clients are told so, and coordinators nothing of clients."""
+        for link in list(self._links.values()):
+            link.hang_up()
+
+    # ---- where calls go
+
+    def reaches(self, leader: NodeId) -> bool:
+        """See `frame.forwarding.Edge`."""
+        return leader in self._by_node
+
+    def names_itself(self, leader: NodeId) -> bool:
+        """See `frame.forwarding.Edge`: but for what a node leads that refuses its calls."""
+        return leader not in self.refusals
+
+    def _taker(self, shard: Shard) -> NodeId | None:
+        """The node to which calls about this shard are passed, or None."""
+        if not shard.coordinator_state.elsewhere:
+            return None
+        leader = shard.log.leader
+        return leader if leader is not None and leader in self._by_node else None
+
+    def _is_settled(self, shard: Shard) -> bool:
+        """Whether it is known who serves calls about the shard: this node, another, or nobody."""
+        if not shard.coordinator_state.elsewhere:
+            return True
+        leader = shard.log.leader
+        return leader is not None and (leader in self._by_node or leader in self.refusals)
+
+    def _shards(self, method: PassedMethod, request: Any) -> Sequence[Shard]:
+        """The shard of each thing that a request is about; none where it is about nothing here."""
+        shards = self._core.shards
+        if method.on_cluster:
+            return (shards[CLUSTER_SHARD],)
+        if method.shard:
+            number: int = getattr(request, method.shard)
+            return (shards[number],) if 0 <= number < len(shards) else ()
+        return [self._core.shard_for(group_id) for group_id in method.groups(request)]
+
+    def concerns(self, name: str, request: Any) -> bool:
+        """See `frame.forwarding.Edge`."""
+        method = PASSED.get(name)
+        if method is None:
+            return False
+        if name == HEARTBEAT and len(request.members) > HEARTBEAT_MEMBERS_MAX:
+            return False  # to be refused here
+        return any(shard.coordinator_state.elsewhere for shard in self._shards(method, request))
+
+    # ---- calls
+
+    async def pass_on(
+        self,
+        name: str,
+        request: Any,
+        caller: ShownCaller,
+        entered: Callable[[], None] | None,
+        here: Here,
+    ) -> Any:
+        """See `frame.forwarding.Edge`."""
+        method = PASSED[name]
+        shards = self._shards(method, request)
+        await self._core.watch.until(lambda: all(map(self._is_settled, shards)), LOADING_HOLD_MS)
+        takers = dict.fromkeys(map(self._taker, shards))
+        if len(takers) > 1 and name == HEARTBEAT:
+            return await self._beat(method, request, caller, here)
+        if len(takers) > 1:
+            return await self._in_parts(method, request, caller, here)
+        return await self._pass_one(method, request, shards[0], caller, entered, here)
+
+    async def _pass_one(
+        self,
+        method: PassedMethod,
+        request: Any,
+        shard: Shard,
+        caller: ShownCaller,
+        entered: Callable[[], None] | None,
+        here: Here,
+    ) -> Any:
+        """Pass a request to the one node that it is for, or to that one's successor."""
+        passed = _passed(method, request, caller)
+        response = None
+        for _ in range(LOOKS_MAX):
+            await self._core.watch.until(lambda: self._is_settled(shard), LOADING_HOLD_MS)
+            node, term = self._taker(shard), shard.log.term
+            if node is None:
+                return await here(request)
+            self.passed_total += 1
+            answer = await self._by_node[node].call(passed, entered)
+            response, entered = method.parse(answer.message), None
+            if answer.in_log or not any(map(is_elsewhere, method.statuses(response))):
+                break
+            self.looked_again_total += 1
+            await self._moved(shard, node, term)
+        return _without_names(method, response)
+
+    async def _moved(self, shard: Shard, node: NodeId, term: int) -> None:
+        """Wait until another node, or term, is known of a shard than that which was wrong."""
+
+        def is_other() -> bool:
+            return self._taker(shard) != node or shard.log.term != term
+
+        await self._core.watch.until(is_other, FORWARD_MOVED_MS)
+
+    async def _part(
+        self,
+        method: PassedMethod,
+        request: Any,
+        node: NodeId | None,
+        caller: ShownCaller,
+        here: Here,
+    ) -> Any:
+        """Pass on what is for one node of a request that is for several, once. None: `here`."""
+        link = None if node is None else self._by_node.get(node)
+        if link is None:
+            return await here(request)
+        self.passed_total += 1
+        answer = await link.call(_passed(method, request, caller), None)
+        return _without_names(method, method.parse(answer.message))
+
+    async def _beat(
+        self, method: PassedMethod, request: Any, caller: ShownCaller, here: Here
+    ) -> Any:
+        """A heartbeat for several nodes: see heartbeat_parts.py."""
+        takers = [self._taker(self._core.shard_for(member.group_id)) for member in request.members]
+
+        async def ask(node: NodeId | None, part: Any) -> Any:
+            return await self._part(method, part, node, caller, here)
+
+        return await beat_in_parts(request, takers, ask)
+
+    async def _in_parts(
+        self, method: PassedMethod, request: Any, caller: ShownCaller, here: Here
+    ) -> Any:
+        """Each node answers for its groups; the answers are put together in the request's order."""
+        places: dict[NodeId | None, list[int]] = {}
+        for place, group_id in enumerate(method.groups(request)):
+            places.setdefault(self._taker(self._core.shard_for(group_id)), []).append(place)
+        parts = [
+            self._part(method, _part_of(method, request, of_node), node, caller, here)
+            for node, of_node in places.items()
+        ]
+        asked = [asyncio.ensure_future(part) for part in parts]
+        try:
+            responses = await asyncio.gather(*asked)
+        except BaseException:
+            for one in asked:
+                one.cancel()
+            raise
+        return _together(method, responses, list(places.values()))
+
+
+def _passed(method: PassedMethod, request: Any, caller: ShownCaller) -> PassedRequest:
+    message = request.SerializeToString()
+    if len(message) <= AT_ONCE_BYTES_MAX or not isinstance(request, IN_LOG_REQUESTS):
+        return PassedRequest(method.path, message, caller)
+    members = members_of(request)
+    group_id = members[0][0] if members else ""
+    return PassedRequest(method.path, message, caller, group_id, [one for _, one in members])
+
+
+def _part_of(method: PassedMethod, request: Any, places: Sequence[int]) -> Any:
+    """What of a request is at these places of its items."""
+    items = getattr(request, method.items)
+    part = type(request)()
+    part.CopyFrom(request)
+    part.ClearField(method.items)
+    getattr(part, method.items).extend(items[place] for place in places)
+    if getattr(request, "first_member", 0) and places[0] != 0:
+        part.first_member = 0  # it is about the first group alone
+    return part
+
+
+def _together(
+    method: PassedMethod, responses: Sequence[Any], places: Sequence[Sequence[int]]
+) -> Any:
+    """One response of the parts', whose results were for these places of the request.
+
+    A part that is refused as a whole makes the response: the call is to be repeated. Results come
+    up to the first that is missing, since a page says of what comes after it that there is more.
+    """
+    whole = type(responses[0])()
+    found: dict[int, Any] = {}
+    for response, of_part in zip(responses, places, strict=True):
+        results = getattr(response, method.results)
+        if method.has_status and int(response.status.code) and not results:
+            return response
+        found.update(zip(of_part, results, strict=False))
+        if getattr(response, "more", False):
+            whole.more = True
+    for place in range(sum(map(len, places))):
+        if place not in found:
+            break
+        getattr(whole, method.results).append(found[place])
+    return whole
+
+
+def _without_names(method: PassedMethod, response: Any) -> Any:
+    """The client stays here: it is not told who coordinates its groups."""
+    for status in method.statuses(response):
+        if is_elsewhere(status):
+            status.ClearField("coordinator")
+            status.message = ELSEWHERE
+    return response
