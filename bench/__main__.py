@@ -15,6 +15,7 @@ NAMES = {
     "large_commits": "200 clients commit 1,000 partitions each, as fast as they can",
     "unread": "others' latency and a node's memory beside a client that never reads",
     "fill": "50,000 groups get 20 offsets each, with 72 and 128 commits in flight",
+    "restart": "nodes with 50,000 groups are killed and started: one of three, then all at once",
     "growth": "state grows by each path until it is refused, nodes in 2 GiB, and a restart",
     "backup": "50,000 groups are backed up beside others' commits, restored, and commit",
     "tls": "failover, catch-up and throughput of a cluster with TLS beside a plain one",

@@ -28,6 +28,7 @@ from musterd.raft.peers import Loss, PeerBook, Replacement
 from musterd.raft.progress import PeerBudget
 from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import SECOND_MS, RaftSettings
+from musterd.raft.start_loading import StartLoading
 from musterd.raft.sync_watch import SyncWatch
 from musterd.storage.store import Store
 
@@ -67,7 +68,7 @@ class Driver:
     ) -> None:
         """Open `store` and check it; raises CorruptStoreError or IdentityError.
 
-        `machines(shard)` gives each shard's state machine; it is loaded by `start`. `clock` is
+        `machines(shard)` gives each shard's state machine; turns load it. `clock` is
         monotonic seconds greater than 0. `client_endpoint` is told to the peers. `make_journal`:
         whoever looks on makes journals that tell. `level`: the highest that this build knows.
         """
@@ -102,8 +103,7 @@ class Driver:
         )
         self._dirty: dict[ShardId, None] = {}
         self._in_turn = False
-        self.apply_until = 0.0
-        self.apply_over = False
+        self.apply_until, self.apply_over = 0.0, False
         self._connected_at: dict[int, float] = {}
         self.notice_observers: list[Callable[[Notice], None]] = []
         self.loss_observers: list[Callable[[int, Loss], None]] = []
@@ -117,6 +117,9 @@ class Driver:
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
         self._drain_at = self._room_at = self._replaced_at = now
         self.replicas: dict[ShardId, Replica] = {}
+        self.loading = StartLoading(
+            self.replicas, lambda shard: self.preferred_leader(shard) == self.identity.node_id
+        )
         for number in range(self.identity.shards):
             shard = ShardId(number)
             journal = make_journal(store, shard, self.settings)
@@ -138,10 +141,9 @@ class Driver:
         self._told_to_wake()
 
     def start(self) -> None:
-        """Load all state machines and set the first election deadlines."""
+        """Set the first election deadlines; the turns load the state machines, one by one."""
         pysyncobj_pin.use_clock(self.clock)
-        for replica in self.replicas.values():
-            replica.load()
+        self.loading.start()
         self._set_first_deadlines()
 
     def stop(self) -> None:
@@ -494,6 +496,7 @@ class Driver:
             self._look_at_clock(now)
             for participant in self.participants:
                 participant.before_tick(now)
+            self.loading.turn()
             self.apply_until = self.clock() + self.settings.apply_ms / SECOND_MS
             dirty, self._dirty = self._dirty, {}
             starved: list[ShardId] = []

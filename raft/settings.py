@@ -48,6 +48,9 @@ class RaftSettings:
     apply_ms: int = 10
     """All shards together: no entry and no slice is begun later. Shards that found no time left are
     the first in the next turn."""
+    load_ms: int = 4
+    """A turn loads for so long at most: a call takes several passes of the loop, and a node that
+    has started loads in each of them until it has all."""
     apply_entries: int = 500
     """Entries of one shard that are applied in a turn."""
 

@@ -195,6 +195,9 @@ class Scenario:
     """A schedule of scripts.py instead of faults by chance."""
     late_start_s: float = 0.0
     """One node is started for the first time so late at most; 0: all start at once."""
+    slow_load_s: float = 0.0
+    """A node that starts loads each shard for so long at most; 0: in no time. Takes a `load_ms` of
+    0 in `settings`: the clock stands still in a turn (coordinator_app.py)."""
     crash_after_vote: float = 0.0
     """How likely it is that a node dies right after a vote left it."""
 

@@ -45,6 +45,20 @@ ONE_NODE = Scenario(
 LESS = Minima({"elections": 1, "commits": 80, "acked": 40, "reads": 20})
 TWO_SHARDS = Scenario("late-two-shards", network="late", shards=2, every=5, minima=LESS)
 
+SLOW_LOADS = Scenario(
+    "slow-loads",
+    shards=2,
+    weights={**WEIGHTS, "crash": 40, "transfer": 10},
+    settings=replace(SETTINGS, load_ms=0),
+    slow_load_s=1.2,
+    every=5,
+    minima=Minima(
+        {"elections": 1, "commits": 40, "acked": 20, "reads": 5},
+        ("crash", "loads_slowly", "leads_unloaded", "takes_entries_unloaded"),
+    ),
+)
+"""Nodes that start have no state for a while, one shard after the other, and take part in Raft."""
+
 SPLIT_VOTES = Scenario(
     "split-votes",
     nodes=5,
@@ -372,6 +386,7 @@ SCENARIOS = {
         *FIVE_NODES,
         ONE_NODE,
         TWO_SHARDS,
+        SLOW_LOADS,
         REPLACEMENTS,
         REPLACED_AGAIN,
         NEWCOMER_AWAY,

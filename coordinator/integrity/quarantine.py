@@ -75,6 +75,6 @@ class Quarantine:
         self.begun_total[shard.number] += 1
 
     def _reloaded(self, shard: Shard) -> None:
-        if shard.number in self._open:
+        if shard.number in self._open and not shard.quarantined:  # what came is no old state
             self._open.remove(shard.number)
             log.info("this replica has its leader's state", shard=shard.number)

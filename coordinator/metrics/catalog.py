@@ -121,6 +121,10 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "Looks at the identity provider's keys: they were read, or that failed.", "result"
         ),
         "muster_active_level": _gauge("The cluster's level, as this node knows it."),
+        "muster_shards_loading": _gauge(
+            "Shards whose state this node has yet to load, after a start or a snapshot: it answers "
+            "for none of their groups."
+        ),
         "muster_shard_quarantined": _gauge(
             "1 where a majority of the nodes contradicts this replica: it serves nothing.", "shard"
         ),

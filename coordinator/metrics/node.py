@@ -239,6 +239,8 @@ class NodeMetrics:
         for peer, connected in sources.connected().items():
             active.add_metric([str(peer)], connected)
         yield from self._nodes(sources)
+        loading = gauge("muster_shards_loading")
+        loading.add_metric([], sum(not shard.has_state for shard in sources.shards))
         quarantined = gauge("muster_shard_quarantined")
         quarantines = counter("muster_shard_quarantines_total")
         conflicts = gauge("muster_shard_digest_conflict")
@@ -248,7 +250,7 @@ class NodeMetrics:
             quarantines.add_metric([str(shard.number)], begun)
             differs = shard.number in sources.quarantine.conflicts
             conflicts.add_metric([str(shard.number)], differs)
-        yield from (behind, active, quarantined, quarantines, conflicts)
+        yield from (behind, active, loading, quarantined, quarantines, conflicts)
 
     def _nodes(self, sources: Sources) -> Pages:
         losses = counter("muster_store_losses_total")
@@ -269,9 +271,10 @@ class NodeMetrics:
             if level:
                 levels.add_metric([str(heard)], level)
         active = gauge("muster_active_level")
-        active.add_metric([], sources.shards[0].state.level or LAST_UNNAMED)
         is_open, refused = gauge("muster_access_open"), counter("muster_access_refused_total")
-        is_open.add_metric([], not sources.shards[0].state.rules)
+        if sources.shards[0].has_state:
+            active.add_metric([], sources.shards[0].state.level or LAST_UNNAMED)
+            is_open.add_metric([], not sources.shards[0].state.rules)
         denied, unauthenticated = sources.access_refusals()
         refused.add_metric(["denied"], denied)
         refused.add_metric(["unauthenticated"], unauthenticated)

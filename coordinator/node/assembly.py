@@ -218,14 +218,14 @@ def open_node(
     )
     assembly.attach(driver, levels=levels)
     for shard in assembly.shards:
-        shard.subscribe_reload(freeze_loaded)
+        shard.subscribe_slices(freeze_loaded)
     return driver, assembly
 
 
 class Integrity:
     """Compares this node's shards with those of the other nodes; see Quarantine.
 
-    Made once the driver has started: what it loaded then is no leader's state.
+    Made once the driver has started.
     """
 
     def __init__(
@@ -255,12 +255,17 @@ class Integrity:
         self.quarantine = Quarantine(self._shards, self.verifier)
 
     def freeze(self, shard: int) -> Frozen | None:
-        """Return what is stored of a shard now; None where the disk asks to wait (verify.Disk)."""
-        store = self._driver.store
+        """Return what is stored of a shard now; None = ask again (verify.Disk).
+
+        That is where the disk asks to wait, and while the shard is being loaded: its state in
+        memory is not the stored one.
+        """
+        store, replica = self._driver.store, self._driver.replicas[ShardId(shard)]
+        if replica.load_waits or replica.load_runs:
+            return None
         store.write()
         if store.pending_bytes:
             return None
-        replica = self._driver.replicas[ShardId(shard)]
         return Frozen(replica.stored(), self._shards[shard].state.digest)
 
 

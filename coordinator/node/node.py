@@ -77,7 +77,7 @@ class Node:
     """One running node: `start`, then `stop`. `failed` is set where it cannot go on."""
 
     def __init__(self, settings: Settings) -> None:
-        """Open the store and load every shard; call it on the loop that will run the node.
+        """Open the store and read every log; call it on the loop that will run the node.
 
         Raises StoreError, CorruptStoreError, IdentityError, ConfigError where the peers are not
         those of the directory's node.
@@ -144,6 +144,8 @@ class Node:
         self._runner = LoopRunner(self.driver, self._fail, pace.rest_s)
         self._untaken = open_answers()
         self.driver.start()
+        self._began_s: float | None = self._loop.time()
+        """When it began to load its shards; None: all are."""
         freeze_heap()
         core = self.assembly.core
         self._integrity = Integrity(
@@ -250,6 +252,9 @@ class Node:
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)
         self._room.look(self._loop.time())
+        if self._began_s is not None and not self.driver.loading.left:
+            self._tell_loaded(self._loop.time() - self._began_s)
+            self._began_s = None
         if self.driver.disk_is_lost:
             self._fail(self._hung_error())
         self.metrics.after_apply(self._loop.time())
@@ -281,7 +286,6 @@ class Node:
             self._tasks.append(asyncio.create_task(probing))
         for task in self._tasks:
             task.add_done_callback(self._follower_ended)
-        self._tell_access()
         log.info(
             "serving",
             node=self.driver.identity.node_id,
@@ -296,6 +300,15 @@ class Node:
             },
             config=self.settings.model_dump(mode="json"),
         )
+
+    def _tell_loaded(self, seconds: float) -> None:
+        log.info(
+            "every shard is loaded",
+            shards=len(self.assembly.shards),
+            groups=sum(len(shard.state.groups) for shard in self.assembly.shards),
+            seconds=round(seconds, 3),
+        )
+        self._tell_access()
 
     def _tell_access(self) -> None:
         """Say what is open, and what will not work once there are rules."""

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import os
 import signal
+from functools import partial
+from typing import Final
 
 import structlog
 
-from muster.cli.errors import CommandError, ExitCode
+from muster.cli.errors import CommandError, ExitCode, report
 from musterd.coordinator.codec import UnknownFormatError
 from musterd.coordinator.host import raise_open_files, tidy_heaps
 from musterd.coordinator.machine.records.encoding import RecordError
@@ -27,6 +29,9 @@ from musterd.storage.rocks import MissingStoreError
 from musterd.storage.store import REBUILD, CorruptStoreError, StoreError
 
 log = structlog.get_logger()
+
+UNREADABLE: Final = (RecordError, UnknownFormatError)
+"""What a load raises, and an entry that is applied, where this build cannot read it."""
 
 
 def run_node(settings: Settings) -> None:
@@ -56,12 +61,8 @@ def run_node(settings: Settings) -> None:
         raise CommandError(
             about(settings.data_dir, error), next_step="", exit_code=ExitCode.ERROR
         ) from error
-    except (RecordError, UnknownFormatError) as error:
-        raise CommandError(
-            about(settings.data_dir, error),
-            next_step=f"if a newer version wrote this, install it. Else: {REBUILD}",
-            exit_code=ExitCode.ERROR,
-        ) from error
+    except UNREADABLE as error:
+        raise _unreadable(settings, error) from error
     except (StoreError, OSError) as error:
         raise CommandError(
             f"the node cannot run: {error}",
@@ -92,7 +93,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_or_die, stop)
     await node.start()
-    node.failed.add_done_callback(_end_at_once)
+    node.failed.add_done_callback(partial(_end_at_once, settings))
     manager = ServiceManager(os.environ)
     manager.ready(f"node {node.node_id} of {node.cluster_id} serves at {settings.endpoint}")
     await stop.wait()
@@ -101,9 +102,21 @@ async def _serve(settings: Settings) -> None:
     manager.close()
 
 
-def _end_at_once(failed: asyncio.Future[BaseException]) -> None:
+def _end_at_once(settings: Settings, failed: asyncio.Future[BaseException]) -> None:
     """End without handing anything over, since memory may be ahead of the disk."""
-    end_at_once(failed.result())
+    error = failed.result()
+    if isinstance(error, UNREADABLE):
+        report(_unreadable(settings, error))
+        end_at_once()
+    end_at_once(error)
+
+
+def _unreadable(settings: Settings, error: Exception) -> CommandError:
+    return CommandError(
+        about(settings.data_dir, error),
+        next_step=f"if a newer version wrote this, install it. Else: {REBUILD}",
+        exit_code=ExitCode.ERROR,
+    )
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:

@@ -62,6 +62,7 @@ class Shard:
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
         self._reload_observers: list[Callable[[], None]] = []
+        self._slice_observers: list[Callable[[], None]] = []
         self.clock_ms = 0
         """The node's clock, as of the last turn here."""
         self.share = node.call_limits.large.share(self.wake)
@@ -87,6 +88,10 @@ class Shard:
     def subscribe_reload(self, observer: Callable[[], None]) -> None:
         """Have `observer` called after each state that is loaded, at start and after a snapshot."""
         self._reload_observers.append(observer)
+
+    def subscribe_slices(self, observer: Callable[[], None]) -> None:
+        """Have `observer` called after each slice of a state that is loaded, the last one too."""
+        self._slice_observers.append(observer)
 
     def measure(
         self,
@@ -134,7 +139,17 @@ class Shard:
 
         A generator: it pauses every few hundred records, and the replica applies nothing meanwhile.
         """
-        loaded = yield from self.persist.load_in_slices(view)
+        loading = self.persist.load_in_slices(view)
+        loaded: ShardState | None = None
+        while loaded is None:
+            try:
+                next(loading)
+            except StopIteration as done:
+                loaded = done.value
+            for told in self._slice_observers:
+                told()
+            if loaded is None:
+                yield
         invariant(self.leadership is None, "a leader's state comes from its log")
         self.state = loaded
         self.loaded_index = view.applied_index
@@ -202,6 +217,11 @@ class Shard:
     def loading(self) -> bool:
         """Whether this is CoordinatorState.LOADING, of which no quorum need be asked."""
         return self._unasked_state() is CoordinatorState.LOADING
+
+    @property
+    def has_state(self) -> bool:
+        """False until what is on disk, or came as a snapshot, is loaded: `state` says nothing."""
+        return not self.log.loading or self.log.distrusted
 
     @property
     def current(self) -> bool:

@@ -535,6 +535,13 @@ GROUPS = (
 
 OPERATION = (
     Panel(
+        "Shards that are loading",
+        "Shards whose state a node has yet to load after its start. Bad: anything but 0 for longer "
+        "than a minute.",
+        "short",
+        ((f"sum by (instance) (muster_shards_loading{{{NODE}}})", "{{instance}}"),),
+    ),
+    Panel(
         "Age of the last backup",
         "Since it was begun; nothing where none was ever noted. Bad: more than 26 hours: an alert "
         "fires.",

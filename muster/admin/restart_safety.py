@@ -19,8 +19,8 @@ Views = Mapping[int, DescribeClusterResponse]
 def unsafe_to_restart(node_id: int, views: Views) -> str:
     """Why some shard would stand still while node `node_id` is stopped; "" where none would.
 
-    The others must hold the shard's log, follow its present leader, and be connected to each other,
-    so many of them that they are a majority of the cluster.
+    The others must hold the shard's log, have loaded its state, follow its present leader, and be
+    connected to each other, so many of them that they are a majority of the cluster.
     """
     by_reason: dict[str, list[int]] = {}
     for number in sorted({one.shard for view in views.values() for one in view.shard_states}):
@@ -58,14 +58,21 @@ def _unsafe(node_id: int, views: Views, number: int) -> str:
         return ""
     return (
         f"{connected} of {nodes} nodes would hold its log and reach each other, {needed} are needed"
+        f"{_who_loads(node_id, states)}"
     )
+
+
+def _who_loads(node_id: int, states: Mapping[int, Shard]) -> str:
+    loading = [node for node, state in sorted(states.items()) if state.loading and node != node_id]
+    return f": node {', '.join(map(str, loading))} is still loading it" if loading else ""
 
 
 def _counts(node: int, state: Shard, leader: int, committed: int) -> bool:
     """Whether a node's replica could acknowledge, or lead, at once."""
     held = max(state.last_index, state.applied_index, state.commit_index)
     follows = node == leader or (state.role == "Follower" and state.leader_id == leader)
-    return follows and not state.quarantined and held + BEHIND_MAX >= committed
+    fit = not state.quarantined and not state.loading
+    return follows and fit and held + BEHIND_MAX >= committed
 
 
 def _connected(view: DescribeClusterResponse, fit: set[int]) -> set[int]:

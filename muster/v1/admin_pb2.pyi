@@ -1275,6 +1275,7 @@ class Shard(google.protobuf.message.Message):
     LAST_INDEX_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
     QUARANTINED_FIELD_NUMBER: builtins.int
+    LOADING_FIELD_NUMBER: builtins.int
     shard: builtins.int
     role: builtins.str
     """Follower, Candidate, Leader, Learner: of the answering node"""
@@ -1287,6 +1288,8 @@ class Shard(google.protobuf.message.Message):
     last_index: builtins.int
     groups: builtins.int
     quarantined: builtins.bool
+    loading: builtins.bool
+    """Its state is being read, or waits for that, or for a leader's: it answers for no group, and applies nothing."""
     def __init__(
         self,
         *,
@@ -1300,8 +1303,9 @@ class Shard(google.protobuf.message.Message):
         last_index: builtins.int = ...,
         groups: builtins.int = ...,
         quarantined: builtins.bool = ...,
+        loading: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "commit_index", b"commit_index", "first_index", b"first_index", "groups", b"groups", "last_index", b"last_index", "leader_id", b"leader_id", "quarantined", b"quarantined", "role", b"role", "shard", b"shard", "term", b"term"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "commit_index", b"commit_index", "first_index", b"first_index", "groups", b"groups", "last_index", b"last_index", "leader_id", b"leader_id", "loading", b"loading", "quarantined", b"quarantined", "role", b"role", "shard", b"shard", "term", b"term"]) -> None: ...
 
 global___Shard = Shard
 

@@ -27,6 +27,8 @@ class Applying(Replication):
         self._machine = machine
         self._proposals = Proposals(host.settings)
         self._rebuilding = False
+        self._load_waits = False
+        """Whether the state that was found at start is not loaded, and has not begun to be."""
         self._loading: Iterator[None] | None = None
         self._reload_epoch: int | None = None
         self._promoted = False
@@ -40,6 +42,10 @@ class Applying(Replication):
 
     @property
     def _reloading(self) -> bool:
+        return self._load_waits or self._load_runs
+
+    @property
+    def _load_runs(self) -> bool:
         return self._loading is not None or self._reload_epoch is not None
 
     @property
@@ -138,13 +144,15 @@ class Applying(Replication):
         self._announce_unapplied(self._log.last_index)
         self._commit = max(self._commit, index)
         self._batch = ShardBatch(self._host.store, self._shard, self._snapshots.local_id)
-        self._loading = None
+        self._load_waits, self._loading = False, None
         self._reload_epoch = self._host.store.pending_epoch
         self._host.mark(self._shard)
 
     def _continue_reload(self) -> bool:
         """Load the installed state in slices; True when the machine is up to date."""
         store = self._host.store
+        if self._load_waits:
+            return False
         if self._reload_epoch is not None:
             if store.written_epoch < self._reload_epoch:
                 store.write()
@@ -153,10 +161,11 @@ class Applying(Replication):
             self._reload_epoch = None
             self._loading = self._reload()
             self._snapshots.drop_old()
+        until = min(self._host.apply_until, self._clock() + self._ms(self._settings.load_ms))
         while self._loading is not None:
             if next(self._loading, self) is self:
                 self._loading = None
-            elif self._clock() > self._host.apply_until:
+            elif self._clock() >= until:
                 return False
         return True
 
@@ -168,9 +177,28 @@ class Applying(Replication):
         return self._machine.reload(self.stored())
 
     def load(self) -> None:
-        """At start, before the first turn: let the machine load its state, all of it."""
-        for _ in self._reload() or ():
-            pass
+        """At start, before the first turn: the machine has no state until `begin_load`.
+
+        What is read by now is term, vote and log: so this replica votes, and acknowledges entries,
+        which it applies once its state is loaded.
+        """
+        self._load_waits = True
+
+    def begin_load(self) -> None:
+        """It is this replica's turn to load what was found at start: the next ticks do so."""
+        self._load_waits = False
+        self._loading = self._reload()
+        self._host.mark(self._shard)
+
+    @property
+    def load_waits(self) -> bool:
+        """Whether the state that was found at start waits to be loaded."""
+        return self._load_waits
+
+    @property
+    def load_runs(self) -> bool:
+        """Whether a state is being loaded now, or waited for by a load."""
+        return self._load_runs
 
     # A state that is wrong.
 

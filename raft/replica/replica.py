@@ -320,7 +320,9 @@ class Replica(Ticking):
     @property
     def busy(self) -> bool:
         """Whether it wants another tick at once: applying or loading was cut short."""
-        return self._reloading or (self._commit > self._applied and not self._rebuilding)
+        if self._reloading:
+            return self._load_runs
+        return self._commit > self._applied and not self._rebuilding
 
     @property
     def leads(self) -> bool:

@@ -225,6 +225,21 @@ def test_status_shows_a_quarantined_shard(cluster, muster):
     assert "shard 3: quarantined on node 2" in ran.err
 
 
+def test_status_shows_what_a_node_has_yet_to_load(cluster, muster):
+    """Its shards are served once they are loaded; until then it is no health, and it is said."""
+    states = cluster.nodes[1].script["DescribeCluster"].shard_states
+    led = next(state.shard for state in states if state.role == "Leader")
+    for number in (led, (led + 1) % len(states)):
+        states[number].loading = True
+    ran = muster("cluster", "status")
+    assert ran.exit_code == 5
+    assert "up, loading 2 of 4 shards" in ran.out
+    assert f"shard {led}: loading on node 2" in ran.err
+    assert "node 2 is loading 2 of 4 shards" in ran.err
+    document = json.loads(muster("cluster", "status", "-o", "json").out)
+    assert [node["loading"] for node in document["nodes"]] == [None, "2 of 4 shards", None]
+
+
 def test_status_believes_the_leader_of_the_highest_term(cluster, muster):
     """A deposed leader that has not noticed yet is not shown."""
     stale = cluster.nodes[0].script["DescribeCluster"].shard_states[2]
@@ -407,6 +422,7 @@ def test_of_a_silent_node_that_told_others_why_it_is_unreachable_the_reason_come
     """It runs: to start it again would be the wrong first step."""
     silent = {"node_id": 1, "status": "silent", "error": "refused", "endpoint": "a:1"}
     silent |= {"reaches_itself": False, "waits_for": None, "learner_shards": 0}
+    silent |= {"loading": None}
     with pytest.raises(CommandError) as raised:
         _require_healthy([silent], [], [])
     assert raised.value.next_step.startswith("the node's log says why")

@@ -42,6 +42,7 @@ def test_each_node_of_a_healthy_cluster_may_be_restarted(nodes):
         {"leader_id": 1},
         {"last_index": 5_000 - BEHIND_MAX - 1, "commit_index": 0},
         {"quarantined": True},
+        {"loading": True},
     ],
 )
 def test_no_other_node_may_be_restarted_while_one_does_not_count(changes):
@@ -51,6 +52,7 @@ def test_no_other_node_may_be_restarted_while_one_does_not_count(changes):
         reason = unsafe_to_restart(node, views)
         assert "shard 0: 1 of 3 nodes would hold its log" in reason
         assert "2 are needed" in reason
+        assert ("node 2 is still loading it" in reason) == ("loading" in changes)
     assert unsafe_to_restart(2, views) == ""
     assert unsafe_to_restart(0, healthy() | {2: view(2, last_index=4_900, commit_index=0)}) == ""
 

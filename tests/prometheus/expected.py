@@ -187,6 +187,7 @@ CONSTANT = {
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",
     "Nodes that do not reach themselves / A": "0: every node answers at its clients' address",
+    "Shards that are loading / A": "0: nothing is restarted, and a small state loads at once",
     "Replicas in quarantine / A": "0: no replica differs; that takes damage on disk",
     "Groups without series of their own / A": "0: the load has fewer than 200 groups per node",
 }

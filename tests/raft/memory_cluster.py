@@ -177,6 +177,12 @@ class MemoryCluster:
         self.nodes[number].start()
         self.connect_all()
 
+    def load(self, number):
+        """Let a node that was just started load its states, before anything else happens."""
+        driver = self.nodes[number].driver
+        while driver.loading.left:
+            driver.turn()
+
     def step(self):
         self.now += STEP_S
         hung_up, self.hung_up = self.hung_up, set()
@@ -254,4 +260,4 @@ class MemoryCluster:
 
     def converged(self, shard=0):
         indexes = {node.driver.replicas[ShardId(shard)].applied_index for node in self.alive}
-        return len(indexes) == 1
+        return len(indexes) == 1 and not any(node.driver.loading.left for node in self.alive)

@@ -75,6 +75,7 @@ def test_a_crash_before_the_flip_is_synced_leaves_the_old_state():
     cluster.restart(away)
     replica = cluster.replica(away)
     assert replica._snapshots.local_id == before - 1
+    cluster.load(away)
     assert cluster.applied(away) == [b"first"]
     cluster.run(cluster.converged)
     assert cluster.applied(away) == cluster.applied(cluster.leader().number)
@@ -151,6 +152,7 @@ def test_a_node_that_is_killed_in_the_middle_of_a_snapshot_leaves_no_half_state(
         cluster.run(lambda: cluster.leader() is not None, limit_s=40)
     cluster.restart(victim)
     if killed == "receiver":
+        cluster.load(away)
         assert cluster.applied(away) == [b"first"]
     cluster.run(cluster.converged, limit_s=40)
     assert cluster.applied(away) == cluster.applied(cluster.leader().number)

@@ -1,7 +1,7 @@
 """All members of consumer groups of a run, and the coordinator on its nodes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -75,10 +75,10 @@ class Members:
             self.net = ClientNet(world, scenario.client_faults)
             self.net.watches.append(self._sent)
 
-    def open(self, node: Node, starting: Callable[[], bool]) -> GroupsApp:
+    def open(self, node: Node) -> GroupsApp:
         """Start a node's process on its disk; see GroupsApp."""
         kept = SHORT_RETENTION if self.world.scenario.removals else RETENTION
-        return GroupsApp(node, self.checkers, starting, kept)
+        return GroupsApp(node, self.checkers, kept)
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
         there = self.world.nodes[node]

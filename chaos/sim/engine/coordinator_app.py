@@ -1,6 +1,6 @@
 """The shipped coordinator shard on a simulated node, and what must hold of its groups."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -23,6 +23,7 @@ from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.turn import Joins
 from musterd.raft.contract import ShardId, StateBatch, StateView
+from musterd.raft.replica.replica import Replica
 from musterd.raft.state import ShardView
 
 DIGEST_BYTES = 16
@@ -60,7 +61,6 @@ class WatchedShard(AccountedShard):
         context: NodeContext,
         checker: GroupsChecker,
         node: Node,
-        starting: Callable[[], bool],
     ) -> None:
         world = node.world
         super().__init__(
@@ -70,7 +70,7 @@ class WatchedShard(AccountedShard):
             checker.shard,
             lambda: world.scenario.herds and joins_at(world.now, node.number).hold_first_rounds,
         )
-        self._checker, self._node, self._starting = checker, node, starting
+        self._checker, self._node = checker, node
         self._who = (node.number, node.incarnation)
         self._waiting: set[str] = set()
         self.subscribe(self._tell)
@@ -96,10 +96,32 @@ class WatchedShard(AccountedShard):
         return entry
 
     def reload(self, view: StateView) -> Iterator[None]:
+        world, starting = self._node.world, not self.replica._snapshots.installed
+        if starting and world.scenario.slow_load_s:
+            until_s = world.now + world.rng.random() * world.scenario.slow_load_s
+            while world.now < until_s:
+                self._count_slow_load()
+                yield
         yield from super().reload(view)
-        mine, starting = (self._who[0], view.applied_index, digest(self)), self._starting()
+        mine = (self._who[0], view.applied_index, digest(self))
         self._checker.shard.reloaded(*mine, snapshot=not starting)
         self._checker.history.has(*mine, life=self._who[1] if starting else 0)
+
+    @property
+    def replica(self) -> Replica:
+        """What of the log the contract does not show."""
+        log = self.log
+        assert isinstance(log, Replica)
+        return log
+
+    def _count_slow_load(self) -> None:
+        """Count what a replica does that has no state yet."""
+        world, replica = self._node.world, self.replica
+        world.count("loads_slowly")
+        if replica.leads:
+            world.count("leads_unloaded")
+        if replica.commit_index > replica.applied_index:
+            world.count("takes_entries_unloaded")
 
     def heartbeat(
         self, key: MemberKey, generation: int, instance_id: str = ""
@@ -143,15 +165,13 @@ class GroupsApp:
         self,
         node: Node,
         checkers: list[GroupsChecker],
-        starting: Callable[[], bool],
         retention: Retention,
     ) -> None:
-        """`starting`: whether the process starts, so that a reload is no snapshot."""
         world = node.world
         self._watched: list[WatchedShard] = []
 
         def watched(number: ShardId, context: NodeContext) -> WatchedShard:
-            shard = WatchedShard(number, context, checkers[number], node, starting)
+            shard = WatchedShard(number, context, checkers[number], node)
             self._watched.append(shard)
             return shard
 

@@ -210,9 +210,7 @@ class SimNode:
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = self._sync_fails = False
         life = self.incarnation
-        self._app = self.world.members.open(
-            self, lambda: self._starting or self.incarnation != life
-        )
+        self._app = self.world.members.open(self)
         self.driver, self.assembly = self._app.driver, self._app.assembly
         self.driver.on_wake(lambda: self._want_turn(life))
         for shard, replica in self.driver.replicas.items():

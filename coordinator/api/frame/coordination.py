@@ -66,15 +66,15 @@ class Coordination:
     ) -> Throttled | None:
         """Charge a command; or how long its caller has to wait, where it is over a quota.
 
-        Where the group is coordinated elsewhere nothing is charged: the call is turned away. A
-        group that does not exist is charged as a new one, too.
+        Where the group is not served here nothing is charged: the call is turned away. A group
+        that does not exist is charged as a new one, too.
         """
         quotas = self.quotas
         if not quotas.has_quotas:
             return None
         group_id = command.group_id
         shard = self.shard_for(group_id)
-        if shard.coordinator_state.elsewhere:
+        if shard.coordinator_state is not CoordinatorState.SERVING:
             return None
         if group_id not in shard.state.groups:
             amounts = (*amounts, Amount(QuotaKey.NEW_GROUPS, 1))

@@ -485,7 +485,10 @@ class ActiveCall:
         The one of its shard may be lower still for a moment: a command of a later level is refused
         there by itself (`LEVEL_OF` in `coordinator/machine/decide/level.py`).
         """
-        self.refuse(refuse_below(self.core.shards[CLUSTER_SHARD].state.level, needed), self)
+        shard = self.core.shards[CLUSTER_SHARD]
+        if not shard.has_state:
+            self.refuse(Loading(), self)
+        self.refuse(refuse_below(shard.state.level, needed), self)
 
     def invalid(self, message: str) -> NoReturn:
         """End the call as INVALID_REQUEST."""

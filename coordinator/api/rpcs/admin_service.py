@@ -143,6 +143,7 @@ class AdminService(
             last_index=ends.last_index,
             groups=len(shard.state.groups),
             quarantined=shard.quarantined,
+            loading=log.loading,
         )
 
     @handler(Kind.EXEMPT, bounds.NONE, with_status(pb.AcceptLossResponse))

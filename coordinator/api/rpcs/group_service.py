@@ -191,6 +191,11 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.JoinGroupResponse:
         """Park until the round's barrier completes, 25 s at most; as long for the assignment."""
         host = translate.client_host(call.peer)
+        shard = self.core.shard_for(request.group_id)
+        if shard.loading:  # its level says what a Join may have
+            await self.core.loaded((shard,))
+            if shard.loading:
+                await call.fail(Loading(), request)
         with self.core.heartbeats.untaken_calls.waiting():
             entries = len(request.subscribed_topics)
             who = self._named_in_log(request.group_id, call)

@@ -16,6 +16,7 @@ from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, Del
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done, Refused
 from musterd.coordinator.machine.subscriptions import is_subscribed
+from musterd.coordinator.runtime.answers import Loading
 
 SHARD_COMMAND_BYTES = 1_024
 """A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
@@ -88,6 +89,8 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         if count is None:
             await call.topic_unknown(name)
             call.refuse(_missing(name), name)
+        if not all(shard.has_state for shard in self.core.shards):
+            call.refuse(Loading(), name)
         response = pb.DeleteTopicResponse(topic=self._topic(name, count or 0))
         async with call.slices() as slices:
             await slices.turn(sum(len(shard.state.groups) for shard in self.core.shards))

@@ -336,7 +336,7 @@ def load_state(records: Iterable[tuple[bytes, bytes]]) -> ShardState:
 
 
 def load_in_slices(
-    records: Iterable[tuple[bytes, bytes]], slice_records: int = 500
+    records: Iterable[tuple[bytes, bytes]], slice_records: int = 250
 ) -> Generator[None, None, ShardState]:
     """`load_state` with pauses: yields once so many records were read, also within a group."""
     state, loading = ShardState(), GroupLoading()

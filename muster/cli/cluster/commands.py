@@ -38,7 +38,7 @@ NODE_COLUMNS = (
 SHARD_COLUMNS = ("SHARD", "LEADER", "TERM", "COMMIT-INDEX", "GROUPS", "BEHIND", "STATUS")
 REFUSAL_COLUMNS = ("AT-NODE", "REFUSED", "REASON")
 
-_NOT_IN_TABLE = ("error", "awaits", "lost", "reaches_itself", "unsafe_to_restart")
+_NOT_IN_TABLE = ("error", "awaits", "lost", "reaches_itself", "unsafe_to_restart", "loading")
 
 Views = list[NodeAnswer[DescribeClusterResponse]]
 
@@ -156,6 +156,7 @@ def _node_item(
         "error": view.error or None,
         "safe_to_restart": not unsafe,
         "unsafe_to_restart": unsafe or None,
+        "loading": _loading(view.answer) or None if view.answer else None,
     }
 
 
@@ -163,6 +164,8 @@ def _node_row(item: dict[str, Value]) -> list[Value]:
     shown = dict(item)
     if shown["reaches_itself"] is False:
         shown["status"] = f"{shown['status']}, unreachable"
+    if shown["loading"]:
+        shown["status"] = f"{shown['status']}, loading {shown['loading']}"
     return [value for key, value in shown.items() if key not in _NOT_IN_TABLE]
 
 
@@ -170,6 +173,15 @@ def _reaches_itself(said: list[Node]) -> bool | None:
     """Whether clients reach the node, as it told the nodes that answer; None: nobody knows."""
     told = [one.reaches_itself for one in said if one.HasField("reaches_itself")]
     return all(told) if told else None
+
+
+def _loading(view: DescribeClusterResponse) -> str:
+    """How many shards a node has yet to load; "" for none.
+
+    One in quarantine waits for something else.
+    """
+    count = sum(shard.loading and not shard.quarantined for shard in view.shard_states)
+    return f"{count} of {len(view.shard_states)} shards" if count else ""
 
 
 def _led(view: DescribeClusterResponse) -> list[Shard]:
@@ -205,7 +217,7 @@ def _shard_item(number: int, views: Views) -> dict[str, Value]:
             "commit_index": shard.commit_index,
             "groups": shard.groups,
             "behind": max(0, shard.commit_index - slowest),
-            "status": "ok",
+            "status": f"loading on node {leader_id}" if shard.loading else "ok",
         }
     if quarantined:
         item["status"] = "quarantined on node " + ", ".join(map(str, quarantined))
@@ -249,6 +261,10 @@ def _require_healthy(
         for item in refused
     ]
     steps = [_LOST] if trouble else []
+    loading = [item for item in nodes if item["loading"]]
+    trouble += [f"node {item['node_id']} is loading {item['loading']}" for item in loading]
+    if loading:
+        steps.insert(0, "wait: a node that has started serves each shard once it has loaded it")
     unreached = [item for item in nodes if item["reaches_itself"] is False]
     trouble += [
         f"node {item['node_id']} does not reach itself at {item['endpoint']}, so clients hardly do"

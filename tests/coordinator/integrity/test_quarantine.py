@@ -469,6 +469,7 @@ def test_a_state_that_cannot_be_read_replaces_nothing():
     assert not cluster.replica(0)._snapshots._sending
     cluster.crash(2)
     cluster.restart(2)
+    cluster.load(2)
     assert offset_of(cluster, 2) == FIRST
     store.batch.put(Family.STATE, key, value)
     cluster.run_for(0.5)
