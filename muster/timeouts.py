@@ -65,6 +65,9 @@ STREAM_PING_MS = 2_000
 STREAM_SILENCE_MS = 5_000
 """A stream whose node has said nothing for so long is ended, and its calls are made anew."""
 
+STREAM_EXPIRE_MS = 20
+"""A stream's calls whose time is over are looked for no more often; they end so much later."""
+
 STREAM_AGAIN_MS = 60_000
 """A node that refused a stream, since their connection has enough of them, is asked again so late:
 until then the calls to it are made one by one."""

@@ -109,12 +109,16 @@ class CommandRouter:
         group = coordinator.state.groups.get(command.group_id)
         plain = False
         if isinstance(command, OffsetCommit):
-            plain = _is_plain(group, command)
-            if _is_of_member(group, command):  # a sign of life, even where it is refused (gp-O8)
+            is_member = _is_of_member(group, command)
+            if is_member:  # a sign of life, even where it is refused (gp-O8)
                 coordinator.sessions.heard(MemberKey(command.group_id, command.member_id))
             coordinator.begin_drop()
             if _is_late(command, coordinator.state):
                 call.answer(DELETIONS_DIFFER)
+                return
+            plain = _is_plain(group, command, is_member=is_member)
+            if plain and group is not None:
+                self.offer(call, size)
                 return
         if not _hold(call, command, coordinator.sessions):
             call.answer(Shed("parked calls"))
@@ -199,13 +203,13 @@ def _hold(call: Call, command: GroupRequest, sessions: Sessions) -> bool:
     return True
 
 
-def _is_plain(group: Group | None, commit: OffsetCommit) -> bool:
+def _is_plain(group: Group | None, commit: OffsetCommit, *, is_member: bool) -> bool:
     """Whether this state would not refuse the commit as a whole: nothing more need be asked."""
     if commit.generation < 0:
         nobody = not commit.member_id and not commit.group_instance_id
         return nobody and (group is None or group.phase is Phase.EMPTY)
     completing = group is not None and group.phase is Phase.COMPLETING_REBALANCE
-    return not completing and _is_of_member(group, commit)
+    return not completing and is_member
 
 
 def _is_of_member(group: Group | None, commit: OffsetCommit) -> bool:

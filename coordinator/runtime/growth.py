@@ -120,7 +120,8 @@ def growth_of(  # noqa: PLR0911 - one per command that grows the state
     """Return what `command` would add to `state`."""
     match command:
         case OffsetCommit():
-            return Growth(_of_commit(state.groups.get(command.group_id), command))
+            size = _of_commit(state.groups.get(command.group_id), command)
+            return Growth(size) if size else NO_GROWTH
         case JoinGroup():
             return _of_join(state.groups.get(command.group_id), command)
         case SyncGroup():
@@ -176,11 +177,11 @@ def _of_commit(group: Group | None, command: OffsetCommit) -> int:
     if group is None:
         size += HEADER_BYTES
     stored = {} if group is None else group.offsets
-    each = OFFSET_BYTES + len(command.group_id.encode()) + len(command.member_id.encode())
     for one in command.partitions:
         kept = stored.get((one.topic, one.partition))
         if kept is None:
-            size += each + len(one.topic.encode()) + len(one.metadata.encode())
+            names = (command.group_id, command.member_id, one.topic, one.metadata)
+            size += OFFSET_BYTES + sum(len(name.encode()) for name in names)
         elif one.metadata:
             size += _longer(one.metadata, kept.metadata)
     if command.blob:

@@ -245,9 +245,10 @@ class Leadership:
         Not while this node's copy of the registry is in quarantine: what it says was deleted may be
         there, and offsets that go do not come back.
         """
-        if self._shard.node.registry_distrusted():
+        registry = self._shard.registry
+        if not self._deletion.is_behind(registry) or self._shard.node.registry_distrusted():
             return
-        for command in self._deletion.begin(self._shard.registry):
+        for command in self._deletion.begin(registry):
             if self.proposer.offer(command, command_bytes(command, FIRING_BYTES)) is not None:
                 self._deletion.failed()
                 return

@@ -169,7 +169,7 @@ class Proposer:
         """Large commands whose turn has not come, and what came after them of their groups."""
         self._held_groups: Counter[str] = Counter()
         self._in_flight: deque[InFlightEntry] = deque()
-        self._groups: Counter[str] = Counter()
+        self._groups: dict[str, int] = {}
         self._reserved: Counter[str] = Counter()
         self.reserved = 0
         """Bytes of state that what waits or is under way will add at most."""
@@ -260,7 +260,7 @@ class Proposer:
         self._queued_work += work
         group_id = getattr(command, "group_id", None)
         if group_id is not None:
-            self._groups[group_id] += 1
+            self._groups[group_id] = self._groups.get(group_id, 0) + 1
         if growth:
             self.reserved += growth
             self._reserved[group_id or ""] += growth
@@ -351,6 +351,8 @@ class Proposer:
             return self._held[0]
         while self._queue:
             pending = self._queue[0]
+            if not self._held and _is_small(pending):
+                return pending
             group_id = getattr(pending.command, "group_id", "")
             behind = group_id in self._held_groups
             if not behind and (_is_small(pending) or self._share.may_go(pending.work)):
@@ -418,6 +420,8 @@ def work_of(  # noqa: PLR0911 - one per kind of work
     The topics that a Join names are weighed and put several times. A group's deletion goes with the
     `offsets` that it has, and fills an entry at most.
     """
+    if type(command) is OffsetCommit:
+        return len(command.partitions) or 1
     match command:
         case OffsetCommit() | OffsetDelete() | ExpireOffsets() | DropOffsets():
             return max(1, len(command.partitions))

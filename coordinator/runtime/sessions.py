@@ -233,10 +233,13 @@ class Sessions:
 
         The full session begins.
         """
-        self._is_heard(key)
+        if self._unheard:
+            self._is_heard(key)
         session = self._sessions.get(key)
         if session is not None and not session.calls:
-            self._arm(key, session.timeout_ms)
+            session.broke_off = False
+            self._ripening.pop(key, None)
+            self._ends.arm(key, self._clock_ms + session.timeout_ms)
 
     def call_opened(self, key: MemberKey, *, heartbeat: bool = False) -> None:
         """A call of this member is held here: it does not expire. Every one is closed once.

@@ -191,13 +191,19 @@ class Shard:
         """Whether calls are answered, held or turned away, at this moment."""
         return self._observe()
 
+    @property
+    def serving(self) -> Leadership | None:
+        """The coordinator, where calls are answered here at this moment; else None."""
+        return self.leadership if self._observe() is CoordinatorState.SERVING else None
+
     def _unasked_state(self) -> CoordinatorState:
         """The state where a quorum is heard: whether one is has to be asked for a leader alone."""
         if self._closed:
             return CoordinatorState.CLOSED
-        if self.log.distrusted:
+        log = self.log
+        if log.distrusted:
             return CoordinatorState.QUARANTINED
-        if self.log.role is not Role.LEADER:
+        if log.role is not Role.LEADER:
             return CoordinatorState.FOLLOWER
         return CoordinatorState.SERVING if self.leadership else CoordinatorState.LOADING
 

@@ -70,6 +70,11 @@ class TopicDeletion:
         behind = registry.deletions_version > state.dropped_version
         return behind or bool(state.dropping or state.topics_deleted)
 
+    def is_behind(self, registry: ShardState) -> bool:
+        """Whether `begin` has something to yield."""
+        version = registry.deletions_version
+        return version > self._begun and version > self._state.dropped_version
+
     def begin(self, registry: ShardState) -> Iterator[BeginDrop]:
         """Yield the commands that must precede any commit that was checked by this registry."""
         known = max(self._state.dropped_version, self._begun)

@@ -7,6 +7,7 @@ RESOURCE_EXHAUSTED: the calls go out one by one then.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -72,6 +73,7 @@ class StreamedCall(asyncio.Future[R], Generic[R]):
 
     def __init__(
         self,
+        stream: "Stream",
         method: int,
         request: bytes,
         parse: Callable[[bytes], R],
@@ -80,13 +82,19 @@ class StreamedCall(asyncio.Future[R], Generic[R]):
     ) -> None:
         """`deadline` is of the loop's clock. `again` makes the call without a stream."""
         super().__init__()
+        self._stream = stream
         self.method = method
         self.request = request
         self.parse = parse
         self.deadline = deadline
         self.again = again
         self.call_id = 0
-        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel(self, msg: object = None) -> bool:
+        """Wait no more: the node is told."""
+        if not self.done():
+            self._stream._ended(self)  # noqa: SLF001 - they are made for each other
+        return super().cancel(msg)
 
 
 class Stream:
@@ -111,6 +119,9 @@ class Stream:
         self._pings = False
         self._last_id = 0
         self._wake = asyncio.Event()
+        self._due = math.inf
+        """When calls are looked at next; no deadline is before it."""
+        self._timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
         self._is_known = False
         """Whether the node has answered in it."""
@@ -128,10 +139,10 @@ class Stream:
     ) -> StreamedCall[R]:
         """Send one request. The answer is awaited; cancelled, the node is told."""
         deadline = self._loop.time() + timeout_ms / 1000
-        one = StreamedCall(METHODS[path], request, parse, deadline, again)
-        one.timer = self._loop.call_at(deadline, self._expire, one)
-        one.add_done_callback(self._ended)
+        one = StreamedCall(self, METHODS[path], request, parse, deadline, again)
         self._waiting.append(one)
+        if deadline < self._due:
+            self._look_at(deadline)
         self._wake.set()
         return one
 
@@ -174,6 +185,7 @@ class Stream:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._look_at(math.inf)
             self._fail(code, details)
 
     async def _read(self, stream: Any) -> None:
@@ -218,11 +230,11 @@ class Stream:
         self._pings = False
         while self._cancelled and len(frame.cancelled) < FRAME_REQUESTS_MAX:
             frame.cancelled.append(self._cancelled.popleft())
-        size = 0
+        size = count = 0
+        add = frame.requests.add
         while self._waiting and len(self._open) < OPEN_MAX:
             one = self._waiting[0]
             size += len(one.request)
-            count = len(frame.requests)
             if count and (size > FRAME_BYTES_MAX or count >= FRAME_REQUESTS_MAX):
                 break
             self._waiting.popleft()
@@ -231,8 +243,9 @@ class Stream:
             self._last_id += 1
             one.call_id = self._last_id
             self._open[one.call_id] = one
-            frame.requests.add(call_id=one.call_id, method=one.method, message=one.request)
-        return frame if frame.requests or frame.cancelled or frame.ping else None
+            add(call_id=one.call_id, method=one.method, message=one.request)
+            count += 1
+        return frame if count or frame.cancelled or frame.ping else None
 
     # ---- calls
 
@@ -252,15 +265,28 @@ class Stream:
             one.set_result(response)
 
     def _ended(self, one: StreamedCall[Any]) -> None:
-        if one.timer is not None:
-            one.timer.cancel()
+        """Nobody waits for it any more: the node is told, where it was sent."""
         if one.call_id and self._open.pop(one.call_id, None) is not None:
             self._cancelled.append(one.call_id)
             self._wake.set()
 
-    def _expire(self, one: StreamedCall[Any]) -> None:
-        if not one.done():
-            one.set_exception(_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+    def _look_at(self, due: float) -> None:
+        """Look for calls whose time is over then."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = None if due == math.inf else self._loop.call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        """End those whose deadline has passed. Not more often than every STREAM_EXPIRE_MS."""
+        now = max(self._loop.time(), self._due)
+        left = [one for one in (*self._open.values(), *self._waiting) if not one.done()]
+        for one in left:
+            if one.deadline <= now:
+                self._ended(one)
+                _end_late(one)
+        due = min((one.deadline for one in left if one.deadline > now), default=math.inf)
+        self._look_at(max(due, now + timeouts.STREAM_EXPIRE_MS / 1000))
 
     def _fail(self, code: grpc.StatusCode, details: str) -> None:
         """End every call that is not answered. Where it was refused they go out one by one."""
@@ -271,6 +297,7 @@ class Stream:
             self._refused(code)
             for one in left:
                 if not one.done():
+                    self._loop.call_at(one.deadline, _end_late, one)
                     _repeat(one)
             return
         for one in left:
@@ -294,6 +321,11 @@ async def _write_one(stream: Any, frame: bytes) -> bool:
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
         return False
     return True
+
+
+def _end_late(one: StreamedCall[Any]) -> None:
+    if not one.done():
+        one.set_exception(_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
 
 def _repeat(one: StreamedCall[Any]) -> None:

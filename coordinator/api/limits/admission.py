@@ -54,6 +54,8 @@ FLEET_GROUPS_MIN: Final = 4
 class Kind(Enum):
     """The kind of a call: it competes for a place with calls of the same kind."""
 
+    __hash__ = object.__hash__  # Enum's is a function in Python, called six times a call
+
     ORDINARY = "ordinary"
     DISCOVERY = "discovery"
     JOIN = "join"

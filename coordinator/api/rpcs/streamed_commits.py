@@ -36,7 +36,8 @@ from musterd.coordinator.machine.quotas import QuotaKey
 from musterd.coordinator.machine.replies import Committed, Refused
 from musterd.coordinator.runtime.answers import Answer, Shed
 from musterd.coordinator.runtime.calls import Call
-from musterd.coordinator.runtime.coordinator_state import CoordinatorState
+from musterd.coordinator.runtime.leadership import Leadership
+from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.shard import Shard
 
 log = structlog.get_logger()
@@ -115,7 +116,11 @@ class StreamedCommits:
         self.calls = calls
         self.began_s = 0.0
         """When the frame came that is being taken in."""
+        self.has_quotas = False
+        """Whether a commit of this frame is charged to anything."""
         self._sender: Sender | None = None
+        self._serving: dict[int, Leadership | None] = {}
+        """By shard of this frame's commits, the coordinator where it serves here."""
 
     def begin(self, size: int) -> bool:
         """A frame of so many bytes is taken in; False where its commits go another way."""
@@ -123,6 +128,8 @@ class StreamedCommits:
         if not stream.requests.has_room(peer, size) or stream.untaken.is_full(peer):
             return False
         self._sender = self._who()
+        self._serving.clear()
+        self.has_quotas = self.core.quotas.has_quotas
         self.began_s = self.calls.clock()
         return self._sender is not None
 
@@ -156,9 +163,13 @@ class StreamedCommits:
         command = translate.commit(request)
         if bounds.COMMIT.refusal(request, size) or refuse_fields(command, LIMITS):
             return False
-        checked = core.topics.checked(command)
-        shard = core.shard_for(command.group_id)
-        if checked is None or shard.coordinator_state is not CoordinatorState.SERVING:
+        checked, shards = core.topics.checked(command), core.shards
+        number = shard_of(command.group_id, len(shards))
+        serving = self._serving
+        if number not in serving:
+            serving[number] = shards[number].serving
+        leadership = serving[number]
+        if checked is None or leadership is None:
             return False
         self.calls.began()
         if core.admission.enter(Kind.ORDINARY) is None:
@@ -170,7 +181,7 @@ class StreamedCommits:
         stream.requests.take(self.caller.peer(), len(raw))
         commit = StreamedCommit(self, sender, call_id, request, len(raw))
         stream.opened(call_id, commit)
-        commit.submit(shard, checked, size)
+        commit.put(shards[number], leadership, checked, size)
         return True
 
     def _parsed(self, raw: bytes) -> pb.OffsetCommitRequest | None:
@@ -205,19 +216,22 @@ class StreamedCommit:
         self._call: Call | None = None
         self.call_id = call_id
 
-    def submit(self, shard: Shard, command: OffsetCommit, size: int) -> None:
+    def put(self, shard: Shard, leadership: Leadership, command: OffsetCommit, size: int) -> None:
         """Put it to its shard, which answers now or later."""
-        core = self._commits.core
-        throttled = core.throttled(
-            self._sender.principal,
-            command,
-            Amount(QuotaKey.COMMITS, len(command.partitions)),
-            Amount(QuotaKey.COMMIT_BYTES, size),
-        )
+        throttled = None
+        if self._commits.has_quotas:
+            throttled = self._commits.core.throttled(
+                self._sender.principal,
+                command,
+                Amount(QuotaKey.COMMITS, len(command.partitions)),
+                Amount(QuotaKey.COMMIT_BYTES, size),
+            )
         if throttled is not None:
             self.answered(throttled)
-        else:
-            self._call = shard.submit(command, size, self.answered, None, self.recheck)
+            return
+        limits = shard.node.call_limits
+        self._call = Call(command, self.answered, limits, None, self.recheck)
+        leadership.take(self._call, size)
 
     def recheck(self) -> Refused | None:
         """Why its caller has no right to it by now, or None."""

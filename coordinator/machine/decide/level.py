@@ -37,7 +37,8 @@ FinalizeLevel and ShardLevel are what makes the level, so they stand behind none
 
 def refuse_command(level: int, command: Command) -> Refused | None:
     """Why a shard at `level` does not take the command, or None."""
-    return refuse_below(level, LEVEL_OF.get(type(command), LAST_UNNAMED))
+    needed = LEVEL_OF.get(type(command))
+    return None if needed is None else refuse_below(level, needed)
 
 
 def refuse_below(level: int, needed: int) -> Refused | None:

@@ -15,6 +15,7 @@ from muster.net.nodes import REQUEST_BYTES_MAX, Nodes
 from muster.net.streams import FRAME_BYTES_MAX
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api.limits.call_acceptor import READS_WAITING_MAX
 from musterd.coordinator.api.stream.client_stream import CLIENT_STREAMS_PER_CONNECTION_MAX
 from tests.coordinator.api.test_group_service import committing, run
 from tests.coordinator.local import until
@@ -154,8 +155,9 @@ async def test_a_process_may_have_more_clients_than_a_connection_has_streams():
     async with streamed_node() as node:
         endpoint = f"127.0.0.1:{node.port}"
         clients = [Nodes([endpoint], None) for _ in range(CLIENT_STREAMS_PER_CONNECTION_MAX + 3)]
-        calls = [call(one, endpoint, FETCH, reading()) for one in clients]
-        assert {one.term for one in await asyncio.gather(*calls)} == {1}
+        for some in (clients[:READS_WAITING_MAX], clients[READS_WAITING_MAX:]):
+            calls = [call(one, endpoint, FETCH, reading()) for one in some]
+            assert {one.term for one in await asyncio.gather(*calls)} == {1}
         assert len(node.streams) == CLIENT_STREAMS_PER_CONNECTION_MAX
         beyond = [one for one in clients if one._streamless]
         assert len(beyond) == 3

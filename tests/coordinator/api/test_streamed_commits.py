@@ -137,7 +137,8 @@ async def test_a_small_commit_does_not_pass_one_of_its_member_that_has_a_handler
         other = await settled(stream, "o", group="h")
         await node.core.one_long_read.acquire()
         first, second = await stream.say(pausing(5, a), committing(6, a.member_id, a.generation))
-        await until(lambda: node.core.admission.active == 1)
+        (served,) = node.streams._open
+        await until(lambda: served._last and not served._unread)
         (third,) = await stream.say(committing(7, a.member_id, a.generation))
         with handlers() as seen:
             await stream.ask(committing(1, other.member_id, other.generation, group="h"))
