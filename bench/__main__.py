@@ -19,6 +19,7 @@ NAMES = {
     "growth": "state grows by each path until it is refused, nodes in 2 GiB, and a restart",
     "backup": "50,000 groups are backed up beside others' commits, restored, and commit",
     "tls": "failover, catch-up and throughput of a cluster with TLS beside a plain one",
+    "forward": "commits through a node that forwards beside commits at their coordinator",
     "commits": "acknowledged offset commits per second beside a bare gRPC echo",
 }
 

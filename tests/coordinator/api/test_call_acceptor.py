@@ -14,6 +14,7 @@ import pytest
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from musterd.coordinator.api.frame import bounds
+from musterd.coordinator.api.frame.forwarding import Forwarding
 from musterd.coordinator.api.frame.handler import handler
 from musterd.coordinator.api.limits import grpc_internals
 from musterd.coordinator.api.limits.admission import (
@@ -48,7 +49,7 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
     def __init__(self, admission):
         identities = SimpleNamespace(has_client_ca=False, version=(0, 0))
         access = SimpleNamespace(is_guarded=False, identities=identities)
-        self.core = SimpleNamespace(admission=admission, access=access)
+        self.core = SimpleNamespace(admission=admission, access=access, forwarding=Forwarding())
         self.let_go = asyncio.Event()
         self.joins_stay_active = False
         self.commits = 0
