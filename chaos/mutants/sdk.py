@@ -1,12 +1,16 @@
 """Builds whose SDK lacks a rule, or whose coordinator does where only the SDK shows it."""
 
+import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
 
+import grpc
+
 from muster.group import group, membership, ownership
 from muster.group.membership import Membership, State
 from muster.group.session import Session
+from muster.net import nodes, streams
 from muster.net.nodes import Nodes
 from muster.net.streams import Stream, StreamedCall
 from muster.types import Assignment
@@ -22,7 +26,7 @@ from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 BUILDS = Builds()
 _refuse = commit._refuse  # before any patch
 _committable = ownership.committable
-_on_answer = Stream._on_answer
+_on_answer, _call = Stream._on_answer, Stream.call
 
 
 @BUILDS.replaces("eager_keeps", group)
@@ -65,6 +69,31 @@ def _says_nothing(self: Stream, one: StreamedCall[Any]) -> None:
     self._open.pop(one.call_id, None)
 
 
+@BUILDS.replaces("stream_end_untold", Stream, "_fail")
+def _tells_nobody(_self: Stream, _code: object, _details: str) -> None:
+    """Calls of a stream that has ended wait on."""
+
+
+@BUILDS.replaces("stream_silence_borne", Stream, "_watch")
+async def _waits(_self: Stream) -> None:
+    """Waits for ever for a node that says nothing in its stream."""
+    await asyncio.Event().wait()
+
+
+@BUILDS.replaces("stream_sent_unordered", Stream, "call")
+def _newest_first(self: Stream, *args: Any) -> StreamedCall[Any]:
+    """Sends the newest request of a stream first."""
+    one = _call(self, *args)
+    self._waiting.rotate(1)
+    return one
+
+
+@BUILDS.replaces("stream_kept_retired", Nodes, "_retire")
+def _forgets(_nodes: Nodes, stream: Stream) -> None:
+    """Knows nothing of former streams when the client is closed."""
+    stream.retire()
+
+
 @BUILDS.replaces("mass_break", calls)
 class NeverForgiving(DisconnectDetector):
     """Takes every broken call for a death, however many break at once."""
@@ -88,6 +117,10 @@ def _late(machine: Membership, under: Assignment, *args: Any) -> Assignment:
 
 
 BUILDS.add_all(
+    ("stream_too_large", "Sends a request that is larger than any may be with all others.",
+     nodes, "REQUEST_BYTES_MAX", math.inf),
+    ("stream_refused", "Takes a connection that has streams enough for a node that is overloaded.",
+     streams, "_REFUSALS", (grpc.StatusCode.UNIMPLEMENTED,)),
     ("withheld", "The cooperative group leader gives away at once what others still work on.",
      membership, "withheld", gives(frozenset())),
     ("doubtless", "Takes its session for alive however long its machine slept.",

@@ -105,16 +105,18 @@ class Handover(Generic[G]):
             self._lost = self.releasing = None
 
     async def _revoke(self, assignment: Assignment, *, everything: bool) -> None:
-        """Everything, or in a cooperative round what moves: of that, what the user was told of."""
+        """Everything, or in a cooperative round what moves: of that, what the user was told of.
+
+        An assignment may be over before the user was told of it: both came at once.
+        """
         gone = assignment.partitions
         failed = None
         try:
             await self._end_tasks(gone, everything=everything)
         except Exception as error:  # noqa: BLE001 - on_coordinator_change's: raised below
             failed = error  # the tasks have ended, and the user is told that, too
-        if not everything:
-            told = tuple(key for key in gone if key in self._told)
-            assignment = replace(assignment, partitions=told)
+        told = tuple(key for key in gone if key in self._told)
+        assignment = replace(assignment, partitions=told)
         if self._lost is None and (everything or assignment.partitions):
             await maybe(self._listener.revoked(self._group, assignment))
         if everything:

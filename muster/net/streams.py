@@ -39,6 +39,7 @@ METHODS: Final[Mapping[str, int]] = {
 
 SILENT: Final = "the node says nothing in its stream"
 ENDED: Final = "the node ended the stream"
+GARBLED: Final = "what came in the stream cannot be read"
 
 _REFUSALS: Final = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 """A node refuses a stream with these, before anything that it carried was begun."""
@@ -173,8 +174,11 @@ class Stream:
             stream = self._start()
             tasks += [asyncio.create_task(one(stream)) for one in (self._read, self._write)]
             tasks.append(asyncio.create_task(self._watch()))
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not tasks[-1].done():
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            wrong = next((one.exception() for one in done if one.exception()), None)
+            if wrong is not None:
+                details = f"{GARBLED}: {wrong!r}"
+            elif not tasks[-1].done():
                 told = await stream.code()
                 code = told if told in _SAID else code
                 details = await stream.details() or ENDED

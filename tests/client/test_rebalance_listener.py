@@ -6,6 +6,8 @@ import pytest
 
 from muster import FunctionAssignor, TopicPartition
 from muster.errors import IllegalGeneration
+from muster.group.handover import Handover
+from muster.types import Assignment
 from tests.client.listeners import Calls, Journal
 
 T = tuple(TopicPartition("t", i) for i in range(4))
@@ -207,3 +209,20 @@ async def test_an_error_in_revoked_of_a_cooperative_round_closes_the_group(open_
             await other.next_assignment()
         moved, rest = told
         assert sorted(moved + rest) == list(T)
+
+
+async def test_what_was_taken_back_before_it_was_told_is_not_revoked():
+    """The next round may begin with the answer that brings the assignment of the one before."""
+    journal = Journal()
+    held = [Assignment("g", 1, "m", T[:1], "range", False, 1)]
+    handover = Handover(
+        None, journal, held=lambda: held[0], in_doubt=lambda: False, timeout_ms=1_000
+    )
+    assert await handover.give(held[0])
+    assert handover.begin_to_take(held[0], lost=False)
+    await handover.take(held[0], lambda: True)
+    held[0] = Assignment("g", 2, "m", T[:2], "range", False, 2)
+    assert handover.begin_to_take(held[0], lost=False)
+    assert not await handover.give(held[0])
+    await handover.take(held[0], lambda: True)
+    assert journal.told == [("assigned", 1, T[:1]), ("revoked", 1, T[:1]), ("revoked", 2, ())]

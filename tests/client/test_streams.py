@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from unittest import mock
 
 import grpc
 import pytest
@@ -214,6 +215,14 @@ async def test_frames_hold_a_mib_and_streams_a_thousand_open_calls():
         assert await asyncio.gather(*calls) == [b"%d" % n for n in range(OPEN_MAX + 5)]
 
 
+async def test_a_request_larger_than_any_may_be_goes_by_itself():
+    """Its refusal by gRPC ends the call that it is part of: that may not be the others' stream."""
+    async with connected() as (server, nodes):
+        data = b"x" * 2 * 1024 * 1024
+        assert await commit(nodes, server.endpoint, data) == data
+        assert (server.calls, server.frames) == (1, [])
+
+
 async def test_calls_under_a_new_token_go_by_a_new_stream_and_those_under_way_go_on(tmp_path):
     """A stream's token is that of its opening."""
     file = tmp_path / "token"
@@ -272,6 +281,34 @@ async def test_a_client_that_is_closed_cancels_the_calls_of_its_streams():
         await until(lambda: server.frames)
         await nodes.close()
         assert held.cancelled()
+
+
+async def test_calls_of_a_former_stream_are_cancelled_with_the_client_too():
+    """One whose node drains, and that has calls under way."""
+    async with connected() as (server, nodes):
+        server.answer = Server.nothing
+        held = commit(nodes, server.endpoint, b"held")
+        await until(lambda: server.frames)
+        (former,) = nodes._streams.values()
+        server.outs[0].put_nowait(pb.ServerFrame(drain=True))
+        await until(lambda: former.is_over)
+        server.answer = Server.echo
+        assert await commit(nodes, server.endpoint) == b"x"
+        await nodes.close()
+        assert held.cancelled()
+        assert former.has_ended
+
+
+async def test_a_stream_that_says_what_is_no_frame_is_ended():
+    """Its calls fail as those of a broken connection, at once, and not by their deadlines."""
+    async with connected() as (server, nodes):
+        server.answer = Server.nothing
+        held = commit(nodes, server.endpoint, b"held", timeout_ms=60_000)
+        await until(lambda: server.frames)
+        server.outs[0].put_nowait(mock.Mock(SerializeToString=lambda: b"\xff"))
+        with pytest.raises(grpc.aio.AioRpcError, match=streams.GARBLED) as caught:
+            await held
+        assert caught.value.code() is Code.UNAVAILABLE
 
 
 def test_every_method_of_the_proto_has_its_path():

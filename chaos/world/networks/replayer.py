@@ -23,6 +23,7 @@ import grpc.aio
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from muster.net.streams import PATH as STREAM_PATH
 from muster.v1 import admin_pb2, group_pb2
 from musterd.chaos.child import answer, commands, config
 from musterd.chaos.world.networks.network import ALL
@@ -149,7 +150,10 @@ class Replayer:
 
 
 class _Everything(grpc.GenericRpcHandler):
-    """Takes every method as unary, bytes in and bytes out, to one node."""
+    """Takes every method but streams as unary, bytes in and bytes out, to one node.
+
+    Where there are no streams the SDK makes each call by itself, so that each can come again.
+    """
 
     def __init__(self, replayer: Replayer, channel: grpc.aio.Channel) -> None:
         self._replayer = replayer
@@ -158,6 +162,8 @@ class _Everything(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         method = handler_call_details.method
+        if method == STREAM_PATH:
+            return None
         call = self._calls.get(method)
         if call is None:
             call = self._calls[method] = self._channel.unary_unary(

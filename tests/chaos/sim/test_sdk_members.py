@@ -20,7 +20,7 @@ from musterd.chaos.sim.hunt.shrink import named_by
 from musterd.chaos.sim.run import Totals, describe, run_one
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import SCENARIOS
-from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER, SDK_STATIC
+from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER
 from musterd.chaos.sim.simulation import Simulation
 from musterd.coordinator.machine.events import (
     Ending,
@@ -172,17 +172,6 @@ def test_what_is_judged_is_named_by_its_key_and_by_nothing_where_it_has_none() -
             for one in judge(history.log, Counter())
         }
         assert told == {names}
-
-
-def test_a_commit_that_was_refused_is_written_down_as_refused() -> None:
-    """As inv-I2 needs it, to tell of a refused one that took effect; under its token, as inv-I6."""
-    world = Simulation(SDK_STATIC, 11)
-    world.run()
-    assert world.members is not None
-    commits = [one for one in world.members.log.history().commits() if one.numbered]
-    refused = {one.error for one in commits if one.outcome is Outcome.FAIL}
-    assert refused == {"UNKNOWN_MEMBER_ID"}
-    assert all(one.token for one in commits)
 
 
 def test_what_nobody_owns_is_named() -> None:

@@ -30,7 +30,7 @@ def test_operators_and_strangers_are_kept_every_promise(scenario: Scenario) -> N
     """Settings, kicks, resets and growth stand; ids that wait are the same on every node."""
     totals = Totals()
     broken: list[str] = []
-    for seed in range(4, 7):
+    for seed in range(9, 12):
         result = run_one((scenario.name, seed))
         totals.add(result)
         broken += describe(result) if result.violations else ()
@@ -86,7 +86,7 @@ def test_a_kick_that_was_acknowledged_and_not_done_is_noticed(
         return dict.fromkeys(member_ids)
 
     monkeypatch.setattr(Client, "kick_members", lie)
-    kinds = {one.invariant for one in Simulation(SDK_OPERATED, 1).run().violations}
+    kinds = {one.invariant for one in Simulation(SDK_OPERATED, 0).run().violations}
     assert kinds == {"I17"}
 
 

@@ -153,8 +153,7 @@ def test_what_was_deleted_stays_deleted_and_nothing_else_is_lost() -> None:
     generations rise across deletion. Atomic and comparing commits, static members and ids that are
     handed out are among what is done.
     """
-    seeds = 10
-    totals = _run(REMOVALS, range(seeds))
+    totals = _run(REMOVALS, range(10, 20))
     assert not totals.too_little(REMOVALS.minima)
 
 

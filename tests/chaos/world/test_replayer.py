@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
+from muster.net.calls import COMMIT
+from muster.net.nodes import Nodes
 from muster.v1 import group_pb2, group_pb2_grpc
 from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.networks.replayer import Replayer
@@ -92,6 +94,21 @@ def test_a_chosen_request_arrives_a_second_time_byte_for_byte() -> None:
                     await asyncio.sleep(0.01)
             assert replayer.counts["OffsetCommit passed"] == 1
             assert replayer.counts["OffsetCommit copied"] == 1
+
+    asyncio.run(run())
+
+
+def test_the_sdk_makes_each_call_by_itself_there_so_that_it_can_come_again() -> None:
+    """It asks for a stream, and is told that there is none."""
+
+    async def run() -> None:
+        async with stage(100.0, (0.0, 50.0)) as (coordinator, _, _, at):
+            nodes = Nodes([at], None)
+            request = commit(7).SerializeToString()
+            await nodes.unary(at, COMMIT.path, COMMIT.parse, request, WAIT_S * 1_000)
+            await coordinator.until(2)
+            assert coordinator.arrived == [commit(7), commit(7)]
+            await nodes.close()
 
     asyncio.run(run())
 
