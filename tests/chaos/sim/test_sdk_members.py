@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,13 @@ from musterd.chaos.sim.hunt.shrink import named_by
 from musterd.chaos.sim.run import Totals, describe, run_one
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import SCENARIOS
-from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER
+from musterd.chaos.sim.sdk_scenarios import (
+    SCRIPTED,
+    SDK,
+    SDK_COOPERATIVE,
+    SDK_EAGER,
+    SDK_TWO_SHARDS,
+)
 from musterd.chaos.sim.simulation import Simulation
 from musterd.coordinator.machine.events import (
     Ending,
@@ -37,6 +44,8 @@ from musterd.storage.store import Family
 pytestmark = pytest.mark.long
 
 SEEDS = 3
+FIRST_REFUSED = 8
+"""Seeds before it have no refused commit; how many must be looked at changes with all that runs."""
 
 
 @pytest.mark.parametrize("scenario", SDK, ids=lambda s: s.name)
@@ -172,6 +181,25 @@ def test_what_is_judged_is_named_by_its_key_and_by_nothing_where_it_has_none() -
             for one in judge(history.log, Counter())
         }
         assert told == {names}
+
+
+def test_a_commit_that_was_refused_is_written_down_as_refused() -> None:
+    """As inv-I2 needs it, to tell of a refused one that took effect; under its token, as inv-I6.
+
+    Few are: who is told by its heartbeat in time commits no more.
+    """
+    refused: list[Any] = []
+    for seed in range(FIRST_REFUSED, FIRST_REFUSED + 60):
+        world = Simulation(SDK_TWO_SHARDS, seed)
+        world.run()
+        assert world.members is not None
+        commits = [one for one in world.members.log.history().commits() if one.numbered]
+        assert all(one.token for one in commits)
+        refused = [one.error for one in commits if one.outcome is Outcome.FAIL]
+        if refused:
+            break
+    assert refused
+    assert set(refused) <= {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"}
 
 
 def test_what_nobody_owns_is_named() -> None:

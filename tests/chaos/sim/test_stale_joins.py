@@ -360,18 +360,6 @@ def test_a_member_whose_old_join_came_again_is_overlapped_and_nothing_else_goes_
     assert result.counts.stale_join
 
 
-def test_a_commit_that_was_refused_is_written_down_as_refused() -> None:
-    """As inv-I2 needs it, to tell of a refused one that took effect; under its token, as inv-I6."""
-    world = Proxied().simulation
-    world.run()
-    assert world.members is not None
-    commits = [one for one in world.members.log.history().commits() if one.numbered]
-    refused = {one.error for one in commits if one.outcome is Outcome.FAIL}
-    assert refused
-    assert refused <= {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"}
-    assert all(one.token for one in commits)
-
-
 @pytest.mark.parametrize("other_half", [True, False])
 def test_a_coordinator_that_takes_commits_of_any_generation_is_caught_there(
     other_half: bool, monkeypatch: pytest.MonkeyPatch
