@@ -5,6 +5,7 @@ from musterd.chaos.mutants import (
     consensus,
     coordinator,
     disk,
+    forwarding,
     levels,
     loading,
     protocol,
@@ -27,6 +28,7 @@ BUILDS: dict[str, Build] = {
     **service.BUILDS,
     **access.BUILDS,
     **quotas.BUILDS,
+    **forwarding.BUILDS,
 }
 PROCESS_BUILDS = BUILDS | disk.REAL
 """Those that a real server can be."""

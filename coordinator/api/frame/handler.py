@@ -720,6 +720,10 @@ def handler(
     return framed
 
 
+def _was_passed_on() -> bool:
+    return PASSED_CALL.get() is not None
+
+
 async def _let_in(service: Any, request: Any, call: ActiveCall) -> None:
     if audits(service) and call.method not in READS:
         call.begin_record(request)
@@ -744,7 +748,7 @@ async def _passed_on(
         del part
         return await handling
 
-    if PASSED_CALL.get() is not None:
+    if _was_passed_on():
         return await here(request)
     await _let_in(service, request, call)
     call.record = None

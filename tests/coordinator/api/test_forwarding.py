@@ -25,7 +25,7 @@ from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.timeouts import FORWARD_LOOK_MS, FORWARD_SILENT_MS
 from musterd.raft.contract import NodeId
-from tests.coordinator.api.test_access import GuardedNode, rule, shown
+from tests.coordinator.api.test_access import GuardedNode, code_of, rule, shown
 from tests.coordinator.api.test_client_stream import beating, large, parked_at, settled
 from tests.coordinator.api.test_group_service import committing, joining, run, with_topic
 from tests.coordinator.local import until
@@ -227,13 +227,17 @@ async def test_a_call_that_was_passed_on_is_never_passed_on_again():
         other.forward()
         join(other, edge, as_edge=8)
         follow(other, leader=1)  # as which it has a connection to the edge
-        with mock.patch("musterd.coordinator.api.forward.edge.FORWARD_MOVED_MS", 10):
+        with (
+            mock.patch("musterd.coordinator.api.forward.edge.FORWARD_MOVED_MS", 10),
+            mock.patch.object(coordinator_link, "CALLS_MAX", 20),  # where it goes round and round
+        ):
+            assert await code_of(edge.groups.OffsetFetch(FETCH)) == "OK"
+            assert edge.edge.passed_total == LOOKS_MAX
+            assert other.edge.passed_total == 0
+            assert other.passed.taken_total == LOOKS_MAX
             answer = await edge.groups.OffsetFetch(FETCH)
         assert answer.status.code == ErrorCode.NOT_COORDINATOR
         assert answer.status.message == ELSEWHERE
-        assert edge.edge.passed_total == LOOKS_MAX
-        assert other.edge.passed_total == 0
-        assert other.passed.taken_total == LOOKS_MAX
 
 
 @run
@@ -293,6 +297,9 @@ async def test_the_coordinator_asks_its_rules_about_the_caller_that_the_edge_kno
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await edge.groups.JoinGroup(joining("a"), metadata=metadata)
             assert refused.value.code() is code
+        assert await code_of(edge.groups.OffsetCommit(committing(1), metadata=token)) == "OK", (
+            "the token is not passed on"
+        )
         denied = await edge.groups.OffsetCommit(committing(1), metadata=token)
         assert denied.status.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
         joined = await edge.groups.JoinGroup(joining("a"), metadata=token)
