@@ -205,6 +205,14 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "Frames of clients' streams, by direction: in, out. Their requests count as calls do.",
             "direction",
         ),
+        "muster_forwarded_calls_total": _counter(
+            "Calls passed to other nodes (out), and taken from them (in): --forward.",
+            "direction",
+        ),
+        "muster_forwarded_calls_open": _gauge(
+            "Such calls that are not answered yet, by direction.",
+            "direction",
+        ),
         "muster_fenced_requests_total": _counter(
             "Requests refused because the caller is no member any more, or of another generation.",
             "api",

@@ -17,6 +17,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
+from musterd.coordinator.api.frame.forwarding import ForwardedCounts
 from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.quota_buckets import KEY_NAMES, QuotaBuckets
@@ -113,6 +114,7 @@ class Sources:
     requests: Callable[[], Iterable[Requests]]
     """The bytes of those that are under way."""
     streams: StreamTotals
+    forwarded: Callable[[], ForwardedCounts]
     room: Callable[[], Room]
     """What the node's disk has room for."""
     reserve: int
@@ -390,6 +392,7 @@ class NodeMetrics:
         frames = counter("muster_client_frames_total")
         frames.add_metric(["in"], streams.frames_in)
         frames.add_metric(["out"], streams.frames_out)
+        yield from _forwarded(sources.forwarded())
         fenced = counter("muster_fenced_requests_total")
         for (api, reason), count in self.api.fenced.items():
             fenced.add_metric([api, reason], count)
@@ -513,3 +516,13 @@ def _timed(name: str, measured: Histogram) -> HistogramMetricFamily:
 
 def _label(trigger: Trigger) -> str:
     return trigger.name.lower()
+
+
+def _forwarded(counts: ForwardedCounts) -> Iterator[Metric]:
+    """Calls that are passed on, by direction."""
+    passed, waiting = counter("muster_forwarded_calls_total"), gauge("muster_forwarded_calls_open")
+    passed.add_metric(["out"], counts.out_total)
+    passed.add_metric(["in"], counts.in_total)
+    waiting.add_metric(["out"], counts.out_open)
+    waiting.add_metric(["in"], counts.in_open)
+    yield from (passed, waiting)

@@ -16,6 +16,7 @@ from muster.v1 import access_pb2, admin_pb2, group_pb2
 from musterd.coordinator.api.forward.edge import Edge
 from musterd.coordinator.api.forward.passed_calls import PassedCalls
 from musterd.coordinator.api.frame.cluster_view import LogView, NodeView
+from musterd.coordinator.api.frame.forwarding import ForwardedCounts
 from musterd.coordinator.api.limits.call_acceptor import CallAcceptor, open_answers
 from musterd.coordinator.api.limits.queue_probe import QueueProbe
 from musterd.coordinator.api.limits.turn_rest import TurnPacing
@@ -243,6 +244,7 @@ class Node:
                 certificates=lambda: self.certificates.loaded.valid_until,
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
                 streams=self._streams.totals,
+                forwarded=self._forwarded,
             )
         )
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
@@ -498,6 +500,15 @@ class Node:
             await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
             await self._integrity.peers.refresh()
             self._integrity.quarantine.judge()
+
+    def _forwarded(self) -> ForwardedCounts:
+        edge, passed = self._edge, self._passed
+        return ForwardedCounts(
+            0 if edge is None else edge.passed_total,
+            0 if edge is None else sum(edge.open.values()),
+            passed.taken_total,
+            sum(passed.open.values()),
+        )
 
     async def _look_at_passed(self) -> None:
         """Both sides of calls that are passed on look for signs of life."""

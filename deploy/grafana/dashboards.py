@@ -646,6 +646,31 @@ ACCESS = (
         ),
     ),
     Panel(
+        "Calls passed to other nodes",
+        "Of nodes that forward. Bad: many where clients reach all nodes: each costs twice the CPU.",
+        "ops",
+        (
+            (
+                (
+                    "sum by (instance) "
+                    f'(rate(muster_forwarded_calls_total{{{NODE}, direction="out"}}{RATE}))'
+                ),
+                "{{instance}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Passed calls that wait",
+        "Not answered yet: Joins, Syncs and heartbeats wait long. Bad: close to 12,000 of a node.",
+        "short",
+        (
+            (
+                f'sum by (instance) (muster_forwarded_calls_open{{{NODE}, direction="out"}})',
+                "{{instance}}",
+            ),
+        ),
+    ),
+    Panel(
         "Connections ended",
         "Of clients whose host, or all hosts together, had too many. Bad: anything but 0: clients "
         "leak connections, or many of them are behind one address (connections_per_host).",

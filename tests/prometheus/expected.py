@@ -183,6 +183,8 @@ CONSTANT = {
     "JWTs looked at / A": "0: the nodes take no JWTs",
     "Keys of JWTs / A": "0: the nodes take no JWTs",
     "Looks at the keys of JWTs that failed / A": "0: the nodes take no JWTs",
+    "Calls passed to other nodes / A": "0: the nodes forward nothing",
+    "Passed calls that wait / A": "0: the nodes forward nothing",
     "Connections ended / A": "0: no host has as many connections as it may",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",

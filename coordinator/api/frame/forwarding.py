@@ -30,6 +30,15 @@ class ShownCaller(NamedTuple):
     """The caller's name for the call; "" where there is none."""
 
 
+class ForwardedCounts(NamedTuple):
+    """Calls that a node passed to others, and took from them."""
+
+    out_total: int = 0
+    out_open: int = 0
+    in_total: int = 0
+    in_open: int = 0
+
+
 class PassedCall(Protocol):
     """A call that an edge passed to this node."""
 

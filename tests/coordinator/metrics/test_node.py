@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
+from musterd.coordinator.api.frame.forwarding import ForwardedCounts
 from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier
 from musterd.coordinator.api.limits.admission import Admission
 from musterd.coordinator.api.limits.quota_buckets import QuotaBuckets
@@ -133,6 +134,7 @@ def _sources(rig, quarantine, data_dir):
         connections_ended=lambda: 6,
         requests=lambda: (refusing, refusing),
         streams=StreamTotals(open=3, frames_in=5, frames_out=4),
+        forwarded=lambda: ForwardedCounts(9, 2, 8, 1),
         room=lambda: Room.ENOUGH,
         reserve=0,
         state_size=rig.shard.node.state_size,
@@ -295,6 +297,10 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     assert _value(page, "muster_throttled_requests_total", limit="parked_calls") == 2
     assert _value(page, "muster_throttled_requests_total", limit="request_bytes") == 8
     assert _value(page, "muster_client_connections_ended_total") == 6
+    assert _value(page, "muster_forwarded_calls_total", direction="out") == 9
+    assert _value(page, "muster_forwarded_calls_open", direction="out") == 2
+    assert _value(page, "muster_forwarded_calls_total", direction="in") == 8
+    assert _value(page, "muster_forwarded_calls_open", direction="in") == 1
     assert _value(page, "muster_client_streams") == 3
     assert _value(page, "muster_client_frames_total", direction="in") == 5
     assert _value(page, "muster_client_frames_total", direction="out") == 4
