@@ -101,6 +101,8 @@ class Admission:
         }
         self.wait = Wait()
         self.active = 0
+        self.framed = 0
+        """How many of the active calls are commits that came in frames, without a task each."""
         self.of_kind = dict.fromkeys(Kind, 0)
         """How many of the active calls are of each kind."""
         self._herd_at = -math.inf

@@ -8,6 +8,12 @@ from musterd.coordinator.runtime.timeouts import REST_MS_MAX
 REST_S_PER_CALL: Final = 0.0003
 """About what it takes to take a call in and hand its command to its shard."""
 
+REST_S_PER_FRAMED: Final = 0.00005
+"""About what a commit takes that comes in a frame."""
+
+FRAMED_REST_S_MAX: Final = 0.001
+"""Nothing is gained by waiting longer for more frames."""
+
 FREE_CALLS: Final = 4
 """With so few calls active nothing is gained by waiting for more."""
 
@@ -20,5 +26,7 @@ class TurnPacing:
 
     def rest_s(self) -> float:
         """Seconds between the end of a turn and the next one that is in no hurry."""
-        waiting = max(self._admission.active - FREE_CALLS, 0)
-        return min(waiting * REST_S_PER_CALL, REST_MS_MAX / 1_000)
+        framed = self._admission.framed
+        waiting = max(self._admission.active - framed - FREE_CALLS, 0)
+        for_frames = min(max(framed - FREE_CALLS, 0) * REST_S_PER_FRAMED, FRAMED_REST_S_MAX)
+        return max(min(waiting * REST_S_PER_CALL, REST_MS_MAX / 1_000), for_frames)

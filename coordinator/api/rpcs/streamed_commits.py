@@ -178,6 +178,7 @@ class StreamedCommits:
             )
             self.calls.ended(EXHAUSTED, 0.0)
             return True
+        core.admission.framed += 1
         stream.requests.take(self.caller.peer(), len(raw))
         commit = StreamedCommit(self, sender, call_id, request, len(raw))
         stream.opened(call_id, commit)
@@ -301,6 +302,7 @@ class StreamedCommit:
         """It is under way no more. Returns how many seconds it was."""
         commits = self._commits
         commits.stream.closed(self.call_id)
+        commits.core.admission.framed -= 1
         commits.core.admission.left(Kind.ORDINARY)
         seconds: float = commits.calls.clock() - self._began_s
         commits.calls.ended(code, seconds)

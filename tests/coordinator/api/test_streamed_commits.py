@@ -59,7 +59,8 @@ def nothing_is_left(node):
     """Whether no commit is counted anywhere."""
     acceptor, admission = node.acceptor, node.core.admission
     counted = acceptor.requests.bytes, acceptor.untaken.bytes, len(acceptor.untaken)
-    return (*counted, admission.active, admission.of_kind[Kind.ORDINARY]) == (0, 0, 0, 0, 0)
+    active = admission.active, admission.framed, admission.of_kind[Kind.ORDINARY]
+    return (*counted, *active) == (0, 0, 0, 0, 0, 0)
 
 
 @run

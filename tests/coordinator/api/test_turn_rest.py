@@ -3,7 +3,7 @@
 import pytest
 
 from musterd.coordinator.api.limits.admission import Admission
-from musterd.coordinator.api.limits.turn_rest import FREE_CALLS, TurnPacing
+from musterd.coordinator.api.limits.turn_rest import FRAMED_REST_S_MAX, FREE_CALLS, TurnPacing
 from musterd.coordinator.runtime.timeouts import REST_MS_MAX
 
 LONGEST_S = REST_MS_MAX / 1_000
@@ -32,3 +32,20 @@ def test_many_calls_earn_a_longer_rest_up_to_the_stated_bound():
     for one in admitted:
         one.leave()
     assert pace.rest_s() == 0.0
+
+
+def test_commits_that_come_in_frames_earn_a_short_rest():
+    """They need no passes of the loop to be taken in; other calls beside them have theirs."""
+    admission = Admission()
+    pace = TurnPacing(admission)
+    for _ in range(FREE_CALLS):
+        admission.enter()
+        admission.framed += 1
+    assert pace.rest_s() == 0.0
+    for _ in range(100):
+        admission.enter()
+        admission.framed += 1
+    assert 0.0 < pace.rest_s() == FRAMED_REST_S_MAX < LONGEST_S
+    for _ in range(100):
+        admission.enter()
+    assert pace.rest_s() == pytest.approx(LONGEST_S)
