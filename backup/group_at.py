@@ -13,7 +13,7 @@ from musterd.coordinator.codec import decode_events
 from musterd.coordinator.machine.records.group_records import GROUP_PREFIX, group_of_key
 from musterd.coordinator.machine.shard_state import ShardState, evolve_counted, load_state
 from musterd.export.errors import ExportError
-from musterd.export.history import check_file, read_rows
+from musterd.export.history import check_file
 from musterd.export.layout import (
     SEGMENT,
     LayoutError,
@@ -25,6 +25,7 @@ from musterd.export.layout import Manifest as Segment
 from musterd.export.layout import (
     read_manifest as read_segment_manifest,
 )
+from musterd.export.parquet_files import read_rows
 
 NAMED_MAX = 3
 """Other clusters that are named where a folder has backups of those alone."""

@@ -103,7 +103,7 @@ def _measure(report: Report, cluster: World, exporters: dict[int, int], seconds:
     }
     percent = {node_id: sum(one) for node_id, one in parts.items()}
     report.add("cpu_percent_per_node", list(percent.values()), "% of a core")
-    rss = [sum(machine.rss_mib(pid) for pid in both) for both in pids.values()]
+    rss = [sum(machine.rss_mib(pid, children=True) for pid in both) for both in pids.values()]
     report.add("rss_mib_per_node", rss, "MiB")
     report.say(f"scraped {scraped:,} bytes; clients and other work kept {others:.2f} cores busy")
     for node_id, (own, exporter) in parts.items():

@@ -50,17 +50,11 @@ def export(
     output: Output = Format.TABLE,
 ) -> None:
     """Write a node's applied entries as Parquet segments, beside the running node or without it."""
-    try:
-        from musterd.export.errors import DigestDiffersError, ExportError  # noqa: PLC0415
-        from musterd.export.process import run  # noqa: PLC0415  # pyarrow is an extra, and slow to load
-        from musterd.raft.identity import IdentityError  # noqa: PLC0415
-        from musterd.storage.store import StoreError  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"{error.name} is not installed",
-            next_step="pip install 'muster-coordinator[export]'",
-            exit_code=ExitCode.ERROR,
-        ) from error
+    from musterd.export.errors import DigestDiffersError, ExportError  # noqa: PLC0415  # slow to load
+    from musterd.export.process import run  # noqa: PLC0415
+    from musterd.raft.identity import IdentityError  # noqa: PLC0415
+    from musterd.storage.store import StoreError  # noqa: PLC0415
+
     settings = ExportSettings(
         rotate_bytes=rotate_mib * MIB,
         rotate_ms=rotate_s * 1000,
@@ -70,6 +64,12 @@ def export(
     target = data_dir / "export" if to is None else to
     try:
         summary = run(data_dir, target, follow=follow, settings=settings)
+    except ModuleNotFoundError as error:  # pyarrow is an extra
+        raise CommandError(
+            f"{error.name} is not installed",
+            next_step="pip install 'muster-coordinator[export]'",
+            exit_code=ExitCode.ERROR,
+        ) from error
     except DigestDiffersError as error:
         raise CommandError(
             str(error),

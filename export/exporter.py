@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from musterd.export.errors import ExportError
+from musterd.export.files import Files
 from musterd.export.retention import Deleted, clean, outlived
 from musterd.export.settings import ExportSettings
 from musterd.export.shard import Now, ShardExporter, ShardProgress
@@ -39,6 +40,7 @@ class Exporter:
         root: Path,
         settings: ExportSettings,
         clock: Callable[[], Now],
+        parquet: Files,
     ) -> None:
         """Raises `ExportError` where another exporter is at work, and what `load_identity` does."""
         self._view = view
@@ -46,6 +48,7 @@ class Exporter:
         self._root = root
         self._settings = settings
         self._clock = clock
+        self._parquet = parquet
         self._cursor_ms: int | None = None
         self._published: dict[int, int] = {}
         self._retention_ms: int | None = None
@@ -57,7 +60,7 @@ class Exporter:
             shard: (
                 ShardSource(view, shard),
                 ShardExporter(
-                    root, self.identity.cluster_id, shard, self.identity.node_id, settings
+                    parquet, root, self.identity.cluster_id, shard, self.identity.node_id, settings
                 ),
             )
             for shard in range(self.identity.shards)
@@ -111,6 +114,7 @@ class Exporter:
         now = self._clock()
         for _, exporter in self._shards.values():
             exporter.close(now)
+        self._parquet.close()
         self._publish(now)
         os.close(self._lock)
 
@@ -118,6 +122,7 @@ class Exporter:
         """Let go without finishing anything: after an error what is open must not be believed."""
         for _, exporter in self._shards.values():
             exporter.abandon()
+        self._parquet.close()
         os.close(self._lock)
 
     def _housekeeping(self) -> None:
@@ -132,6 +137,7 @@ class Exporter:
         ):
             self._retention_ms = now.mono_ms
             self._retain(now)
+        self._parquet.rest()
 
     def _hold(self, safe: dict[int, int]) -> None:
         publish(self._data_dir, Cursor(self.identity.cluster_id, self.identity.node_id, safe))

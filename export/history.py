@@ -1,26 +1,19 @@
 """Reads an exporter's own earlier files when it starts, and removes leftovers of a crash."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pyarrow.parquet as pq
 
 from musterd.export.errors import ExportError
 from musterd.export.layout import (
     BASE,
-    COLUMNS,
     SEGMENT,
     LayoutError,
     Manifest,
-    Row,
     is_export_file,
     manifest_path,
     read_manifest,
     sha256_of,
 )
-
-BATCH_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +106,3 @@ def check_file(folder: Path, manifest: Manifest) -> None:
             f"{path} is damaged: its SHA-256 is not the manifest's; restore it from a copy, or "
             f"move the folder away to begin a new export"
         )
-
-
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of one segment, streamed."""
-    with pq.ParquetFile(path) as file:
-        names = [name for name in COLUMNS.names if name in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-            columns = [batch.column(name).to_pylist() for name in names]
-            yield from (Row(*values) for values in zip(*columns, strict=True))
-
-
-def read_records(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """The (key, value) records of one base, in key order."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS):
-            keys, values = batch.column("key"), batch.column("value")
-            yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)

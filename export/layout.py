@@ -1,4 +1,4 @@
-"""The format of an export on disk: columns, file names, manifests.
+"""The format of an export on disk: rows, file names, manifests; parquet_files.py has the columns.
 
 Shared by the exporter and by replay.
 
@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-import pyarrow as pa
-
 SCHEMA_VERSION = 3
 """Version of the columns and of the manifest; a reader refuses a higher one."""
 
@@ -35,54 +33,8 @@ With it every index of the log has at least one row, so a missing index is a gap
 
 MANIFEST_BYTES_MAX = 64 * 1024
 
-COLUMNS = pa.schema(
-    [
-        pa.field("cluster_id", pa.string(), nullable=False),
-        pa.field("shard", pa.int32(), nullable=False),
-        pa.field("index", pa.int64(), nullable=False),
-        pa.field("sub", pa.int32(), nullable=False),
-        pa.field("term", pa.int64(), nullable=False),
-        pa.field("time_ms", pa.int64(), nullable=False),
-        pa.field("wall_ms", pa.int64(), nullable=False),
-        pa.field("rules_version", pa.int32(), nullable=False),
-        pa.field("limits_version", pa.int64(), nullable=False),
-        pa.field("generation_floor", pa.int64(), nullable=False),
-        pa.field("group", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("command", pa.binary()),
-        pa.field("events", pa.binary()),
-        pa.field("error", pa.string()),
-        pa.field("topics_version", pa.int64(), nullable=False),
-        pa.field("fence_floor", pa.int64(), nullable=False),
-    ]
-)
-"""A segment's columns.
-
-`limits_version`, `generation_floor`, `topics_version` and `fence_floor` belong to the envelope that
-`decide` read: without them a command could not be decided again (`--prove`). Segments of schema
-version 1 have no `topics_version`, and those up to version 2 no `fence_floor`; it is 0 there.
-`group` is empty for shard-wide commands.
-"""
-
 LATER_COLUMNS = ["topics_version", "fence_floor"]
 """Columns that segments of an earlier schema version lack: 0 there."""
-
-_COLUMNS_OF_2 = COLUMNS.remove(COLUMNS.get_field_index("fence_floor"))
-
-COLUMNS_OF = {
-    1: _COLUMNS_OF_2.remove(_COLUMNS_OF_2.get_field_index("topics_version")),
-    2: _COLUMNS_OF_2,
-    SCHEMA_VERSION: COLUMNS,
-}
-"""A segment's columns, by schema version."""
-
-BASE_COLUMNS = pa.schema(
-    [
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("value", pa.binary(), nullable=False),
-    ]
-)
-"""A base's columns: state records as coordinator/machine/records encodes them, in key order."""
 
 
 class Row(NamedTuple):

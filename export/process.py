@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from musterd.export.exporter import Exporter
+from musterd.export.parquet_process import ParquetProcess
 from musterd.export.retention import Deleted
 from musterd.export.settings import ExportSettings
 from musterd.export.shard import Now, ShardProgress
@@ -37,14 +38,16 @@ def run(data_dir: Path, output: Path, *, follow: bool, settings: ExportSettings)
 
     Raises `musterd.export.errors.ExportError`, `musterd.storage.store.StoreError` and
     `musterd.raft.identity.IdentityError`; what was not finished is dropped then.
+    Raises ModuleNotFoundError where there is no pyarrow.
     """
+    parquet = ParquetProcess()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with tempfile.TemporaryDirectory(prefix="muster-export-") as scratch:
         view = Secondary(data_dir / DATABASE, Path(scratch))
         try:
-            exporter = Exporter(view, data_dir, output, settings, _now)
+            exporter = Exporter(view, data_dir, output, settings, _now, parquet)
             try:
                 exporter.start(stop.is_set)
                 _say(exporter.identity, output)

@@ -1,17 +1,12 @@
 """Writers of segments and bases: a hidden temporary file, fsync, rename, then the manifest."""
 
-import os
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from musterd.export.files import Files
 from musterd.export.layout import (
     BASE,
-    BASE_COLUMNS,
-    COLUMNS,
     SEGMENT,
     CheckpointMark,
     Gap,
@@ -36,8 +31,15 @@ class SegmentWriter:
     """One open segment of one shard. Holds at most one row group in memory."""
 
     def __init__(
-        self, folder: Path, cluster_id: str, shard: int, node: int, flush_bytes: int
+        self,
+        files: Files,
+        folder: Path,
+        cluster_id: str,
+        shard: int,
+        node: int,
+        flush_bytes: int,
     ) -> None:
+        self._files = files
         self._folder = folder
         self._cluster_id = cluster_id
         self._shard = shard
@@ -45,8 +47,7 @@ class SegmentWriter:
         self._flush_bytes = min(flush_bytes, ROW_GROUP_BYTES)
         self._temporary = folder / f".tmp-part-{node}.parquet"
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = self._temporary.open("wb")
-        self._parquet = pq.ParquetWriter(self._file, COLUMNS, compression="zstd")
+        self._written_bytes = 0
         self._pending: list[Row] = []
         self._pending_bytes = 0
         self.rows = 0
@@ -70,29 +71,22 @@ class SegmentWriter:
     @property
     def bytes_written(self) -> int:
         """Compressed bytes in the file so far; what is still in memory is not counted."""
-        return self._file.tell()
+        return self._written_bytes
 
     def _flush(self) -> None:
         if self._pending:
-            columns = zip(*self._pending, strict=True)
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)
-            ]
-            self._parquet.write_table(pa.Table.from_arrays(arrays, schema=COLUMNS))
+            columns = list(zip(*self._pending, strict=True))
+            self._written_bytes = self._files.append(self._temporary, SEGMENT, columns)
             self._pending, self._pending_bytes = [], 0
 
     def close(
         self, checkpoint: CheckpointMark | None, gap: Gap | None, wall_ms: int
     ) -> Manifest | None:
         """Finish the segment and make it durable; None where there is not a single row."""
-        self._flush()
-        self._parquet.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
         if self.first is None:
-            self._temporary.unlink()
             return None
+        self._flush()
+        self._files.finish(self._temporary)
         name = segment_name(self.first, self.last, self._node)
         manifest = Manifest(
             kind=SEGMENT,
@@ -116,12 +110,11 @@ class SegmentWriter:
 
     def abandon(self) -> None:
         """Drop what was not finished; the rows are read from the log again."""
-        self._parquet.close()
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        self._files.drop(self._temporary)
 
 
 def write_base(
+    files: Files,
     folder: Path,
     cluster_id: str,
     shard: int,
@@ -140,15 +133,11 @@ def write_base(
     temporary = folder / f".tmp-base-{node}.parquet"
     rows = 0
     source = iter(records)
-    with temporary.open("wb") as file:
-        with pq.ParquetWriter(file, BASE_COLUMNS, compression="zstd") as parquet:
-            while batch := list(islice(source, BASE_BATCH_RECORDS)):
-                keys, values = zip(*batch, strict=True)
-                arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
-                parquet.write_table(pa.Table.from_arrays(arrays, schema=BASE_COLUMNS))
-                rows += len(batch)
-        file.flush()
-        os.fsync(file.fileno())
+    files.append(temporary, BASE, [(), ()])
+    while batch := list(islice(source, BASE_BATCH_RECORDS)):
+        files.append(temporary, BASE, list(zip(*batch, strict=True)))
+        rows += len(batch)
+    files.finish(temporary)
     name = base_name(index, node)
     manifest = Manifest(
         kind=BASE,

@@ -16,8 +16,18 @@ from musterd.coordinator.machine.records.digest import digest_bytes
 from musterd.coordinator.machine.shard_state import Entry, ShardState, load_state, shard_records
 from musterd.export.entries import EntryWriter
 from musterd.export.errors import DigestDiffersError, ExportError
-from musterd.export.history import OwnHistory, ShardFiles, read_history, read_records, read_rows
-from musterd.export.layout import NOOP, CheckpointMark, Gap, Manifest, Row, shard_folder
+from musterd.export.files import Files
+from musterd.export.history import OwnHistory, ShardFiles, read_history
+from musterd.export.layout import (
+    BASE,
+    NOOP,
+    SEGMENT,
+    CheckpointMark,
+    Gap,
+    Manifest,
+    Row,
+    shard_folder,
+)
 from musterd.export.segments import SegmentWriter, write_base
 from musterd.export.settings import ExportSettings
 from musterd.export.source import LogRecord, ShardSource
@@ -54,8 +64,15 @@ class ShardExporter:
     """Owns one shard's files of one node, and the shard's state in memory."""
 
     def __init__(
-        self, root: Path, cluster_id: str, shard: int, node: int, settings: ExportSettings
+        self,
+        parquet: Files,
+        root: Path,
+        cluster_id: str,
+        shard: int,
+        node: int,
+        settings: ExportSettings,
     ) -> None:
+        self._parquet = parquet
         self._folder = shard_folder(root, shard)
         self.files = ShardFiles(self._folder)
         self._cluster_id = cluster_id
@@ -159,6 +176,7 @@ class ShardExporter:
             self._compare(record.position, digest, source)
         if self._segment is None:
             self._segment = SegmentWriter(
+                self._parquet,
                 self._folder,
                 self._cluster_id,
                 self._shard,
@@ -213,6 +231,7 @@ class ShardExporter:
 
     def _base(self, records: list[tuple[bytes, bytes]], gap: Gap | None, now: Now) -> Manifest:
         manifest = write_base(
+            self._parquet,
             self._folder,
             self._cluster_id,
             self._shard,
@@ -237,13 +256,31 @@ class ShardExporter:
         """
         self._entries.state = ShardState()
         if history.base is not None:
-            self._entries.state = load_state(read_records(self._folder / history.base.file))
+            self._entries.state = load_state(self._records(history.base))
             self._base_bytes = history.base.bytes
         for manifest in history.segments:
-            for record in _records_of(self._folder / manifest.file):
+            for record in self._entries_of(manifest):
                 self._replay(record, manifest)
             self._since_base_bytes += manifest.bytes
         self.index = history.last or 0
+
+    def _records(self, base: Manifest) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the records of a base, in key order."""
+        for keys, values in self._parquet.read(self._folder / base.file, BASE):
+            yield from zip(keys, values, strict=True)
+
+    def _entries_of(self, segment: Manifest) -> Iterator[list[Row]]:
+        """Yield the rows of a segment, entry by entry."""
+        rows: list[Row] = []
+        for columns in self._parquet.read(self._folder / segment.file, SEGMENT):
+            for values in zip(*columns, strict=True):
+                row = Row(*values)
+                if rows and row.index != rows[0].index:
+                    yield rows
+                    rows = []
+                rows.append(row)
+        if rows:
+            yield rows
 
     def _replay(self, rows: list[Row], manifest: Manifest) -> None:
         first = rows[0]
@@ -267,15 +304,3 @@ class ShardExporter:
                 f"otherwise than the one that wrote it; move the folder of this shard away to "
                 f"begin a new export"
             )
-
-
-def _records_of(path: Path) -> Iterator[list[Row]]:
-    """The rows of a segment, entry by entry."""
-    rows: list[Row] = []
-    for row in read_rows(path):
-        if rows and row.index != rows[0].index:
-            yield rows
-            rows = []
-        rows.append(row)
-    if rows:
-        yield rows

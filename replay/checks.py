@@ -19,11 +19,8 @@ from musterd.coordinator.machine.records.digest import record_digest
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.group_records import FENCE_FLOOR_KEY, FLOOR_KEY, TIME_KEY
 from musterd.coordinator.machine.records.values import put_number, take_number
-from musterd.export.history import BATCH_ROWS, read_records
 from musterd.export.layout import (
     BASE,
-    BASE_COLUMNS,
-    COLUMNS_OF,
     SEGMENT,
     LayoutError,
     Manifest,
@@ -33,6 +30,7 @@ from musterd.export.layout import (
     sha256_of,
     shard_folders,
 )
+from musterd.export.parquet_files import BASE_COLUMNS, BATCH_ROWS, COLUMNS_OF, read_records
 from musterd.replay.rows import merged
 from musterd.replay.tables import FAILED, MARKED, OK, Integrity
 

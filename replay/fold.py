@@ -66,8 +66,8 @@ from musterd.coordinator.machine.shard_state import (
     evolve_shard_counted,
     load_state,
 )
-from musterd.export.history import read_records
 from musterd.export.layout import NOOP, Row
+from musterd.export.parquet_files import read_records
 from musterd.levels import LEVEL
 from musterd.replay.checks import finding
 from musterd.replay.digests import to_delta

@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's users write it
 
-from musterd.export.history import read_records
-from musterd.export.layout import COLUMNS, LATER_COLUMNS, Row
+from musterd.export.layout import LATER_COLUMNS, Row
+from musterd.export.parquet_files import COLUMNS, read_records
 from musterd.replay.checks import Conflict, Overlap, compare, inspect, sound_overlaps, survey
 from musterd.replay.digests import MODULUS, from_limbs, judge
 from musterd.replay.fold import BASE_RECORD, fold_sorted, group_of

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from musterd.export.history import read_rows as read_segment
 from musterd.export.layout import Row
+from musterd.export.parquet_files import read_rows as read_segment
 
 
 @dataclass(frozen=True, slots=True)

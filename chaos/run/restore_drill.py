@@ -34,8 +34,8 @@ from musterd.coordinator import codec
 from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
 from musterd.coordinator.node.init import initialise_restored
 from musterd.coordinator.node.loopback import ClusterError
-from musterd.export.history import read_rows
 from musterd.export.layout import NOOP, shard_folder
+from musterd.export.parquet_files import read_rows
 
 TOPIC: Final = "drill"
 GROUPS: Final = tuple(f"drill-{number}" for number in range(24))

@@ -2,6 +2,7 @@
 
 from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode
 from musterd.export.exporter import Exporter
+from musterd.export.parquet_files import ParquetFiles
 from musterd.export.settings import ExportSettings
 from musterd.export.shard import Now
 from tests.export.node import FakeNode, LiveView, Script
@@ -25,7 +26,7 @@ class Clock:
 def open_exporter(node: FakeNode, root, data_dir, settings=SMALL, clock=None) -> Exporter:
     """An exporter that has started."""
     data_dir.mkdir(exist_ok=True)
-    exporter = Exporter(LiveView(node), data_dir, root, settings, clock or Clock())
+    exporter = Exporter(LiveView(node), data_dir, root, settings, clock or Clock(), ParquetFiles())
     exporter.start()
     return exporter
 

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from musterd.export.layout import (
-    COLUMNS,
     Manifest,
     manifest_path,
     read_manifest,
     sha256_of,
     write_manifest,
 )
+from musterd.export.parquet_files import COLUMNS
 from musterd.replay.local import run_local
 from musterd.replay.tables import TABLES
 

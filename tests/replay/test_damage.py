@@ -7,8 +7,8 @@ import pytest
 
 from musterd.coordinator.codec import decode_events, encode_events
 from musterd.coordinator.machine.events import OffsetCommitted
-from musterd.export.history import read_rows
 from musterd.export.layout import LATER_COLUMNS, SCHEMA_VERSION, manifest_path, write_manifest
+from musterd.export.parquet_files import read_rows
 from musterd.replay.checks import InputError
 from tests.export.exports import SMALL, export_once, lively, open_exporter
 from tests.export.node import FakeNode, Script

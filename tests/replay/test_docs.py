@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from musterd.coordinator.machine.events import RemovalCause, Trigger
-from musterd.export.layout import COLUMNS
+from musterd.export.parquet_files import COLUMNS
 from musterd.replay.tables import SCHEMAS, TABLES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "replay.md").read_text("utf-8")
