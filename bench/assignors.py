@@ -4,10 +4,16 @@ The same random membership changes are played to every assignor; all members hav
 Beside what moved stands the least that any assignment so balanced could have moved, given what the
 members owned before. `stopped` counts the partitions whose work was interrupted: with the eager
 protocol every partition is, in every round; with the cooperative one those that move.
+
+The server's planner is measured in CPU time, from nothing, after one of the members has left and
+after it is back: where all members have the same topics, and where each has half of them. Beside it
+stands its longest slice, in which nothing else runs.
 """
 
 import argparse
+import gc
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +29,8 @@ from muster.assignors import (
     withheld,
 )
 from muster.types import TopicPartition
+from musterd.coordinator.machine.plan import Assignor as ServerAssignor
+from musterd.coordinator.machine.plan import PlanMember, Spec, TargetPlan, planning
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 COUNTS = {"orders": 48, "payments": 30, "refunds": 7}
@@ -125,11 +133,73 @@ def play(assignor: Assignor, changes: int, seed: int) -> Played:
     return played
 
 
+@dataclass(slots=True)
+class Planned:
+    """What the planner took, one entry per plan: CPU time in all and of the longest slice, in s."""
+
+    cpu_s: list[float] = field(default_factory=list)
+    slice_s: list[float] = field(default_factory=list)
+
+    def take(self, spec: Spec) -> TargetPlan:
+        """Plan, and note what it took. Without the garbage collector, which has its own time."""
+        longest = 0.0
+        found: list[TargetPlan] = []
+
+        def noted() -> Iterator[None]:
+            found.append((yield from planning(spec)))
+
+        gc.collect()
+        gc.disable()
+        began = before = time.process_time()
+        for _ in noted():
+            now = time.process_time()
+            longest, before = max(longest, now - before), now
+        ended = time.process_time()
+        gc.enable()
+        self.cpu_s.append(ended - began)
+        self.slice_s.append(max(longest, ended - before))
+        return found[0]
+
+
+def planned(members: int, topics: int, per_topic: int, rounds: int, report: Report) -> None:
+    """Measure the planner: each assignor, members with equal topics and with different ones."""
+    counts = {f"t{n:05}": per_topic for n in range(topics)}
+    for alike in (True, False):
+        rng = random.Random(1)
+        group = [
+            PlanMember(
+                f"m{n:05}",
+                tuple(counts) if alike else tuple(rng.sample([*counts], topics // 2 or 1)),
+            )
+            for n in range(members)
+        ]
+        for assignor in ServerAssignor:
+            fresh, leave, join = Planned(), Planned(), Planned()
+            for _ in range(rounds):
+                first = fresh.take(Spec(group, counts, assignor=assignor))
+                second = leave.take(Spec(group[:-1], counts, first.target, assignor))
+                third = join.take(Spec(group, counts, second.target, assignor))
+            key = f"plan_{assignor}_{'alike' if alike else 'unlike'}"
+            for what, took in (("fresh", fresh), ("leave", leave), ("join", join)):
+                report.add(f"{key}_{what}_cpu", took.cpu_s, "s")
+            slices = [*fresh.slice_s, *leave.slice_s, *join.slice_s]
+            report.add(f"{key}_slice", [1000 * one for one in slices], "ms")
+            report.add_count(f"{key}_leave_moved", len(second.changes), "partitions")
+            report.add_count(f"{key}_join_moved", len(third.changes), "partitions")
+            if alike and assignor is ServerAssignor.UNIFORM:
+                lost = sum(list(row).count(group[-1].member_id) for row in first.target.values())
+                report.require(len(second.changes) == lost, "only what a member had moves")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Play, print a table, and last one JSON line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench assignors", description=__doc__)
     parser.add_argument("--changes", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=4)
+    parser.add_argument("--plan-members", type=int, default=1000)
+    parser.add_argument("--plan-topics", type=int, default=1000)
+    parser.add_argument("--plan-partitions", type=int, default=50, help="of each topic")
+    parser.add_argument("--plan-rounds", type=int, default=5)
     given = parser.parse_args(arguments)
     report = Report("assignors", arguments)
     partitions = sum(COUNTS.values())
@@ -151,4 +221,9 @@ def main(arguments: Sequence[str]) -> int:
         report.require(max(played.spread) <= 1, f"{name} keeps the loads within one of each other")
     rounds = max(results["cooperative-sticky"].rounds)
     report.require(rounds <= 2, "cooperative-sticky takes two rounds at most")
+    members, topics = given.plan_members, given.plan_topics
+    report.say(
+        f"plans of {members} members, {topics} topics, {given.plan_partitions} partitions each"
+    )
+    planned(members, topics, given.plan_partitions, given.plan_rounds, report)
     return report.finish()

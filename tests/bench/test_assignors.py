@@ -70,10 +70,13 @@ def test_the_minimum_is_that_of_trying_everything():
 def test_the_bench_prints_all_four_and_ends_in_json(capsys):
     """A short run; its conditions hold."""
     assert "assignors" in NAMES
-    assert main(["--changes", "20"]) == 0
+    small = ["--plan-members", "20", "--plan-topics", "10", "--plan-rounds", "1"]
+    assert main(["--changes", "20", *small]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     table = [line.split()[0] for line in lines if line[:1].isalpha()]
     assert {"range", "roundrobin", "sticky", "cooperative-sticky"} <= set(table)
     figures = json.loads(last)["figures"]
     assert figures["sticky_moved_sum"] == figures["sticky_least_sum"]
+    assert figures["plan_uniform_alike_leave_moved"]["max"] == 500 // 20
+    assert figures["plan_weighted_unlike_fresh_cpu"]["n"] == 1
     assert figures["range_moved_sum"]["max"] > figures["range_least_sum"]["max"]

@@ -1,4 +1,4 @@
-"""Wrong edits of coordinator/machine, each put in alone: do golden files and tables notice?
+"""Wrong edits of coordinator/machine, each put in alone: do golden files and examples notice?
 
 `python -m tests.machine.mutants [NAME ...]` prints a row per mutant, `caught N of M`, and as its
 last line JSON. The source tree is not touched: a process of its own imports the mutated text.
@@ -28,6 +28,7 @@ TESTS: Final = (
     "tests/machine/test_golden.py",
     "tests/machine/test_phase_table.py",
     "tests/machine/test_commits.py",
+    "tests/machine/test_plan.py",
 )
 MAY_SURVIVE: Final = 2
 AT_ONCE: Final = 2

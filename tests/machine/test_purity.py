@@ -127,6 +127,51 @@ USES = {
     "decide/protocols": {
         "max(votes, key=votes.__getitem__)": "the first of those with the most votes"
     },
+    "plan/differences": {
+        "sorted({**dict.fromkeys(spec.last), **dict.fromkeys(target)})": "names, by code points",
+        "max(len(last), len(now))": "ints",
+    },
+    "plan/fewest_moves": {
+        "min(pool.free, 1 if pool.fillers else pool.free, self.room[at])": "ints",
+        "min(price, reached)": "ints",
+        "max(0, -self.room[source])": "ints",
+        "min(self._supply(source), self.room[target])": "ints",
+        "min(amount, self._arc(path[at], path[at + 1])[1])": "ints",
+    },
+    "plan/loads": {
+        "sorted(((load, -at) for at, load in enumerate(self.load)))": "ints, no position twice",
+        "min(search.reached, key=lambda at: (self.load[at], at))": "ints, no position twice",
+        "min(amount, self.has[giver][number])": "ints",
+    },
+    "plan/pace": {"min(first + CHUNK, count)": "ints"},
+    "plan/planning": {"sorted(found)": "names, by code points"},
+    "plan/problem": {
+        "sorted(spec.members, key=lambda m: (not m.instance_id, m.instance_id, m.member_id))": (
+            "no id twice, by code points"
+        ),
+        "sorted(turns)": "no position twice",
+        "sorted(names)": "names, by code points",
+        "sorted(readers)": "names, by code points",
+        "sorted((name for name in dict.fromkeys(others) if name in readers and name != topic))": (
+            "names, by code points"
+        ),
+        "sorted((at for number in common for at in kinds[number].present))": "ints",
+        "sorted((at for number in common for at in kinds[number].away))": "ints",
+        "max((spec.topics[name] for name in topics))": "ints",
+        "sorted(by_kinds.values(), key=lambda pool: (len(pool.readers), pool.name))": (
+            "no name twice"
+        ),
+        "max(shares, key=shares.__getitem__, default=NOBODY)": (
+            "the first of those with the most, in the order of topics"
+        ),
+    },
+    "plan/weighted": {
+        "max(self._heaviest, unit[0])": "ints",
+        "min(pool.least or unit[0], unit[0])": "ints",
+        "sorted(sizes, reverse=True)": "ints",
+        "min((weight for weight, _, _ in units))": "ints",
+        "sorted(((self.lacks[at], -at) for at in pool.readers))": "ints, no position twice",
+    },
     "quotation": {
         "{inside}": "text",
         "_RUNS.split()": "blanks of our own",

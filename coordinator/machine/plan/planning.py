@@ -1,0 +1,83 @@
+"""Plans: states the problem, deals with the group's assignor, and says what changes and why."""
+
+from collections.abc import Generator, Sequence
+
+from musterd.coordinator.machine.plan.differences import differences
+from musterd.coordinator.machine.plan.pace import Pace, chunks
+from musterd.coordinator.machine.plan.problem import NOBODY, Problem, stated
+from musterd.coordinator.machine.plan.ranges import deal_ranges
+from musterd.coordinator.machine.plan.spec import Assignor, Spec, TargetPlan, Unowned, Why
+from musterd.coordinator.machine.plan.uniform import deal_uniform
+from musterd.coordinator.machine.plan.weighted import deal_weighted
+
+_DEALERS = {
+    Assignor.UNIFORM: deal_uniform,
+    Assignor.RANGE: deal_ranges,
+    Assignor.WEIGHTED: deal_weighted,
+}
+
+
+def plan(spec: Spec) -> TargetPlan:
+    """Plan at once."""
+    steps = planning(spec)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: TargetPlan = end.value
+            return result
+
+
+def planning(spec: Spec) -> Generator[None, None, TargetPlan]:
+    """Plan in slices: a generator that stops after each some thousand steps and returns the plan.
+
+    A slice takes a few ms. The spec must not change before the end.
+    """
+    pace = Pace()
+    problem = yield from stated(spec, pace)
+    yield from _DEALERS[spec.assignor](problem, pace)
+    target = yield from _target(spec, problem, pace)
+    unowned = yield from _unowned(spec, problem, pace)
+    changes = yield from differences(spec, problem, target, pace)
+    counts: dict[Why, int] = {}
+    for some in chunks(len(changes)):
+        for at in some:
+            counts[changes[at].why] = counts.get(changes[at].why, 0) + 1
+        if pace.due(len(some)):
+            yield
+    why = {reason: counts[reason] for reason in Why if reason in counts}
+    return TargetPlan(target, unowned, changes, why)
+
+
+def _target(
+    spec: Spec, problem: Problem, pace: Pace
+) -> Generator[None, None, dict[str, Sequence[str]]]:
+    """Owners by topic."""
+    names = [*(member.member_id for member in problem.members), ""]  # "" stands at NOBODY
+    found: dict[str, Sequence[str]] = {}
+    for pool in problem.pools:
+        for family in pool.families:
+            for topic in family.topics:
+                owners = family.owners[: spec.topics[topic]]
+                found[topic] = [names[owner] for owner in owners]
+                if pace.due(1 + len(owners) // 8):
+                    yield
+    return {topic: found[topic] for topic in sorted(found)}
+
+
+def _unowned(spec: Spec, problem: Problem, pace: Pace) -> Generator[None, None, list[Unowned]]:
+    """Partitions that nobody can get, with the reason."""
+    found: dict[str, list[Unowned]] = {}
+    for pool in problem.pools:
+        if pool.readers:
+            continue
+        why = Why.AWAY if pool.away else Why.COLOCATED
+        for family in pool.families:
+            for topic in family.topics:
+                rows = found[topic] = []
+                for partition in range(spec.topics[topic]):
+                    if family.owners[partition] == NOBODY:
+                        rows.append(Unowned(topic, partition, why))
+                    if pace.due(1):
+                        yield
+    return [one for topic in sorted(found) for one in found[topic]]

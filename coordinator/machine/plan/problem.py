@@ -1,0 +1,227 @@
+"""The problem in numbers: members by position, and topics that the same members read together.
+
+Members stand in one order: static ones by instance id, then dynamic ones by member id; for
+`uniform` and `weighted` the zones take turns in it, so that what is dealt out member by member is
+spread over them.
+
+A *unit* is what is given to a member as a whole: one partition, or partition n of each of the
+topics that are co-located. All units of one topic, or of one set of co-located topics, are a
+*family*. Families that the same members read are a *pool*: which of its units a member has makes no
+difference to balance.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from musterd.coordinator.machine.plan.pace import Pace
+from musterd.coordinator.machine.plan.spec import UNIT, Assignor, PlanMember, Spec
+from musterd.invariant import invariant
+
+NOBODY: Final = -1
+
+
+@dataclass(slots=True)
+class Family:
+    """Topics that are dealt out together, most often one.
+
+    `holders` and `owners` have the position of a member, or NOBODY, for each unit: who may keep it,
+    and who shall have it. `weights` and `zones` are empty where they do not count.
+    """
+
+    topics: tuple[str, ...]
+    count: int
+    holders: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+    zones: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Pool:
+    """Families with the same readers; their positions ascend.
+
+    `readers` are present, `away` are not: what these hold is theirs already in `Family.owners`, and
+    the other units are to be dealt out, `size` of them. `claims` counts the units that readers
+    hold.
+    """
+
+    readers: list[int]
+    away: list[int]
+    families: list[Family] = field(default_factory=list)
+    size: int = 0
+    claims: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The first of its topics, which no other pool has."""
+        return self.families[0].topics[0]
+
+
+@dataclass(slots=True)
+class Problem:
+    """What there is to be dealt out, and to whom."""
+
+    members: list[PlanMember]
+    pools: list[Pool]
+    positions: dict[str, int]
+    """By member id; a replaced process's id leads to the one that replaced it."""
+
+
+def stated(spec: Spec, pace: Pace) -> Generator[None, None, Problem]:
+    """Put a spec into numbers."""
+    _check(spec)
+    members = _in_order(spec)
+    positions = {member.member_id: at for at, member in enumerate(members)}
+    invariant(len(positions) == len(members), "no member stands twice in a spec")
+    for at, member in enumerate(members):
+        if member.replaced_id:
+            positions.setdefault(member.replaced_id, at)
+    kinds = yield from _kinds(spec, members, pace)
+    pools = yield from _pools(spec, kinds, pace)
+    for pool in pools:
+        yield from _hold(spec, pool, positions, pace)
+    return Problem(members, pools, positions)
+
+
+def _check(spec: Spec) -> None:
+    named = [topic for together in spec.colocate for topic in dict.fromkeys(together)]
+    invariant(len(named) == len(dict.fromkeys(named)), "a topic is co-located in one set")
+    invariant(all(member.capacity > 0 for member in spec.members), "a member has a capacity")
+
+
+def _in_order(spec: Spec) -> list[PlanMember]:
+    """Members in the order in which they are served."""
+    members = sorted(spec.members, key=lambda m: (not m.instance_id, m.instance_id, m.member_id))
+    if spec.assignor is Assignor.RANGE:
+        return members
+    ranks: dict[str, int] = {}
+    turns = []
+    for at, member in enumerate(members):
+        rank = ranks[member.zone] = ranks.get(member.zone, 0) + 1
+        turns.append((rank, member.zone, at))
+    return [members[at] for _, _, at in sorted(turns)]
+
+
+@dataclass(slots=True)
+class _Alike:
+    """The members that read the same topics."""
+
+    topics: tuple[str, ...]
+    present: list[int] = field(default_factory=list)
+    away: list[int] = field(default_factory=list)
+
+
+def _kinds(
+    spec: Spec, members: Sequence[PlanMember], pace: Pace
+) -> Generator[None, None, list[_Alike]]:
+    """Members by what they read, whatever the order in which they name it."""
+    known: dict[tuple[str, ...], _Alike] = {}
+    said: dict[tuple[str, ...], _Alike] = {}
+    for at, member in enumerate(members):
+        kind = said.get(member.topics)
+        if kind is None:
+            names = dict.fromkeys(topic for topic in member.topics if topic in spec.topics)
+            topics = tuple(sorted(names))
+            kind = said[member.topics] = known.setdefault(topics, _Alike(topics))
+        (kind.away if member.away else kind.present).append(at)
+        if pace.due(1 + len(member.topics) // 4):
+            yield
+    return list(known.values())
+
+
+def _pools(spec: Spec, kinds: Sequence[_Alike], pace: Pace) -> Generator[None, None, list[Pool]]:
+    """Families by who reads them. Pools with the fewest readers come first."""
+    readers: dict[str, list[int]] = {}
+    for number, kind in enumerate(kinds):
+        for topic in kind.topics:
+            readers.setdefault(topic, []).append(number)
+        if pace.due(len(kind.topics)):
+            yield
+    together = {topic: names for names in spec.colocate for topic in names}
+    by_kinds: dict[tuple[int, ...], Pool] = {}
+    placed: dict[str, None] = {}
+    for topic in sorted(readers):
+        if topic in placed:
+            continue
+        others = together.get(topic, ())
+        topics = (
+            topic,
+            *sorted(name for name in dict.fromkeys(others) if name in readers and name != topic),
+        )
+        placed.update(dict.fromkeys(topics))
+        common = readers[topic]
+        for other in topics[1:]:
+            theirs = dict.fromkeys(readers[other])
+            common = [number for number in common if number in theirs]
+        pool = by_kinds.get(tuple(common))
+        if pool is None:
+            present = sorted(at for number in common for at in kinds[number].present)
+            away = sorted(at for number in common for at in kinds[number].away)
+            pool = by_kinds[tuple(common)] = Pool(present, away)
+        pool.families.append(Family(topics, max(spec.topics[name] for name in topics)))
+        if pace.due(1 + len(common) + len(topics)):
+            yield
+    return sorted(by_kinds.values(), key=lambda pool: (len(pool.readers), pool.name))
+
+
+def _hold(
+    spec: Spec, pool: Pool, positions: Mapping[str, int], pace: Pace
+) -> Generator[None, None, None]:
+    """Find who holds each unit of a pool; what members hold that are away is theirs."""
+    away = dict.fromkeys(pool.away)
+    able = {**dict.fromkeys(pool.readers), **away}
+    claims = pool.claims
+    if pace.due(1 + len(able)):
+        yield
+    for family in pool.families:
+        rows = [_held(spec, topic, family.count, positions, able) for topic in family.topics]
+        for unit in range(family.count):
+            holder = rows[0][unit] if len(rows) == 1 else _main([row[unit] for row in rows], away)
+            if holder in away:
+                family.owners.append(holder)
+                family.holders.append(NOBODY)
+            else:
+                family.owners.append(NOBODY)
+                family.holders.append(holder)
+                pool.size += 1
+                if holder != NOBODY:
+                    claims[holder] = claims.get(holder, 0) + 1
+            if pace.due(len(rows)):
+                yield
+        yield from _describe(spec, family, pace)
+
+
+def _held(
+    spec: Spec, topic: str, count: int, positions: Mapping[str, int], able: Mapping[int, None]
+) -> list[int]:
+    """Who had each partition of a topic and may keep it."""
+    last = spec.last.get(topic, ())[: spec.topics[topic]]
+    held = [at if (at := positions.get(owner, NOBODY)) in able else NOBODY for owner in last]
+    return held + [NOBODY] * (count - len(held))
+
+
+def _main(holders: Sequence[int], away: Mapping[int, None]) -> int:
+    """Who keeps a unit whose partitions had several holders: one that is away, else most of it."""
+    shares: dict[int, int] = {}
+    for holder in holders:
+        if holder != NOBODY:
+            shares[holder] = shares.get(holder, len(holders) * (holder in away)) + 1
+    return max(shares, key=shares.__getitem__, default=NOBODY)
+
+
+def _describe(spec: Spec, family: Family, pace: Pace) -> Generator[None, None, None]:
+    """Add weights and zones of the units where they count."""
+    if spec.assignor is Assignor.WEIGHTED:
+        family.weights = [0] * family.count
+        for topic in family.topics:
+            given = spec.weights.get(topic, ())
+            for unit in range(spec.topics[topic]):
+                weight = given[unit] if unit < len(given) else UNIT
+                invariant(weight > 0, "a partition has a weight")
+                family.weights[unit] += weight
+                if pace.due(1):
+                    yield
+    zones = next((spec.zones[topic] for topic in family.topics if topic in spec.zones), ())
+    if zones:
+        family.zones = [*zones[: family.count], *[""] * (family.count - len(zones))]

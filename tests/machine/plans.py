@@ -1,0 +1,122 @@
+"""Specs and plans as short text, and what every plan has to keep to."""
+
+from collections import Counter
+
+from musterd.coordinator.machine.plan import Assignor, PlanMember, Spec, TargetPlan, Why
+
+
+def keys(text):
+    """`"A0 B12"` as topics and partitions."""
+    return [(one[0], int(one[1:])) for one in text.split()]
+
+
+def member(member_id, topics, **more):
+    """Who reads topics of one letter each: `member("m1", "AB")`."""
+    return PlanMember(member_id, tuple(topics), **more)
+
+
+def owners(topics, held):
+    """`{"m1": "A0 A1"}` as a target of these topics, and of others that stand there."""
+    rows = {topic: [""] * count for topic, count in topics.items()}
+    for member_id, text in held.items():
+        for topic, partition in keys(text):
+            row = rows.setdefault(topic, [])
+            row += [""] * (partition + 1 - len(row))
+            row[partition] = member_id
+    return rows
+
+
+def spec(topics, members, held=None, assignor=Assignor.UNIFORM, **more):
+    """`spec({"A": 3}, [member("m1", "A")], {"m1": "A0"})`."""
+    last = owners(topics, held) if held else {}
+    return Spec(members, topics, last=last, assignor=assignor, **more)
+
+
+def held_by(target):
+    """A target as `{"m1": "A0 A1"}`."""
+    held = {}
+    for topic, row in target.items():
+        for partition, owner in enumerate(row):
+            held.setdefault(owner, []).append(f"{topic}{partition}")
+    return {owner: " ".join(names) for owner, names in held.items()}
+
+
+def changed(plan: TargetPlan):
+    """The changes as text."""
+    return [f"{c.topic}{c.partition} {c.former}>{c.owner} {c.why.value}" for c in plan.changes]
+
+
+def readers_of(spec: Spec, topic: str):
+    """Who reads a topic, with those that are away."""
+    return [m for m in spec.members if topic in m.topics]
+
+
+def check(spec: Spec, plan: TargetPlan) -> None:
+    """What holds of every plan: of members that are away, ownership, co-location and changes."""
+    read = {topic for m in spec.members for topic in m.topics if topic in spec.topics}
+    assert {topic: len(row) for topic, row in plan.target.items()} == {
+        topic: spec.topics[topic] for topic in read
+    }
+    unowned = {(one.topic, one.partition): one.why for one in plan.unowned}
+    assert len(unowned) == len(plan.unowned)
+    together = {topic: names for names in spec.colocate for topic in names}
+    members = {m.member_id: m for m in spec.members}
+    for topic, row in plan.target.items():
+        mates = [name for name in together.get(topic, (topic,)) if name in read]
+        able = [m for m in spec.members if all(name in m.topics for name in mates)]
+        for partition, owner in enumerate(row):
+            last = spec.last.get(topic, ())
+            former = last[partition] if partition < len(last) else ""
+            if owner:
+                assert topic in members[owner].topics
+                assert (topic, partition) not in unowned
+            else:
+                why = unowned[topic, partition]
+                assert why is (Why.AWAY if able else Why.COLOCATED)
+                assert all(m.away for m in able)
+            if former in members and members[former].away and members[former] in able:
+                if mates == [topic]:
+                    assert owner == former
+            elif owner and members[owner].away and mates == [topic]:
+                assert former in {owner, members[owner].replaced_id}
+            for mate in mates:
+                if partition < spec.topics[mate]:
+                    assert plan.target[mate][partition] == owner
+    _check_changes(spec, plan)
+
+
+def _check_changes(spec: Spec, plan: TargetPlan) -> None:
+    before = {(t, p): o for t, row in spec.last.items() for p, o in enumerate(row)}
+    after = {(t, p): o for t, row in plan.target.items() for p, o in enumerate(row)}
+    wanted = [
+        (key, before.get(key, ""), after.get(key, ""))
+        for key in sorted({**before, **after})
+        if before.get(key, "") != after.get(key, "")
+    ]
+    assert [((c.topic, c.partition), c.former, c.owner) for c in plan.changes] == wanted
+    assert plan.why == Counter(c.why for c in plan.changes)
+    members = {m.member_id: m for m in spec.members}
+    successors = {m.replaced_id: m.member_id for m in spec.members if m.replaced_id}
+    for change in plan.changes:
+        former = members.get(change.former)
+        exists = change.topic in plan.target and change.partition < spec.topics[change.topic]
+        match change.why:
+            case Why.NEW:
+                assert exists
+                assert not change.former
+            case Why.GONE:
+                assert not exists
+            case Why.LEFT:
+                assert former is None
+            case Why.REPLACED:
+                assert former is None
+                assert successors[change.former] == change.owner
+            case Why.UNSUBSCRIBED:
+                assert change.topic not in former.topics
+            case Why.COLOCATED:
+                assert any(change.topic in names for names in spec.colocate)
+            case Why.BALANCE:
+                assert change.topic in former.topics
+                assert not former.away
+            case _:
+                raise AssertionError(change)
