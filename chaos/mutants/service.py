@@ -27,7 +27,7 @@ from musterd.coordinator.api.limits.requests_under_way import ParseQueue, Receiv
 from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.rpcs.group_service import GroupService
-from musterd.coordinator.api.rpcs.streamed_commits import Sender, StreamedCommit
+from musterd.coordinator.api.rpcs.streamed_commits import Sender, StreamedCommit, StreamedCommits
 from musterd.coordinator.api.stream.client_stream import ClientStream, ClientStreams, StreamedMethod
 from musterd.coordinator.api.stream.member_order import Entering
 from musterd.coordinator.api.stream.stream_call import StreamCall, StreamedRequest
@@ -46,6 +46,7 @@ _adds, _join = GroupService._add_assignment, translate.join  # before any patch
 _loads = shard_records.load_in_slices
 _enters = Admission.enter
 _serve = ClientStream._serve
+_who = StreamedCommits._who
 
 
 @BUILDS.replaces("discovery_shed", Admission, "enter")
@@ -95,6 +96,13 @@ def _watches_nothing(_self: ClientStreams, _stream: object, _recheck: object) ->
 def _may_all(_self: Sender, _request: object) -> bool:
     """A commit of a frame is asked for no right: whoever opened the stream has it."""
     return True
+
+
+@BUILDS.replaces("streamed_commits_outlive_certificate", StreamedCommits, "_who")
+def _knows_still(self: StreamedCommits) -> Sender | None:
+    """Who shows a token commits in frames on after the certificate of the connection has ended."""
+    known, version = self._sender, self.core.access.identities.version
+    return known if known is not None and known.is_good(version) else _who(self)
 
 
 @BUILDS.replaces("streamed_commits_outlive_right", StreamedCommit, "recheck")

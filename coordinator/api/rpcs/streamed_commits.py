@@ -47,6 +47,9 @@ RIGHTS_MAX: Final = 1_000
 """Groups and topics to which a stream's caller is known to have its right; one more, and all are
 asked anew."""
 
+RIGHTS_CHARS_MAX: Final = 32 * 1_024
+"""Characters of their names; beyond that all are asked anew, too."""
+
 CANCELED: Final = "Canceled"
 EXHAUSTED: Final = "ResourceExhausted"
 OK: Final = "OK"
@@ -58,7 +61,7 @@ _parse = pb.OffsetCommitRequest.FromString
 class Sender:
     """Who sends a stream's commits, by one version of the rules, and which rights it has."""
 
-    __slots__ = ("_access", "_rights", "identity", "principal", "version")
+    __slots__ = ("_access", "_chars", "_rights", "identity", "principal", "version")
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Sender:
     ) -> None:
         self._access = core.access
         self._rights: set[tuple[Resource, str]] = set()
+        self._chars = 0
         self.identity = identity
         """None: nobody asks, since there are no rules."""
         self.principal = principal
@@ -97,8 +101,10 @@ class Sender:
         identity = self.identity
         if identity is None or not self._access.allows(identity, operation, resource, name):
             return False
-        if len(self._rights) >= RIGHTS_MAX:
+        self._chars += len(name)
+        if len(self._rights) >= RIGHTS_MAX or self._chars > RIGHTS_CHARS_MAX:
             self._rights.clear()
+            self._chars = len(name)
         self._rights.add(key)
         return True
 
@@ -141,9 +147,12 @@ class StreamedCommits:
         if access.is_guarded:
             if access.is_closed:
                 return None
-            if known is not None and known.is_good(version):
+            is_known = known is not None and known.is_good(version)
+            if is_known and not identities.has_client_ca:
                 return known
-            found = identities.of(self.caller)
+            found = identities.of(self.caller)  # a connection outlives its client's certificate
+            if is_known and known is not None and known.identity == found:
+                return known
         elif identities.has_client_ca:
             found = identities.by_certificate(self.caller)
         elif known is not None and known.identity is None and known.version == version:
@@ -157,11 +166,13 @@ class StreamedCommits:
         """Carry out one commit; False where nothing was done: it is the handler's."""
         core, stream, sender = self.core, self.stream, self._sender
         request = self._parsed(raw)
-        if request is None or sender is None or not sender.may(request):
+        if request is None or sender is None:
             return False
         size = bounds.COMMIT.size(request)
         command = translate.commit(request)
         if bounds.COMMIT.refusal(request, size) or refuse_fields(command, LIMITS):
+            return False
+        if not sender.may(request):  # its names are bounded now: they are kept
             return False
         checked, shards = core.topics.checked(command), core.shards
         number = shard_of(command.group_id, len(shards))

@@ -8,6 +8,7 @@ import grpc
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api.frame.handler import ACTIVE_CALLS, shed_details
+from musterd.coordinator.api.frame.identity import CERTIFICATE_ENDED
 from musterd.coordinator.api.limits import requests_under_way, untaken_answers
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.call_acceptor import DROPPED
@@ -129,6 +130,36 @@ async def test_each_commit_of_a_frame_is_asked_for_its_own_right_and_again_befor
 
 
 @run
+async def test_a_commit_of_a_frame_is_refused_once_its_connections_certificate_has_ended():
+    """Though its caller shows a token that goes on."""
+    async with guarded() as (node, _, stream):
+        identities = node.core.access.identities
+        with mock.patch.object(identities, "has_client_ca", True):
+            assert not (await stream.ask(committing(1))).status.code
+            with mock.patch.object(identities, "by_certificate", return_value=CERTIFICATE_ENDED):
+                assert await stream.ask(committing(2)) == (Code.UNAUTHENTICATED, CERTIFICATE_ENDED)
+        assert not (await stream.ask(committing(3))).status.code
+        await until(lambda: nothing_is_left(node))
+
+
+@run
+async def test_a_stream_keeps_no_names_beyond_their_bounds_and_few_others():
+    """Of the groups and topics to which its caller has its right."""
+    async with guarded() as (node, _, stream):
+        await node.allow(rule("ann", "commit", Resource.GROUP, "h*"))
+        told = await stream.ask(committing(1, group="h" + "x" * 3_000))
+        assert told.status.code == ErrorCode.INVALID_GROUP_ID
+        (served,) = node.streams._open
+        sender = served._commits._sender
+        assert sender is None or not sender._rights
+        with mock.patch.object(streamed_commits, "RIGHTS_CHARS_MAX", 1_000):
+            for n in range(30):
+                assert not (await stream.ask(committing(1, group=f"h{n:0200}"))).status.code
+                kept = sum(len(name) for _, name in served._commits._sender._rights)
+                assert 0 < kept <= 1_000
+
+
+@run
 async def test_a_small_commit_does_not_pass_one_of_its_member_that_has_a_handler():
     """Nor in the same frame, where it is not known yet whose that one is; others' do pass."""
     async with streamed_node() as node:
@@ -141,6 +172,7 @@ async def test_a_small_commit_does_not_pass_one_of_its_member_that_has_a_handler
         (served,) = node.streams._open
         await until(lambda: served._last and not served._unread)
         (third,) = await stream.say(committing(7, a.member_id, a.generation))
+        await until(lambda: third in served._open and not served._unread)
         with handlers() as seen:
             await stream.ask(committing(1, other.member_id, other.generation, group="h"))
             assert not seen
