@@ -116,7 +116,8 @@ class Handover(Generic[G]):
         except Exception as error:  # noqa: BLE001 - on_coordinator_change's: raised below
             failed = error  # the tasks have ended, and the user is told that, too
         told = tuple(key for key in gone if key in self._told)
-        assignment = replace(assignment, partitions=told)
+        if len(told) < len(gone):
+            assignment = replace(assignment, partitions=told)
         if self._lost is None and (everything or assignment.partitions):
             await maybe(self._listener.revoked(self._group, assignment))
         if everything:

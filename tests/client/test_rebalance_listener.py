@@ -128,6 +128,21 @@ async def test_who_owned_nothing_loses_nothing(open_cluster):
         assert {what for what, _ in journal.lines} == {"assigned"}
 
 
+async def test_what_is_revoked_is_the_assignment_that_was_given(open_cluster):
+    """A worker tells by `is` that its own work ends."""
+    async with open_cluster(1) as (_, client):
+        given, told = [], []
+        listener = Calls(
+            assigned=lambda _group, one: given.append(one),
+            revoked=lambda _group, one: told.append(one),
+        )
+        group = client.group("g", ["t"], listener=listener)
+        offered = await group.next_assignment()
+        other = client.group("g", ["t"])
+        await asyncio.gather(group.next_assignment(), other.next_assignment())
+        assert told[0] is given[0] is offered
+
+
 async def test_what_was_buffered_is_committed_before_revoked_is_called(open_cluster):
     """And what the listener commits comes after it."""
     async with open_cluster(1) as (cluster, client):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from musterd.coordinator.api.frame.identity import CallerContext, Identities, Identity
+from musterd.coordinator.api.frame.identity import CallerContext, Identities, Identity, ToldCaller
 from musterd.coordinator.api.frame.rpc_rules import RpcRule
 from musterd.coordinator.machine.access import Operation, Resource, authorize
 from musterd.coordinator.machine.commands import (
@@ -160,12 +160,13 @@ class Authorizer:
         credential has not ended.
         """
         ends_wall_ms = identity.expires_wall_ms if identity else 0
+        caller = ToldCaller(context, has_certificates=self.identities.has_client_ca)
 
         def ask() -> Refused | None:
             has_ended = 0 < ends_wall_ms <= self.identities.wall_ms()
             if (self.identities.version == version and not has_ended) or not self.is_guarded:
                 return None
-            identity = self.identities.of(context)
+            identity = self.identities.of(caller)
             if isinstance(identity, str):
                 resource = next((one for _, one, _ in questions()), Resource.GROUP)
                 return Refused(_FAILED[resource][0], identity)

@@ -183,7 +183,7 @@ class ActiveCall:
 
     __slots__ = (
         *("_context", "_counted", "_method", "_place", "_rule", "certified"),
-        *("admitted", "core", "identity", "principal", "record", "size", "version"),
+        *("admitted", "core", "identity", "peer", "principal", "record", "size", "version"),
     )
 
     def __init__(
@@ -191,6 +191,8 @@ class ActiveCall:
     ) -> None:
         self.core = core
         self._context = context
+        self.peer: str = context.peer()
+        """The caller's address, as gRPC writes it."""
         self._rule = rule
         self._method = method
         self._counted: Refused | None = None
@@ -211,11 +213,6 @@ class ActiveCall:
         """What its entry in the audit trail will say, where it has one."""
         self._place: MemberPlace | None = None
         """The place of the newcomer that it brings, while that is under way."""
-
-    @property
-    def peer(self) -> str:
-        """The caller's address, as gRPC writes it."""
-        return self._context.peer()
 
     @property
     def method(self) -> str:

@@ -99,6 +99,35 @@ class CallerContext(Protocol):
         ...
 
 
+class ToldCaller:
+    """What a call told of its caller while it stood.
+
+    A call of gRPC must not be asked once it has ended: `peer` reads freed memory then.
+    """
+
+    __slots__ = ("_auth", "_metadata", "_peer", "was_private")
+
+    def __init__(self, context: CallerContext, *, has_certificates: bool) -> None:
+        """`has_certificates`: callers show some, so that what TLS says is of interest."""
+        self._peer = context.peer()
+        self._metadata = context.invocation_metadata()
+        self._auth = context.auth_context() if has_certificates else {}
+        self.was_private: bool | None = getattr(context, "was_private", None)
+        """Of a call that an edge passed on, whether nobody could listen there; else None."""
+
+    def peer(self) -> str:
+        """The caller's address, as gRPC writes it."""
+        return self._peer
+
+    def invocation_metadata(self) -> Any:
+        """Keys and values that came with the call, or None."""
+        return self._metadata
+
+    def auth_context(self) -> Any:
+        """What gRPC knew of the connection by TLS."""
+        return self._auth
+
+
 class Callers(NamedTuple):
     """How a node is set up to know who calls."""
 
