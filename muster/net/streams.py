@@ -220,7 +220,8 @@ class Stream:
             await asyncio.sleep(timeouts.STREAM_PING_MS / 1000)
             now = self._loop.time()
             slept_ms = (now - looked_at) * 1000
-            if not self._open or slept_ms > timeouts.STREAM_PING_MS + timeouts.SUSPECT_MS:
+            is_at_rest = not self._open and not self._waiting
+            if is_at_rest or slept_ms > timeouts.STREAM_PING_MS + timeouts.SUSPECT_MS:
                 self._heard_at = now  # or what came may not be read yet: this process was busy
             elif (now - self._heard_at) * 1000 >= timeouts.STREAM_SILENCE_MS:
                 return
@@ -289,6 +290,7 @@ class Stream:
             if one.deadline <= now:
                 self._ended(one)
                 _end_late(one)
+        self._waiting = deque(one for one in self._waiting if not one.done())
         due = min((one.deadline for one in left if one.deadline > now), default=math.inf)
         self._look_at(max(due, now + timeouts.STREAM_EXPIRE_MS / 1000))
 

@@ -273,6 +273,35 @@ async def test_a_node_that_says_nothing_is_pinged_and_then_given_up(monkeypatch)
         assert caught.value.code() is Code.UNAVAILABLE
 
 
+async def test_a_node_that_reads_nothing_is_given_up_and_late_calls_are_kept_no_longer(monkeypatch):
+    """Whatever is open has ended by its deadline; what is new waits behind the frame."""
+    monkeypatch.setattr(timeouts, "STREAM_PING_MS", 20)
+    monkeypatch.setattr(timeouts, "STREAM_SILENCE_MS", 200)
+
+    class Blocked:
+        """A call of gRPC whose window is full."""
+
+        def cancel(self): ...
+
+        async def read(self):
+            await asyncio.Event().wait()
+
+        write = done_writing = lambda self, *_: self.read()
+
+    stream = streams.Stream(Blocked, (), lambda _code: None)
+    kept = 0
+    while not stream.is_over:
+        call = stream.call(COMMIT, b"x", bytes, 15, lambda: None)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert caught.value.code() in (Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE)
+        kept = max(kept, len(stream._waiting))
+        if stream.is_over:
+            break
+    assert kept <= 2
+    await stream.close()
+
+
 async def test_a_client_that_is_closed_cancels_the_calls_of_its_streams():
     """As those without one."""
     async with connected() as (server, nodes):

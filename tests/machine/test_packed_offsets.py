@@ -117,6 +117,35 @@ def test_large_groups_stay_as_they_are(monkeypatch):
     assert at_rest(state) == ["other"]
 
 
+@pytest.mark.parametrize("use", ["delete", "records"])
+def test_a_group_at_rest_is_unpacked_few_times_for_all_its_offsets(monkeypatch, use):
+    """To be deleted, exported or backed up: else it takes the square of the time."""
+    state = ShardState()
+    apply(state, commit_of("g", range(900)))
+    state = load_state(sorted(shard_records(state)))
+    assert at_rest(state) == ["g"]
+    calls, unpacked = [], PackedOffsets.unpacked
+    monkeypatch.setattr(PackedOffsets, "unpacked", lambda self: calls.append(1) or unpacked(self))
+    if use == "delete":
+        apply(state, DeleteGroup("g"))
+        assert "g" not in state.groups
+        assert state.digest == recount(state)
+    else:
+        assert len(list(shard_records(state))) >= 900
+    assert 0 < len(calls) <= 10
+
+
+def test_packed_offsets_differ_from_what_they_are_not():
+    """As a dictionary."""
+    state = ShardState()
+    apply(state, commit_of("g", range(9)))
+    offsets = dict(state.groups["g"].offsets)
+    (packed,) = [one.stored for one in load_state(sorted(shard_records(state))).groups.values()]
+    assert isinstance(packed, PackedOffsets)
+    assert not packed != offsets  # noqa: SIM202 - the operator is what is tested
+    assert packed != {}
+
+
 def test_what_is_read_of_offsets_at_rest_cannot_be_changed():
     """It would be lost: it is made anew for each who reads."""
     state = ShardState()

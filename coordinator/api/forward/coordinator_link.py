@@ -17,13 +17,17 @@ CALLS_MAX: Final = 12_000
 """Calls of one edge that are open at one coordinator: as many as a node parks, and some."""
 
 BYTES_MAX: Final = 32 * 1_024 * 1_024
-"""Bytes of the requests of these calls."""
+"""Bytes of the requests of these calls, and of what their callers show.
+
+Heartbeats are counted apart, up to as many and as much: no member expires for others' Joins."""
 
 FRAME_BYTES_MAX: Final = 1_024 * 1_024
 """Bytes of the messages in a frame; one alone may be larger."""
 
 FRAME_MESSAGES_MAX: Final = 1_024
 """Calls, answers or cancellations in a frame."""
+
+HEARTBEAT_PATH: Final = "/muster.v1.GroupCoordinator/Heartbeat"
 
 SILENT_LOOKS_MAX: Final = FORWARD_ANSWER_MS // FORWARD_LOOK_MS
 
@@ -43,11 +47,50 @@ class PassedRequest(NamedTuple):
     group_id: str = ""
     member_ids: Sequence[str] = ()
 
+    @property
+    def size(self) -> int:
+        """Its bytes, with what its caller shows."""
+        caller = self.caller
+        shown = len(caller.certificate) + len(caller.bearer) + len(caller.secret)
+        return len(self.message) + shown + len(caller.request_id)
+
+
+class Under:
+    """Calls under way of an edge at a coordinator, and their bytes: heartbeats apart."""
+
+    __slots__ = ("_calls", "_sizes")
+
+    def __init__(self) -> None:
+        self._calls = [0, 0]
+        self._sizes = [0, 0]
+
+    @property
+    def bytes(self) -> int:
+        """Of all of them."""
+        return sum(self._sizes)
+
+    def has_room(self, path: str, size: int, slack: int = 1) -> bool:
+        """Whether one more fits, where `slack` times as many and as much may be under way."""
+        kind = path == HEARTBEAT_PATH
+        fits = self._sizes[kind] + size <= slack * BYTES_MAX
+        return fits and self._calls[kind] < slack * CALLS_MAX
+
+    def count(self, path: str, size: int) -> None:
+        """One more."""
+        kind = path == HEARTBEAT_PATH
+        self._calls[kind] += 1
+        self._sizes[kind] += size
+
+    def ended(self, path: str, size: int) -> None:
+        """One less."""
+        kind = path == HEARTBEAT_PATH
+        self._calls[kind] -= 1
+        self._sizes[kind] -= size
+
 
 @dataclass(slots=True)
 class _Open:
     answer: "asyncio.Future[CoordinatorFrame.Answer]"
-    size: int
 
 
 class CoordinatorLink:
@@ -66,7 +109,7 @@ class CoordinatorLink:
         self._is_due = False
         self._silent_looks = 0
         self._is_over = False
-        self.bytes = 0
+        self._under = Under()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -78,15 +121,15 @@ class CoordinatorLink:
 
         Whoever is cancelled here cancels the call there: its client has gone. Raises PassingFailed.
         """
-        size = len(request.message)
+        size, path = request.size, request.path
         if self._is_over:
             raise PassingFailed(grpc.StatusCode.UNAVAILABLE, LOST)
-        if len(self._open) >= CALLS_MAX or self.bytes + size > BYTES_MAX:
+        if not self._under.has_room(path, size):
             raise PassingFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
         self._last_id += 1
         call_id = self._last_id
-        opened = self._open[call_id] = _Open(self._loop.create_future(), size)
-        self.bytes += size
+        opened = self._open[call_id] = _Open(self._loop.create_future())
+        self._under.count(path, size)
         self._waiting[call_id] = request
         self._send_soon()
         if entered is not None:
@@ -99,7 +142,7 @@ class CoordinatorLink:
             raise
         finally:
             del self._open[call_id]
-            self.bytes -= size
+            self._under.ended(path, size)
         if answer.code:
             raise PassingFailed(_code(answer.code), answer.details)
         return answer
@@ -167,7 +210,7 @@ class CoordinatorLink:
         while self._waiting and len(frame.calls) < FRAME_MESSAGES_MAX:
             call_id = next(iter(self._waiting))
             request = self._waiting[call_id]
-            size += len(request.message)
+            size += request.size
             if frame.calls and size > FRAME_BYTES_MAX:
                 break
             del self._waiting[call_id]

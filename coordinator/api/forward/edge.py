@@ -153,6 +153,15 @@ class Edge:
             return await self._beat(method, request, caller, here)
         if len(takers) > 1:
             return await self._in_parts(method, request, caller, here)
+        taker = next(iter(takers))
+        if taker is None:
+            return await here(request)
+        if len(set(shards)) > 1:
+            # Of several shards some may have moved: who asked is told at once, of each.
+            passed = _passed(method, request, caller)
+            self.passed_total += 1
+            answer = await self._by_node[taker].call(passed, entered)
+            return _without_names(method, method.parse(answer.message))
         return await self._pass_one(method, request, shards[0], caller, entered, here)
 
     async def _pass_one(

@@ -19,11 +19,11 @@ from google.protobuf.message import DecodeError
 from muster.net.streams import METHODS
 from muster.v1.forward_pb2 import CoordinatorFrame, EdgeFrame
 from musterd.coordinator.api.forward.coordinator_link import (
-    BYTES_MAX,
     CALLS_MAX,
     FRAME_BYTES_MAX,
     FRAME_MESSAGES_MAX,
     TOO_MANY,
+    Under,
 )
 from musterd.coordinator.api.forward.methods import PASSED
 from musterd.coordinator.api.forward.passed_call import HandedOnCall
@@ -126,7 +126,7 @@ class _EdgeCalls:
         self._methods = methods
         self._link = link
         self._open: dict[int, tuple[asyncio.Task[None], HandedOnCall]] = {}
-        self._bytes = 0
+        self._under = Under()
         self._last: dict[Member, Entering] = {}
         self._answers: deque[tuple[CoordinatorFrame.Answer, StreamedRequest | None]] = deque()
         self._pongs = False
@@ -180,14 +180,14 @@ class _EdgeCalls:
                 opened[0].cancel()
 
     def _begin(self, asked: EdgeFrame.Call) -> None:
-        call_id, size = asked.call_id, len(asked.message)
+        call_id, size, path = asked.call_id, asked.ByteSize(), asked.path
         if call_id in self._open:
             raise ValueError(USED_TWICE)
         method = self._methods.get(asked.path)
         if method is None:
             self._refuse(call_id, grpc.StatusCode.UNIMPLEMENTED, NO_METHOD)
             return
-        if len(self._open) >= SLACK * CALLS_MAX or self._bytes + size > SLACK * BYTES_MAX:
+        if not self._under.has_room(path, size, SLACK):
             self._all.refused_total += 1
             self._refuse(call_id, grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
             return
@@ -200,22 +200,22 @@ class _EdgeCalls:
             asked.caller, self._link, None if entering is None else entering.entered
         )
         received = StreamedRequest(asked.message, entering)
-        self._bytes += size
+        self._under.count(path, size)
         self._all.taken_total += 1
         task = self._loop.create_task(self._serve(method, call_id, received, call))
         self._open[call_id] = task, call
-        task.add_done_callback(partial(self._ended, call_id, size, received, entering))
+        task.add_done_callback(partial(self._ended, (call_id, path, size), received, entering))
 
     def _ended(
         self,
-        call_id: int,
-        size: int,
+        counted: tuple[int, str, int],
         received: StreamedRequest,
         entering: Entering | None,
         task: "asyncio.Task[None]",
     ) -> None:
+        call_id, path, size = counted
         del self._open[call_id]
-        self._bytes -= size
+        self._under.ended(path, size)
         if entering is not None:
             entering.ended()
         if task.cancelled() or self._is_lost:

@@ -315,19 +315,21 @@ def _put_known(value: _T | None, put: Callable[[_T], bytes]) -> bytes | None:
 
 
 def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
-    """The whole group: its header, then members in join order, offsets, and the rest."""
+    """The whole group: its header, then members in join order, the rest, and offsets."""
+    offsets = group.offsets  # once: those at rest are made anew with each call
     for ref in _refs(group):
         value = group_value(group, ref)
         if value is not None:
             yield group_key(group.group_id, ref), value
+    for topic_partition, offset in offsets.items():
+        yield group_key(group.group_id, topic_partition), put_offset(offset)
 
 
 def _refs(group: Group) -> tuple[Ref, ...]:
-    """Everything that may have a record."""
+    """Everything but offsets that may have a record."""
     return (
         None,
         *group.members,
-        *group.offsets,
         *map(PendingOf, group.pending),
         *map(StaticOf, group.members),
         *map(AssignmentOf, group.members),
@@ -353,7 +355,7 @@ def touched(  # noqa: PLR0912 - one arm per event
         case GroupConfigChanged():
             return (None, OwnRecord.CONFIG) if group is None else (OwnRecord.CONFIG,)
         case GroupDeleted():
-            return () if group is None else _refs(group)
+            return () if group is None else (*_refs(group), *group.offsets)
         case MemberSynced():
             return (None, event.member_id) if _syncs_last(group) else (event.member_id,)
         case MemberJoined():

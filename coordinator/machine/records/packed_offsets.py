@@ -46,6 +46,9 @@ class PackedOffsets(bytes):
             other = other.unpacked()
         return self.unpacked() == other if isinstance(other, dict) else NotImplemented
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     @property
     def offset_count(self) -> int:
         """How many they are."""

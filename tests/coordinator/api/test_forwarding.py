@@ -16,6 +16,7 @@ from musterd.coordinator.api.forward.edge import ELSEWHERE, LOOKS_MAX, Edge
 from musterd.coordinator.api.forward.methods import PASSED
 from musterd.coordinator.api.forward.passed_call import PEER_CHARS_MAX, HandedOnCall
 from musterd.coordinator.api.forward.passed_calls import NO_METHOD
+from musterd.coordinator.api.frame.forwarding import PassingFailed, ShownCaller
 from musterd.coordinator.api.frame.identity import CERTIFICATE_KEY
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.api.frame.rpc_rules import RULES
@@ -253,6 +254,73 @@ async def test_an_edge_looks_again_where_the_coordinator_has_moved():
         follow(edge)
         answer = await call
         assert [p.status.code for p in answer.partitions] == [ErrorCode.NONE]
+
+
+@run
+async def test_of_several_groups_at_one_coordinator_each_is_told_at_once_what_it_said():
+    """One has moved: the others' news is not kept from them, whoever leads that one now."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        await with_topic(edge)
+        one, two = (next(f"h{n}" for n in range(40) if shard_of(f"h{n}", 4) == k) for k in (1, 2))
+        a, b = await member_of(edge, "a", group=one), await member_of(edge, "b", group=two)
+        for moved, groups in ((2, (one, two)), (2, (two, one))):
+            coordinator.logs[moved].follow(NodeId(3))
+            passed = edge.edge.passed_total
+            beat = pb.HeartbeatRequest(client_nonce="nonce", call_seq=1)
+            for group in groups:
+                member = a if group == one else b
+                beat.members.add(group_id=group, member_id=member.member_id, generation=1)
+            told = await edge.groups.Heartbeat(beat)
+            codes = {r.group_id: r.status.code for r in told.results}
+            assert codes == {one: ErrorCode.NONE, two: ErrorCode.NOT_COORDINATOR}
+            assert edge.edge.passed_total == passed + 1
+
+
+@run
+async def test_heartbeats_pass_whatever_others_have_under_way_at_the_coordinator():
+    """No member expires for others' Joins."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        await with_topic(edge)
+        a = await member_of(edge)
+        with mock.patch.object(coordinator_link, "CALLS_MAX", 1):
+            coordinator.applying = False
+            waits = asyncio.ensure_future(edge.groups.OffsetCommit(committing(1)))
+            await until(lambda: edge.edge.open == {1: 1})
+            with pytest.raises(grpc.aio.AioRpcError, match="too many calls"):
+                await edge.groups.OffsetCommit(committing(2))
+            told = await edge.groups.Heartbeat(beating(a.member_id))
+            assert [r.status.code for r in told.results] == [ErrorCode.NONE]
+            coordinator.applying = True
+            await waits
+
+
+@run
+async def test_what_callers_show_counts_in_frames_and_bounds():
+    """A frame of many small calls with large certificates is cut, too."""
+
+    class Link:
+        node, is_full, is_certified = NodeId(1), False, True
+
+        def __init__(self):
+            self.sent = []
+
+        def send(self, frame):
+            self.sent.append(frame)
+
+    link = Link()
+    calls = coordinator_link.CoordinatorLink(link)
+    caller = ShownCaller("ipv4:1.2.3.4:5", True, b"c" * 16_384, "Bearer " + "x" * 8_000, b"", "r")
+    request = coordinator_link.PassedRequest("/x", b"m" * 100, caller)
+    tasks = [asyncio.ensure_future(calls.call(request, None)) for _ in range(200)]
+    await until(lambda: len(link.sent) > 1)
+    assert max(map(len, link.sent)) <= coordinator_link.FRAME_BYTES_MAX + 32_768
+    with (
+        mock.patch.object(coordinator_link, "BYTES_MAX", 200 * request.size),
+        pytest.raises(PassingFailed),
+    ):
+        await calls.call(request, None)
+    calls.over()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @run
@@ -513,14 +581,13 @@ async def test_an_edge_has_so_many_calls_and_bytes_open_at_a_coordinator():
         ):
             await edge.groups.OffsetCommit(committing(2))
         assert refused.value.code() is Code.RESOURCE_EXHAUSTED
-        for name in ("CALLS_MAX", "BYTES_MAX"):
-            with (
-                mock.patch.object(passed_calls, name, 0),
-                pytest.raises(grpc.aio.AioRpcError) as refused,
-            ):
-                await edge.groups.OffsetCommit(committing(2))
-            assert refused.value.details() == TOO_MANY
-        assert coordinator.passed.refused_total == 2
+        with (
+            mock.patch.object(passed_calls, "SLACK", 0),
+            pytest.raises(grpc.aio.AioRpcError) as refused,
+        ):
+            await edge.groups.OffsetCommit(committing(2))
+        assert refused.value.details() == TOO_MANY
+        assert coordinator.passed.refused_total == 1
         coordinator.applying = True
         assert (await first).status.code == ErrorCode.NONE
 
