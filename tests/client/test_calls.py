@@ -332,7 +332,10 @@ async def test_a_process_may_have_more_members_than_a_connection_has_calls(
     options = (*cluster_module._SERVER_OPTIONS, ("grpc.max_concurrent_streams", 8))
     monkeypatch.setattr("muster.testing.cluster._SERVER_OPTIONS", options)
     monkeypatch.setattr("muster.net.nodes.PATIENT_CALLS_MAX", 6)
-    async with open_cluster(1, initial_delay_ms=1_000) as (cluster, client):
+    async with open_cluster(1, client={"streams": False}, initial_delay_ms=1_000) as (
+        cluster,
+        client,
+    ):
         members = [client.group("g", ["t"]) for _ in range(20)]
         stable = [asyncio.create_task(member.next_assignment()) for member in members]
         _, unstable = await asyncio.wait(stable, timeout=20)

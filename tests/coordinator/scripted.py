@@ -44,6 +44,10 @@ class Peer:
         """Who calls."""
         return "ipv4:10.0.0.1:1"
 
+    def invocation_metadata(self):
+        """What came with the call."""
+        return ()
+
     async def abort(self, code, message):
         """End the call with the transport's status."""
         raise HungUpError(f"{code.name}: {message}")

@@ -66,7 +66,7 @@ class Under:
 
     @property
     def bytes(self) -> int:
-        """Of all of them."""
+        """The bytes of all of them."""
         return sum(self._sizes)
 
     def has_room(self, path: str, size: int, slack: int = 1) -> bool:

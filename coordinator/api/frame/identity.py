@@ -100,7 +100,7 @@ class CallerContext(Protocol):
 
 
 class ToldCaller:
-    """What a call told of its caller while it stood.
+    """Keeps what a call told of its caller while it stood.
 
     A call of gRPC must not be asked once it has ended: `peer` reads freed memory then.
     """
@@ -113,7 +113,7 @@ class ToldCaller:
         self._metadata = context.invocation_metadata()
         self._auth = context.auth_context() if has_certificates else {}
         self.was_private: bool | None = getattr(context, "was_private", None)
-        """Of a call that an edge passed on, whether nobody could listen there; else None."""
+        """Whether nobody could listen at the edge that passed the call on; None: none did."""
 
     def peer(self) -> str:
         """The caller's address, as gRPC writes it."""

@@ -14,6 +14,7 @@ from musterd.coordinator.runtime.timeouts import LEVEL_PAUSE_MS
 from musterd.levels import LAST_UNNAMED, LEVEL, LEVELS
 from tests.coordinator.api.test_group_service import run
 from tests.coordinator.local import local_node
+from tests.coordinator.scripted import Peer
 
 
 def levels(node, *known):
@@ -60,7 +61,7 @@ def test_a_handler_refuses_what_the_cluster_is_not_at_yet():
     @run
     async def test():
         async with local_node() as node:
-            call = ActiveCall(node.core, None, None)
+            call = ActiveCall(node.core, Peer(), None)
             with pytest.raises(Failure) as raised:
                 call.needs_level(LEVEL)
             assert raised.value.answer.error is Error.UNSUPPORTED_VERSION
