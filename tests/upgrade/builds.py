@@ -56,8 +56,8 @@ EDITS = {
             "def _sealed(message: pb.Frame | pb.Hello, form: int = 0) -> bytes:\n",
         ),
         (
-            "    return checksum(data) + data",
-            '    data += b"\\xf8\\x07\\x01" * (form >= 7)\n    return checksum(data) + data',
+            "    return sealed(message.SerializeToString())\n",
+            "    return sealed(message.SerializeToString() + b'\\xf8\\x07\\x01' * (form >= 7))\n",
         ),
         ("into.ByteSize() != len(body)", "len(body) - into.ByteSize() not in (0, 3)"),
     ],

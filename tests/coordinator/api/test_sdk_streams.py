@@ -85,7 +85,7 @@ async def test_a_node_that_says_nothing_in_a_stream_is_asked_in_another():
             silent._wake = asyncio.Event()  # its writer waits for the former one
             result = await group.commit({T0: 7})
             assert result.acknowledged == {T0: 7}
-            assert silent not in node.streams._open
+            await until(lambda: silent not in node.streams._open)
             assert group.assignment.generation == 1
 
 
