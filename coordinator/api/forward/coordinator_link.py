@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import grpc
 
 from muster.v1.forward_pb2 import CoordinatorFrame, EdgeFrame
+from musterd.coordinator.api.forward.methods import HEARTBEAT, PASSED
 from musterd.coordinator.api.frame.forwarding import PassingFailed, ShownCaller
 from musterd.coordinator.runtime.timeouts import FORWARD_ANSWER_MS, FORWARD_LOOK_MS
 from musterd.raft.contract import ForwardLink
@@ -26,8 +27,6 @@ FRAME_BYTES_MAX: Final = 1_024 * 1_024
 
 FRAME_MESSAGES_MAX: Final = 1_024
 """Calls, answers or cancellations in a frame."""
-
-HEARTBEAT_PATH: Final = "/muster.v1.GroupCoordinator/Heartbeat"
 
 SILENT_LOOKS_MAX: Final = FORWARD_ANSWER_MS // FORWARD_LOOK_MS
 
@@ -55,8 +54,8 @@ class PassedRequest(NamedTuple):
         return len(self.message) + shown + len(caller.request_id)
 
 
-class Under:
-    """Calls under way of an edge at a coordinator, and their bytes: heartbeats apart."""
+class CallsUnderWay:
+    """How many calls an edge has open at a coordinator, and of how many bytes: heartbeats apart."""
 
     __slots__ = ("_calls", "_sizes")
 
@@ -64,26 +63,21 @@ class Under:
         self._calls = [0, 0]
         self._sizes = [0, 0]
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of all of them."""
-        return sum(self._sizes)
-
     def has_room(self, path: str, size: int, slack: int = 1) -> bool:
         """Whether one more fits, where `slack` times as many and as much may be under way."""
-        kind = path == HEARTBEAT_PATH
+        kind = path == PASSED[HEARTBEAT].path
         fits = self._sizes[kind] + size <= slack * BYTES_MAX
         return fits and self._calls[kind] < slack * CALLS_MAX
 
     def count(self, path: str, size: int) -> None:
         """One more."""
-        kind = path == HEARTBEAT_PATH
+        kind = path == PASSED[HEARTBEAT].path
         self._calls[kind] += 1
         self._sizes[kind] += size
 
     def ended(self, path: str, size: int) -> None:
         """One less."""
-        kind = path == HEARTBEAT_PATH
+        kind = path == PASSED[HEARTBEAT].path
         self._calls[kind] -= 1
         self._sizes[kind] -= size
 
@@ -109,7 +103,7 @@ class CoordinatorLink:
         self._is_due = False
         self._silent_looks = 0
         self._is_over = False
-        self._under = Under()
+        self._under_way = CallsUnderWay()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -124,12 +118,12 @@ class CoordinatorLink:
         size, path = request.size, request.path
         if self._is_over:
             raise PassingFailed(grpc.StatusCode.UNAVAILABLE, LOST)
-        if not self._under.has_room(path, size):
+        if not self._under_way.has_room(path, size):
             raise PassingFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
         self._last_id += 1
         call_id = self._last_id
         opened = self._open[call_id] = _Open(self._loop.create_future())
-        self._under.count(path, size)
+        self._under_way.count(path, size)
         self._waiting[call_id] = request
         self._send_soon()
         if entered is not None:
@@ -142,7 +136,7 @@ class CoordinatorLink:
             raise
         finally:
             del self._open[call_id]
-            self._under.ended(path, size)
+            self._under_way.ended(path, size)
         if answer.code:
             raise PassingFailed(_code(answer.code), answer.details)
         return answer

@@ -148,21 +148,14 @@ class Edge:
         method = PASSED[name]
         shards = self._shards(method, request)
         await self._core.watch.until(lambda: all(map(self._is_settled, shards)), LOADING_HOLD_MS)
-        takers = dict.fromkeys(map(self._taker, shards))
-        if len(takers) > 1 and name == HEARTBEAT:
+        if len(set(shards)) == 1:
+            return await self._pass_one(method, request, shards[0], caller, entered, here)
+        takers = tuple(dict.fromkeys(map(self._taker, shards)))
+        if len(takers) == 1:  # some may have moved since: of each the client is told at once
+            return await self._part(method, request, takers[0], caller, here)
+        if name == HEARTBEAT:
             return await self._beat(method, request, caller, here)
-        if len(takers) > 1:
-            return await self._in_parts(method, request, caller, here)
-        taker = next(iter(takers))
-        if taker is None:
-            return await here(request)
-        if len(set(shards)) > 1:
-            # Of several shards some may have moved: who asked is told at once, of each.
-            passed = _passed(method, request, caller)
-            self.passed_total += 1
-            answer = await self._by_node[taker].call(passed, entered)
-            return _without_names(method, method.parse(answer.message))
-        return await self._pass_one(method, request, shards[0], caller, entered, here)
+        return await self._in_parts(method, request, caller, here)
 
     async def _pass_one(
         self,
@@ -206,7 +199,7 @@ class Edge:
         caller: ShownCaller,
         here: Here,
     ) -> Any:
-        """Pass on what is for one node of a request that is for several, once. None: `here`."""
+        """Pass on once what is for one node, of a request about several shards. None: `here`."""
         link = None if node is None else self._by_node.get(node)
         if link is None:
             return await here(request)

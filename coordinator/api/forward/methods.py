@@ -41,10 +41,6 @@ class PassedMethod(NamedTuple):
             return (request.group_id,)  # OffsetFetch has both forms
         return [one if isinstance(one, str) else one.group_id for one in items]
 
-    def has_many(self, request: Any) -> bool:
-        """Whether it is about groups that have an answer each."""
-        return bool(self.items) and bool(getattr(request, self.items))
-
     def statuses(self, response: Any) -> Iterator[Status]:
         """Each status that the response has."""
         if self.has_status:

@@ -1,12 +1,11 @@
 """One call that an edge passed on, as its handler sees it: gRPC's context of a call."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
-
-import grpc
+from typing import Any
 
 from muster.v1.forward_pb2 import EdgeFrame
 from musterd.coordinator.api.frame.audit_trail import REQUEST_ID
+from musterd.coordinator.api.frame.call_context import CallContext
 from musterd.coordinator.api.frame.identity import AUTHORIZATION, CERTIFICATE_KEY
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.raft.contract import ForwardLink
@@ -15,17 +14,14 @@ PEER_CHARS_MAX = 200
 """A client's address is no longer, as gRPC writes it."""
 
 
-class HandedOnCall:
-    """A `grpc.aio.ServicerContext`, as far as handlers and metrics use one. See `PassedCall`.
+class HandedOnCall(CallContext):
+    """A call as its handler sees it. See `PassedCall`.
 
     What the client showed the edge is believed of a node alone: the connection is one. A client's
     certificate is believed only of a node that has shown its own.
     """
 
-    __slots__ = (
-        *("_caller", "_code", "_link"),
-        *("details", "edge", "entered", "in_log", "was_private", "with_edge"),
-    )
+    __slots__ = ("_caller", "_link", "edge", "in_log", "was_private", "with_edge")
 
     def __init__(
         self, caller: EdgeFrame.Caller, link: ForwardLink, entered: Callable[[], None] | None
@@ -33,13 +29,10 @@ class HandedOnCall:
         """Raises ValueError where no edge names its client so."""
         if len(caller.peer) > PEER_CHARS_MAX:
             raise ValueError("an edge names its client by a long address")
+        super().__init__(entered)
         self._caller = caller
-        self._code: grpc.StatusCode | None = None
         self._link = link
-        self.details = ""
         self.edge = int(link.node)
-        self.entered = entered
-        """Called once its command was put to its shard: the member's next request may be."""
         self.in_log = False
         self.with_edge = False
         self.was_private: bool = caller.private
@@ -65,19 +58,6 @@ class HandedOnCall:
         """The client's certificate, which the edge has checked."""
         shown = self._link.is_certified and self._caller.certificate
         return {CERTIFICATE_KEY: (self._caller.certificate,)} if shown else {}
-
-    def time_remaining(self) -> float | None:
-        """Nothing: the edge says when its client waits no more."""
-        return None
-
-    def code(self) -> grpc.StatusCode | None:
-        """The status that the call was aborted with."""
-        return self._code
-
-    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
-        """End the call's handler with a status."""
-        self._code, self.details = code, details
-        raise grpc.aio.AbortError(details)
 
     def end(self) -> None:
         """Hang up on the edge: it takes no answers."""

@@ -23,7 +23,7 @@ from musterd.coordinator.api.forward.coordinator_link import (
     FRAME_BYTES_MAX,
     FRAME_MESSAGES_MAX,
     TOO_MANY,
-    Under,
+    CallsUnderWay,
 )
 from musterd.coordinator.api.forward.methods import PASSED
 from musterd.coordinator.api.forward.passed_call import HandedOnCall
@@ -126,7 +126,7 @@ class _EdgeCalls:
         self._methods = methods
         self._link = link
         self._open: dict[int, tuple[asyncio.Task[None], HandedOnCall]] = {}
-        self._under = Under()
+        self._under_way = CallsUnderWay()
         self._last: dict[Member, Entering] = {}
         self._answers: deque[tuple[CoordinatorFrame.Answer, StreamedRequest | None]] = deque()
         self._pongs = False
@@ -187,7 +187,7 @@ class _EdgeCalls:
         if method is None:
             self._refuse(call_id, grpc.StatusCode.UNIMPLEMENTED, NO_METHOD)
             return
-        if not self._under.has_room(path, size, SLACK):
+        if not self._under_way.has_room(path, size, SLACK):
             self._all.refused_total += 1
             self._refuse(call_id, grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
             return
@@ -200,7 +200,7 @@ class _EdgeCalls:
             asked.caller, self._link, None if entering is None else entering.entered
         )
         received = StreamedRequest(asked.message, entering)
-        self._under.count(path, size)
+        self._under_way.count(path, size)
         self._all.taken_total += 1
         task = self._loop.create_task(self._serve(method, call_id, received, call))
         self._open[call_id] = task, call
@@ -215,7 +215,7 @@ class _EdgeCalls:
     ) -> None:
         call_id, path, size = counted
         del self._open[call_id]
-        self._under.ended(path, size)
+        self._under_way.ended(path, size)
         if entering is not None:
             entering.ended()
         if task.cancelled() or self._is_lost:

@@ -546,7 +546,7 @@ class ClientStream:
         """
         answers, untaken = self._next(len(encoded)), self.untaken
         if answers.untaken is None:
-            answers.untaken = untaken.keep(encoded, self._caller.peer, self._context)
+            answers.untaken = untaken.keep(encoded, self._caller.peer(), self._context)
             has_room = answers.untaken is not None
         else:
             has_room = untaken.add(answers.untaken, len(encoded))
@@ -615,7 +615,7 @@ class ClientStream:
         for received in answers.received:
             received.ended()
         if answers.commit_bytes:
-            self.requests.let_go(self._caller.peer, answers.commit_bytes)
+            self.requests.let_go(self._caller.peer(), answers.commit_bytes)
         if answers.untaken is not None:
             self.untaken.let_go(answers.untaken)
 

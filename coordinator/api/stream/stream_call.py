@@ -1,63 +1,45 @@
 """One request of a client's stream, as its handler sees it: gRPC's context of a call."""
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-import grpc
-
+from musterd.coordinator.api.frame.call_context import CallContext
+from musterd.coordinator.api.frame.identity import ToldCaller
 from musterd.coordinator.api.limits.requests_under_way import Received
 from musterd.coordinator.api.stream.member_order import Entering
 
 
-class StreamCaller:
+class StreamCaller(ToldCaller):
     """Who makes the calls of a stream: what gRPC says of it, asked once."""
 
-    __slots__ = ("auth", "end", "metadata", "peer")
+    __slots__ = ("end",)
 
     def __init__(self, context: Any, end: Callable[[], None]) -> None:
         """`end` ends the stream, whatever is under way."""
-        self.peer: str = context.peer()
-        self.metadata: Any = context.invocation_metadata()
-        self.auth: Any = context.auth_context()
+        super().__init__(context, has_certificates=True)
         self.end = end
 
 
-class StreamCall:
-    """A `grpc.aio.ServicerContext`, as far as handlers and metrics use one."""
+class StreamCall(CallContext):
+    """One request as its handler sees it."""
 
-    __slots__ = ("_caller", "_code", "details", "entered")
+    __slots__ = ("_caller",)
 
     def __init__(self, caller: StreamCaller, entered: Callable[[], None] | None) -> None:
+        super().__init__(entered)
         self._caller = caller
-        self._code: grpc.StatusCode | None = None
-        self.details = ""
-        self.entered = entered
-        """Called once its command was put to its shard: the member's next request may be."""
 
     def peer(self) -> str:
         """The caller's address, as gRPC writes it."""
-        return self._caller.peer
+        return self._caller.peer()
 
     def invocation_metadata(self) -> Any:
         """What came with the stream."""
-        return self._caller.metadata
+        return self._caller.invocation_metadata()
 
     def auth_context(self) -> Any:
         """What TLS said of the connection."""
-        return self._caller.auth
-
-    def time_remaining(self) -> float | None:
-        """Nothing: the client says when it waits no more."""
-        return None
-
-    def code(self) -> grpc.StatusCode | None:
-        """The status that the call was aborted with."""
-        return self._code
-
-    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
-        """End the call's handler with a status."""
-        self._code, self.details = code, details
-        raise grpc.aio.AbortError(details)
+        return self._caller.auth_context()
 
     def end(self) -> None:
         """End the whole stream: its client takes no answers."""

@@ -581,13 +581,19 @@ async def test_an_edge_has_so_many_calls_and_bytes_open_at_a_coordinator():
         ):
             await edge.groups.OffsetCommit(committing(2))
         assert refused.value.code() is Code.RESOURCE_EXHAUSTED
-        with (
-            mock.patch.object(passed_calls, "SLACK", 0),
-            pytest.raises(grpc.aio.AioRpcError) as refused,
-        ):
-            await edge.groups.OffsetCommit(committing(2))
-        assert refused.value.details() == TOO_MANY
-        assert coordinator.passed.refused_total == 1
+        near, far = edge.wires
+        late = forward_pb2.EdgeFrame.Call(
+            call_id=99, path=PASSED["OffsetCommit"].path, caller=forward_pb2.EdgeFrame.Caller()
+        )
+        for number, name in enumerate(("CALLS_MAX", "BYTES_MAX"), 1):
+            said = len(far.sent)
+            with mock.patch.object(coordinator_link, name, 0):
+                near.send(forward_pb2.EdgeFrame(calls=[late]).SerializeToString())
+                await until(lambda: coordinator.passed.refused_total == number)  # noqa: B023
+            await until(lambda: len(far.sent) > said)  # noqa: B023
+            (answer,) = forward_pb2.CoordinatorFrame.FromString(far.sent[-1]).answers
+            told = (answer.call_id, answer.code, answer.details)
+            assert told == (99, Code.RESOURCE_EXHAUSTED.value[0], TOO_MANY)
         coordinator.applying = True
         assert (await first).status.code == ErrorCode.NONE
 
