@@ -33,6 +33,8 @@ class ParquetProcess:
             raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
         self._child: subprocess.Popen[bytes] | None = None
         self._open: dict[Path, None] = {}
+        self._lost: dict[Path, None] = {}
+        """Files that were open when the process ended: what is in them is not whole."""
 
     @property
     def pid(self) -> int | None:
@@ -41,6 +43,8 @@ class ParquetProcess:
 
     def append(self, path: Path, kind: str, columns: Columns) -> int:
         """Write one row group; returns the bytes of the file so far. The first begins it."""
+        if path in self._lost:
+            raise ExportError(f"the process that had begun {path} ended; start the export again")
         self._open[path] = None
         size: int = self._ask("append", path, kind, columns)
         return size
@@ -52,9 +56,10 @@ class ParquetProcess:
 
     def drop(self, path: Path) -> None:
         """Remove a file that is not finished; it may not have been begun."""
+        self._lost.pop(path, None)
         if path in self._open:
             del self._open[path]
-            if self._child is not None:
+            with suppress(ExportError):  # it has ended, and has nothing open
                 self._ask("drop", path)
         path.unlink(missing_ok=True)
 
@@ -79,6 +84,7 @@ class ParquetProcess:
     def close(self) -> None:
         """End the process. What is open is not finished: a later exporter removes it."""
         child, self._child = self._child, None
+        self._lost |= self._open
         self._open.clear()
         if child is None or child.stdin is None or child.stdout is None:
             return

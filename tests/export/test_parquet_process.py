@@ -56,6 +56,40 @@ def test_what_goes_wrong_there_is_raised_here_and_it_goes_on(parquet, tmp_path):
     assert not kept.exists()
 
 
+def test_a_file_that_was_open_when_the_process_ended_is_not_begun_anew(parquet, tmp_path):
+    """Killed, or let go amid a read: its first rows are gone. Dropped, it may be begun."""
+    done, killed, read = (tmp_path / name for name in ("done", "killed", "read"))
+    parquet.append(done, BASE, COLUMNS)
+    parquet.finish(done)
+    parquet.append(killed, BASE, COLUMNS)
+    os.kill(parquet.pid, signal.SIGKILL)
+    with pytest.raises(ExportError):
+        parquet.append(killed, BASE, COLUMNS)
+    with pytest.raises(ExportError, match="ended"):
+        parquet.append(killed, BASE, COLUMNS)
+    parquet.drop(killed)
+    assert not killed.exists()
+    parquet.append(read, BASE, COLUMNS)
+    rows = parquet.read(done, BASE)
+    next(rows)
+    rows.close()
+    with pytest.raises(ExportError, match="ended"):
+        parquet.append(read, BASE, COLUMNS)
+    parquet.drop(read)
+    assert parquet.append(read, BASE, COLUMNS) > 0
+    parquet.finish(read)
+
+
+def test_a_file_is_removed_though_the_process_was_killed(parquet, tmp_path):
+    """And why the export gives up is not hidden by it."""
+    path = tmp_path / "open"
+    parquet.append(path, BASE, COLUMNS)
+    os.kill(parquet.pid, signal.SIGKILL)
+    psutil.Process(parquet.pid).wait(10)
+    parquet.drop(path)
+    assert not path.exists()
+
+
 def test_one_that_was_killed_ends_the_export_with_its_reason(parquet, tmp_path):
     """What was open is never taken for finished."""
     parquet.append(tmp_path / "file", BASE, COLUMNS)
