@@ -5,6 +5,7 @@ messages ConsumerSubscription and ConsumerAssignment.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from google.protobuf.message import DecodeError
 
@@ -101,4 +102,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[group_pb2.TopicParti
 
 
 def _keys(listed: Iterable[group_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
-    return tuple(sorted(TopicPartition(one.topic, p) for one in listed for p in one.partitions))
+    found: list[TopicPartition] = []
+    for one in listed:
+        found += map(TopicPartition, repeat(one.topic), one.partitions)
+    return tuple(sorted(found))

@@ -36,6 +36,12 @@ def test_a_subscription_arrives_as_it_was_said(topics, owned, generation, keeps,
     )
 
 
+def test_the_partitions_of_a_topic_share_its_name():
+    """A name for each of a large assignment would take more than all else."""
+    encoded = encode_assignment([TopicPartition("orders", n) for n in range(100)])
+    assert len({id(one.topic) for one in decode_assignment(encoded)}) == 1
+
+
 @given(keys)
 def test_an_assignment_arrives_sorted(owned):
     """Empty bytes are an empty assignment."""

@@ -601,7 +601,7 @@ DECODERS = (
         (consumer_protocol.NotOurMetadataError,),
         wire(group_pb2.ConsumerAssignment, 64 * KIB),
         2,
-        per_byte=192,  # a partition of one byte becomes a pair of topic and number
+        per_byte=128,  # a partition of one byte becomes a pair of topic and number
     ),
     Decoder("task_definition", task, (MusterError,), documents, 2),
     Decoder("metrics_page", metrics_page, (), plain, 1),
