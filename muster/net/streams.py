@@ -126,6 +126,9 @@ class Stream:
         self._heard_at = self._loop.time()
         self._is_known = False
         """Whether the node has answered in it."""
+        self._has_said = False
+        """Whether a frame went out, or is on its way, since the node was heard: calls of it may be
+        over meanwhile."""
         self.is_over = False
         """Whether it takes no more calls: broken, retired, or its node drains."""
         self._task = background_tasks.start(self._run())
@@ -195,7 +198,7 @@ class Stream:
     async def _read(self, stream: Any) -> None:
         while (raw := await _read_one(stream)) is not None:
             self._heard_at = self._loop.time()
-            self._is_known = True
+            self._is_known, self._has_said = True, False
             frame = ServerFrame.FromString(raw)
             for answer in frame.answers:
                 self._on_answer(answer)
@@ -208,19 +211,23 @@ class Stream:
             await self._wake.wait()
             self._wake.clear()
             while (frame := self._next_frame()) is not None:
+                self._has_said = True
                 if not await _write_one(stream, frame.SerializeToString()):
                     return
             if self.is_over and not self._open and not self._waiting:
                 await stream.done_writing()
 
     async def _watch(self) -> None:
-        """Ping a node that is silent while calls are open; return where it stays so."""
+        """Ping a node that is silent after this side has said something, or while calls are open.
+
+        Return where it stays so.
+        """
         while True:
             looked_at = self._loop.time()
             await asyncio.sleep(timeouts.STREAM_PING_MS / 1000)
             now = self._loop.time()
             slept_ms = (now - looked_at) * 1000
-            is_at_rest = not self._open and not self._waiting
+            is_at_rest = not (self._open or self._waiting or self._has_said)
             if is_at_rest or slept_ms > timeouts.STREAM_PING_MS + timeouts.SUSPECT_MS:
                 self._heard_at = now  # or what came may not be read yet: this process was busy
             elif (now - self._heard_at) * 1000 >= timeouts.STREAM_SILENCE_MS:

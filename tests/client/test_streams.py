@@ -273,6 +273,20 @@ async def test_a_node_that_says_nothing_is_pinged_and_then_given_up(monkeypatch)
         assert caught.value.code() is Code.UNAVAILABLE
 
 
+async def test_a_node_that_never_answered_is_given_up_though_nobody_waits_any_more(monkeypatch):
+    """The next call would wait for the same silence."""
+    monkeypatch.setattr(timeouts, "STREAM_PING_MS", 20)
+    monkeypatch.setattr(timeouts, "STREAM_SILENCE_MS", 100)
+    async with connected() as (server, nodes):
+        server.answer = Server.nothing
+        with pytest.raises(grpc.aio.AioRpcError):
+            await commit(nodes, server.endpoint, timeout_ms=5)
+        (stream,) = nodes._streams.values()
+        await until(lambda: stream.has_ended)
+        server.answer = server.echo
+        assert await commit(nodes, server.endpoint, b"next") == b"next"
+
+
 async def test_a_node_that_reads_nothing_is_given_up_and_late_calls_are_kept_no_longer(monkeypatch):
     """Whatever is open has ended by its deadline; what is new waits behind the frame."""
     monkeypatch.setattr(timeouts, "STREAM_PING_MS", 20)
