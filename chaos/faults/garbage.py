@@ -25,7 +25,7 @@ class Garbage(Watched):
     hold_s = (0.5, 2.0)
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Learn the hello of another node, kill that, pass for it: on each lane, of each kind.
+        """Learn who another node is, kill it, pass for it by its store: on each lane, of each kind.
 
         Raises FaultError where the leader keeps such a connection, ends, or answers no more.
         """
@@ -41,6 +41,8 @@ class Garbage(Watched):
                 raise FaultError(f"node {passed_for} says that it is node {learnt}")
             self.hit = [passed_for]
             world.kill(passed_for)
+            database = str(world.nodes[passed_for].data_dir / "db")
+            fake_peer.ask("steal", ANSWER_S_MAX, database=database)
             tries = [(lane, kind) for lane in LANES for kind in GARBAGE]
             for lane, kind in tries:
                 said = self._say(world, target, fake_peer, {"lane": lane, "kind": kind})

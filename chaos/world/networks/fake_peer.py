@@ -1,19 +1,28 @@
 """A process that passes for a node of a cluster: it says that node's hello, then garbage.
 
 `python -m musterd.chaos.world.networks.fake_peer {}`, one JSON object per line in and out.
-Verbs: `learn` (host, port): be told a node's hello by the node itself; `garble` (host, port, lane,
-kind): say it to another one, wait until that has agreed, send what is no frame, wait for its end.
+Verbs: `learn` (host, port): be told by a node what it tells strangers; `steal` (database): find the
+rest of its hello in its store, once it is down; `garble` (host, port, lane, kind): say that to
+another node, wait until that has agreed, send what is no frame, wait for its end.
 """
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from muster.v1 import peer_pb2 as pb
 from musterd.chaos.child import Message, answer, commands
 from musterd.raft import codec
 from musterd.raft.codec import FRAME_BYTES_MAX, CodecError
+from musterd.raft.identity import load_identity
+from musterd.raft.lives import RUN_ID_BYTES
 from musterd.raft.transport import HEAD_BYTES, MAGIC, framed, head, size_of
+from musterd.storage import keys
+from musterd.storage.life import Life
+from musterd.storage.secondary import Secondary
+from musterd.storage.store import Family
 
 STEP_S_MAX = 5.0
 _STRANGER = 1_000
@@ -32,7 +41,7 @@ def _summed(data: bytes) -> bytes:
 
 
 class FakePeer:
-    """Learns the hello of one node and says it to another."""
+    """Gets together the hello of one node and says it to another."""
 
     def __init__(self) -> None:
         self._hello = pb.Hello()
@@ -48,6 +57,23 @@ class FakePeer:
             writer.close()
         self._hello.refused = ""
         return {"node": self._hello.node_id}
+
+    async def steal(self, database: str) -> Message:
+        """Nodes tell no stranger of their stores: `node`: whose this one is."""
+        with TemporaryDirectory(prefix="muster-fake-peer-") as scratch:
+            view = Secondary(Path(database), Path(scratch))
+            try:
+                identity = load_identity(view)
+                life = Life.decode(view.get(Family.META, keys.LIFE))
+            finally:
+                view.close()
+        hello = self._hello
+        hello.shards, hello.store_uuid = identity.shards, identity.store_uuid
+        hello.nodes[:] = identity.nodes
+        hello.life, hello.run_id = life.number, os.urandom(RUN_ID_BYTES)
+        for one in life.starts:
+            hello.starts.add(life=one.life, epoch=one.epoch)
+        return {"node": identity.node_id}
 
     async def garble(self, host: str, port: int, lane: str, kind: str) -> Message:
         """`refused`: why it was not taken for that node; `ended`: whether the other hung up."""
@@ -89,6 +115,7 @@ async def _serve() -> None:
     fake_peer = FakePeer()
     verbs: dict[str, Callable[..., Awaitable[Message]]] = {
         "learn": fake_peer.learn,
+        "steal": fake_peer.steal,
         "garble": fake_peer.garble,
     }
     answer(ready=True)
