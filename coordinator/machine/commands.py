@@ -7,14 +7,14 @@ A command's fields are those of the message of the same name in `proto/muster/v1
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from musterd.coordinator.machine.access import AclRule, TokenScope
 from musterd.coordinator.machine.quotas import QuotaChange
 
 
 class RoundTimer(IntEnum):
-    """The one timer a group runs: what ends the open wait (gp-4.1)."""
+    """The timers of a group. A classic one runs one at a time: what ends the open wait (gp-4.1)."""
 
     INITIAL_DELAY = 1
     """A round that opened from Empty: only this timer completes it (gp-4.3)."""
@@ -22,6 +22,11 @@ class RoundTimer(IntEnum):
     """A round that opened from anywhere else: whoever has not joined by then is dropped."""
     SYNC = 3
     """A formed generation: whoever has not synced by then is dropped."""
+    REVOCATION = 4
+    """A member of a modern group was told to release partitions: it is removed where it has not
+    said so by then. One for each such member."""
+    AWAY = 5
+    """A member of a modern group said when it would be back: it is removed if it is not."""
 
 
 NEVER_JOINED = -1
@@ -141,12 +146,16 @@ class ExpireMember:
 
 @dataclass(frozen=True, slots=True)
 class CloseRound:
-    """A round's deadline passed. Names round, timer and deadline it was armed for (gp-4.1)."""
+    """A deadline passed. Names round, timer and deadline it was armed for (gp-4.1).
+
+    `member_id` is set where the timer is a member's; `round` is then its `timer_seq`.
+    """
 
     group_id: str
     round: int
     timer: RoundTimer
     deadline_ms: int
+    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +167,8 @@ class OffsetCommit:
     the stored one is superseded. `expected_generation`: what the group's must be.
     `deletions_version`: of the registry that has the partitions (ShardState). `creation_version`:
     the highest of its topics' there, of a member's commit; 0: all were made before any deletion.
+    `tokens`: the fencing token of each partition's grant, in their order, of a member of a modern
+    group; else none. `generation` is its member epoch there.
     """
 
     group_id: str
@@ -172,6 +183,7 @@ class OffsetCommit:
     blob: bytes | None = None
     deletions_version: int = 0
     creation_version: int = 0
+    tokens: tuple[int, ...] = ()
 
 
 class TopicPartition(NamedTuple):
@@ -427,6 +439,119 @@ class AlterQuotas:
     changes: tuple[QuotaChange, ...]
 
 
+class PartitionSet(NamedTuple):
+    """Partitions of one topic, in ascending order, none twice."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+AWAY_EPOCH: Final = -2
+"""What a member of a modern group says in place of its epoch when it joins (or joins again),
+leaves, and says that it will be back (KIP-848, KIP-1082)."""
+
+UNCHANGED_MS: Final = -1
+"""A rebalance timeout, and a capacity, that is what the member said before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupHeartbeat:
+    """A member of a modern group joins, confirms, changes what it said, leaves or goes away (gp-2.6).
+
+    `member_epoch` is what it was told last, or one of `JOIN_EPOCH`, `LEAVE_EPOCH`, `AWAY_EPOCH`.
+    None = as it said before: topics, pattern, zone, assignor; `owned`: it says nothing of it.
+    `owned` are the partitions that it works on: it released all others. `back_in_ms` goes with
+    `AWAY_EPOCH`. `capacity` is in thousandths. `holder_disconnected`: the connection of whoever
+    holds the instance id is gone. A heartbeat that changes nothing is not a command.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    group_instance_id: str = ""
+    session_timeout_ms: int = 0
+    rebalance_timeout_ms: int = UNCHANGED_MS
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    zone: str | None = None
+    assignor: str | None = None
+    capacity: int = UNCHANGED_MS
+    owned: tuple[PartitionSet, ...] | None = None
+    back_in_ms: int = 0
+    holder_disconnected: bool = False
+    reason: str = ""
+    principal: str = ""
+
+
+class TopicCount(NamedTuple):
+    """How many partitions a topic has; 0: it is no more."""
+
+    topic: str
+    partitions: int
+
+
+class PatternTopics(NamedTuple):
+    """How what a pattern stands for has changed: topics that it matches now, and no more."""
+
+    pattern: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteTopics:
+    """The leader tells a modern group what became of the topics that it reads (arch-6).
+
+    Of what changed at most `note_topics_max`. `topics_version`: of the registry.
+    """
+
+    group_id: str
+    counts: tuple[TopicCount, ...]
+    patterns: tuple[PatternTopics, ...]
+    topics_version: int
+
+
+class TargetChange(NamedTuple):
+    """New owners of one topic's partitions, by join sequence; `NO_OWNER`: nobody.
+
+    `reasons` are numbers of `plan.Why` in its order.
+    """
+
+    topic: str
+    partitions: tuple[int, ...]
+    owners: tuple[int, ...]
+    reasons: tuple[int, ...]
+
+
+NO_OWNER: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTarget:
+    """A part of a plan of a modern group; the target is in force with the last part.
+
+    `spec_version`: what it was planned from. `part` counts from 0. Refused where the group's is
+    another one, or another part was due.
+    """
+
+    group_id: str
+    spec_version: int
+    part: int
+    changes: tuple[TargetChange, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Go on granting and revoking what the target asks for: an entry does a bounded part of it."""
+
+    group_id: str
+
+
 GroupCommand = (
     JoinGroup
     | SyncGroup
@@ -440,6 +565,10 @@ GroupCommand = (
     | AlterGroupConfig
     | TopicsChanged
     | DropOffsets
+    | ConsumerGroupHeartbeat
+    | NoteTopics
+    | StoreTarget
+    | Reconcile
 )
 ShardCommand = (
     CreateTopic

@@ -15,8 +15,12 @@ from musterd.coordinator.machine.commands import (
     AuditEntry,
     DeletedTopic,
     NodeLevel,
+    PartitionSet,
+    PatternTopics,
     Protocol,
     RoundTimer,
+    TargetChange,
+    TopicCount,
 )
 from musterd.coordinator.machine.quotas import QuotaChange
 
@@ -32,6 +36,11 @@ class RemovalCause(IntEnum):
     """The group is full of members that joined the round earlier (gp-J6)."""
     KICKED = 11
     """An operator removed it."""
+    NOT_RELEASED = 12
+    """A member of a modern group did not release what it was told to within its rebalance
+    timeout."""
+    NOT_BACK = 13
+    """It was away, and did not come back in time."""
 
 
 class Trigger(IntEnum):
@@ -49,6 +58,8 @@ class Trigger(IntEnum):
     """A topic that the members read grew, or exists since: no member did it."""
     PARTITIONS_RELEASED = 13
     """A member gave up partitions that others wait for: the second round of a cooperative one."""
+    RETURNED = 14
+    """A member of a modern group came back after a plan that was made while it was away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +479,155 @@ class QuotasAltered:
     changes: tuple[QuotaChange, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member of a modern group says of itself, and may change. Durations in ms.
+
+    `capacity` is in thousandths; `assignor` "" = no preference, `pattern` "" = none.
+    """
+
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    topics: tuple[str, ...]
+    pattern: str = ""
+    assignor: str = ""
+    zone: str = ""
+    capacity: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerJoined:
+    """A new member of a modern group; creates the group where there is none.
+
+    It holds nothing, at epoch `member_epoch`.
+    """
+
+    group_id: str
+    member_id: str
+    group_instance_id: str
+    said: Subscription
+    member_epoch: int
+    time_ms: int
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerUpdated:
+    """A member of a modern group said something else of itself."""
+
+    group_id: str
+    member_id: str
+    said: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRejoined:
+    """A known member joined again, or is back: what it holds is its own under `token` from now on.
+
+    What it was revoking is released. `replaced_id`: whose place it takes, as the new process of a
+    static member; "" = its own.
+    """
+
+    group_id: str
+    member_id: str
+    replaced_id: str
+    said: Subscription
+    member_epoch: int
+    token: int
+    time_ms: int
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAway:
+    """A member will be back before `until_ms`: it keeps its grants, and released the others."""
+
+    group_id: str
+    member_id: str
+    until_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRemoved:
+    """A member of a modern group is gone, and its grants are free."""
+
+    group_id: str
+    member_id: str
+    cause: RemovalCause
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpecChanged:
+    """What plans are made from is another; `epoch` is the group's from now on.
+
+    Where it rose a plan is due. `trigger`, `member_id` and `reason` say why it rose.
+    """
+
+    group_id: str
+    epoch: int
+    spec_version: int
+    trigger: Trigger
+    member_id: str
+    reason: str
+    time_ms: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsNoted:
+    """A modern group knows these topics, and what its members' patterns stand for."""
+
+    group_id: str
+    counts: tuple[TopicCount, ...]
+    patterns: tuple[PatternTopics, ...]
+    topics_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStored:
+    """Part `part` of a new target. It is in force with the last: at `target_epoch`, else 0."""
+
+    group_id: str
+    spec_version: int
+    part: int
+    changes: tuple[TargetChange, ...]
+    target_epoch: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrantsChanged:
+    """What one member of a modern group may work on.
+
+    In this order: `released` are not its own any more, `revoking` are to be released before
+    `deadline_ms` (0: none of its are), `granted` are its own under `token` (0: none were).
+    `behind`: there is more to be done for it.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    released: tuple[PartitionSet, ...]
+    revoking: tuple[PartitionSet, ...]
+    granted: tuple[PartitionSet, ...]
+    token: int
+    deadline_ms: int
+    behind: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupEmptied:
+    """The last member of a modern group is gone: the group is Empty, of no type."""
+
+    group_id: str
+    epoch: int
+    wall_ms: int
+
+
 GroupEvent = (
     MemberJoined
     | MemberRejoined
@@ -487,6 +647,16 @@ GroupEvent = (
     | GroupDeleted
     | BlobCommitted
     | GroupConfigChanged
+    | ConsumerJoined
+    | ConsumerUpdated
+    | ConsumerRejoined
+    | ConsumerAway
+    | ConsumerRemoved
+    | SpecChanged
+    | TopicsNoted
+    | TargetStored
+    | GrantsChanged
+    | ConsumerGroupEmptied
 )
 ShardEvent = (
     TopicCreated

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Literal, NamedTuple
 
 from musterd.coordinator.machine.errors import Error
@@ -143,6 +143,40 @@ class Configured:
     changed: bool = True
 
 
+class GrantPhase(IntEnum):
+    """What the owner of a partition may do (docs/modern.md). The numbers are the wire's."""
+
+    ACTIVE = 1
+    """Work on it, and commit."""
+    REVOKING = 2
+    """Stop working on it, commit what is done, and say so."""
+
+
+class Grant(NamedTuple):
+    """The right of one member to one partition."""
+
+    topic: str
+    partition: int
+    token: int
+    phase: GrantPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A member of a modern group as it stands: its epoch, and all that it may work on.
+
+    `version` rises with every change of that. Grants are in order of topic and partition.
+    `away_until_ms` is in shard time, 0 = it is not away; `left`: it is a member no more.
+    """
+
+    member_id: str
+    member_epoch: int
+    version: int
+    grants: Sequence[Grant]
+    away_until_ms: int = 0
+    left: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """Nothing more to say: a firing, a shard command.
@@ -153,7 +187,18 @@ class Done:
     changed: bool = True
 
 
-Reply = Refused | Joined | IdGiven | Synced | Left | Committed | OffsetsDeleted | Configured | Done
+Reply = (
+    Refused
+    | Joined
+    | IdGiven
+    | Synced
+    | Left
+    | Committed
+    | OffsetsDeleted
+    | Configured
+    | Heard
+    | Done
+)
 
 
 def join_reply(group: Group, member_id: str, dropped_version: int) -> Joined:

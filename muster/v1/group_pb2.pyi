@@ -48,6 +48,7 @@ class ClientFrame(google.protobuf.message.Message):
         LEAVE_GROUP: ClientFrame._Method.ValueType  # 5
         OFFSET_COMMIT: ClientFrame._Method.ValueType  # 6
         OFFSET_FETCH: ClientFrame._Method.ValueType  # 7
+        CONSUMER_GROUP_HEARTBEAT: ClientFrame._Method.ValueType  # 8
 
     class Method(_Method, metaclass=_MethodEnumTypeWrapper):
         """The numbers are part of the protocol."""
@@ -60,6 +61,7 @@ class ClientFrame(google.protobuf.message.Message):
     LEAVE_GROUP: ClientFrame.Method.ValueType  # 5
     OFFSET_COMMIT: ClientFrame.Method.ValueType  # 6
     OFFSET_FETCH: ClientFrame.Method.ValueType  # 7
+    CONSUMER_GROUP_HEARTBEAT: ClientFrame.Method.ValueType  # 8
 
     @typing.final
     class Request(google.protobuf.message.Message):
@@ -573,6 +575,9 @@ class HeartbeatRequest(google.protobuf.message.Message):
         group_id: builtins.str
         member_id: builtins.str
         generation: builtins.int
+        """In a modern group: the assignment_version that the member knows. REBALANCE_IN_PROGRESS where there is a later one:
+        ConsumerGroupHeartbeat brings it.
+        """
         group_instance_id: builtins.str
         def __init__(
             self,
@@ -654,6 +659,202 @@ class HeartbeatResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["interval_ms", b"interval_ms", "results", b"results", "superseded", b"superseded"]) -> None: ...
 
 global___HeartbeatResponse = HeartbeatResponse
+
+@typing.final
+class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
+    """---- modern groups"""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Topics(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        NAMES_FIELD_NUMBER: builtins.int
+        @property
+        def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            names: collections.abc.Iterable[builtins.str] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["names", b"names"]) -> None: ...
+
+    @typing.final
+    class Owned(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPICS_FIELD_NUMBER: builtins.int
+        @property
+        def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TopicPartitions]: ...
+        def __init__(
+            self,
+            *,
+            topics: collections.abc.Iterable[global___TopicPartitions] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["topics", b"topics"]) -> None: ...
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    CLIENT_ID_FIELD_NUMBER: builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    TOPICS_FIELD_NUMBER: builtins.int
+    PATTERN_FIELD_NUMBER: builtins.int
+    ZONE_FIELD_NUMBER: builtins.int
+    ASSIGNOR_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    OWNED_FIELD_NUMBER: builtins.int
+    BACK_IN_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    """Of the member's own making, drawn anew by each process (KIP-1082)."""
+    member_epoch: builtins.int
+    """0: it joins, or joins again holding nothing. -1: it leaves. -2: it is away, and will be back. Else as it was told last."""
+    group_instance_id: builtins.str
+    """"" = dynamic; else a durable name, held by one member of the group at a time. With epoch 0, the same from then on."""
+    client_id: builtins.str
+    session_timeout_ms: builtins.int
+    """with epoch 0"""
+    rebalance_timeout_ms: builtins.int
+    """how long it may take to release a partition; 0 = as before, not with epoch 0"""
+    pattern: builtins.str
+    """The topics whose whole name this regular expression (RE2) matches, beside `topics`. "" = none."""
+    zone: builtins.str
+    assignor: builtins.str
+    """"uniform", "range", "weighted"; "" = no preference"""
+    capacity: builtins.int
+    """in thousandths of a member, for "weighted" """
+    back_in_ms: builtins.int
+    """with epoch -2"""
+    reason: builtins.str
+    """of epochs -1 and -2, for people; cut to 255 characters"""
+    @property
+    def topics(self) -> global___ConsumerGroupHeartbeatRequest.Topics:
+        """Absent = as before, in all that follows. With epoch 0 one of topics and pattern has to be there."""
+
+    @property
+    def owned(self) -> global___ConsumerGroupHeartbeatRequest.Owned:
+        """What it works on, all of it: it has released the rest. Absent = it says nothing of that. With epoch 0 it holds nothing."""
+
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        member_epoch: builtins.int = ...,
+        group_instance_id: builtins.str = ...,
+        client_id: builtins.str = ...,
+        session_timeout_ms: builtins.int = ...,
+        rebalance_timeout_ms: builtins.int = ...,
+        topics: global___ConsumerGroupHeartbeatRequest.Topics | None = ...,
+        pattern: builtins.str | None = ...,
+        zone: builtins.str | None = ...,
+        assignor: builtins.str | None = ...,
+        capacity: builtins.int | None = ...,
+        owned: global___ConsumerGroupHeartbeatRequest.Owned | None = ...,
+        back_in_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "capacity", b"capacity", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_assignor", b"_assignor"]) -> typing.Literal["assignor"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_capacity", b"_capacity"]) -> typing.Literal["capacity"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pattern", b"_pattern"]) -> typing.Literal["pattern"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_zone", b"_zone"]) -> typing.Literal["zone"] | None: ...
+
+global___ConsumerGroupHeartbeatRequest = ConsumerGroupHeartbeatRequest
+
+@typing.final
+class ConsumerGroupHeartbeatResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    class _Phase:
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
+
+    class _PhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[ConsumerGroupHeartbeatResponse._Phase.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+        PHASE_UNSPECIFIED: ConsumerGroupHeartbeatResponse._Phase.ValueType  # 0
+        ACTIVE: ConsumerGroupHeartbeatResponse._Phase.ValueType  # 1
+        """Work on it, and commit."""
+        REVOKING: ConsumerGroupHeartbeatResponse._Phase.ValueType  # 2
+        """Stop, commit what is done, and send a heartbeat whose `owned` is without it."""
+
+    class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
+        """The numbers are part of the protocol. Others are reserved for grants that are to come."""
+
+    PHASE_UNSPECIFIED: ConsumerGroupHeartbeatResponse.Phase.ValueType  # 0
+    ACTIVE: ConsumerGroupHeartbeatResponse.Phase.ValueType  # 1
+    """Work on it, and commit."""
+    REVOKING: ConsumerGroupHeartbeatResponse.Phase.ValueType  # 2
+    """Stop, commit what is done, and send a heartbeat whose `owned` is without it."""
+
+    @typing.final
+    class Grants(google.protobuf.message.Message):
+        """Grants of one topic with one phase."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        PHASE_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        FENCING_TOKENS_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        phase: global___ConsumerGroupHeartbeatResponse.Phase.ValueType
+        @property
+        def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+        @property
+        def fencing_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+            """What a store compares before it takes a write, of each partition in this order. No two processes ever hold a
+            partition under one token, and who holds it later has the larger one.
+            """
+
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            phase: global___ConsumerGroupHeartbeatResponse.Phase.ValueType = ...,
+            partitions: collections.abc.Iterable[builtins.int] | None = ...,
+            fencing_tokens: collections.abc.Iterable[builtins.int] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["fencing_tokens", b"fencing_tokens", "partitions", b"partitions", "phase", b"phase", "topic", b"topic"]) -> None: ...
+
+    STATUS_FIELD_NUMBER: builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_VERSION_FIELD_NUMBER: builtins.int
+    GRANTS_FIELD_NUMBER: builtins.int
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: builtins.int
+    member_epoch: builtins.int
+    assignment_version: builtins.int
+    """Rises whenever epoch or grants change."""
+    heartbeat_interval_ms: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def grants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ConsumerGroupHeartbeatResponse.Grants]:
+        """All that the member may work on."""
+
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        member_epoch: builtins.int = ...,
+        assignment_version: builtins.int = ...,
+        grants: collections.abc.Iterable[global___ConsumerGroupHeartbeatResponse.Grants] | None = ...,
+        heartbeat_interval_ms: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment_version", b"assignment_version", "grants", b"grants", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "status", b"status"]) -> None: ...
+
+global___ConsumerGroupHeartbeatResponse = ConsumerGroupHeartbeatResponse
 
 @typing.final
 class LeaveGroupRequest(google.protobuf.message.Message):
@@ -803,6 +1004,7 @@ class OffsetCommitRequest(google.protobuf.message.Message):
     EXPECTED_GENERATION_FIELD_NUMBER: builtins.int
     BLOB_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    FENCING_TOKENS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """"" with generation -1: a simple commit, for groups without members"""
@@ -824,6 +1026,12 @@ class OffsetCommitRequest(google.protobuf.message.Message):
     group_instance_id: builtins.str
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommitRequest.Partition]: ...
+    @property
+    def fencing_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Of a member of a modern group, whose generation is its member epoch: the fencing token of each partition's grant, in
+        the order of the partitions. STALE_MEMBER_EPOCH, of this partition alone, where it is not the present grant's.
+        """
+
     def __init__(
         self,
         *,
@@ -837,9 +1045,10 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         expected_generation: builtins.int | None = ...,
         blob: builtins.bytes | None = ...,
         group_instance_id: builtins.str = ...,
+        fencing_tokens: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "blob", b"blob", "expected_generation", b"expected_generation"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "expected_generation", b"expected_generation", "fencing_tokens", b"fencing_tokens", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
     @typing.overload

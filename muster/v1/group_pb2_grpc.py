@@ -69,6 +69,11 @@ class GroupCoordinatorStub(object):
                 request_serializer=muster_dot_v1_dot_group__pb2.OffsetFetchRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_group__pb2.OffsetFetchResponse.FromString,
                 _registered_method=True)
+        self.ConsumerGroupHeartbeat = channel.unary_unary(
+                '/muster.v1.GroupCoordinator/ConsumerGroupHeartbeat',
+                request_serializer=muster_dot_v1_dot_group__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_group__pb2.ConsumerGroupHeartbeatResponse.FromString,
+                _registered_method=True)
         self.Session = channel.stream_stream(
                 '/muster.v1.GroupCoordinator/Session',
                 request_serializer=muster_dot_v1_dot_group__pb2.ClientFrame.SerializeToString,
@@ -127,6 +132,15 @@ class GroupCoordinatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ConsumerGroupHeartbeat(self, request, context):
+        """A member of a modern group, in which the coordinator assigns, joins, confirms what it released, changes what it said,
+        leaves or goes away for a while. Answered after what it changes is durable; nothing is held. Heartbeat is its sign of
+        life, as any member's, and says when this call has news.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Session(self, request_iterator, context):
         """All the above calls of one client process in one stream: frames of requests, and frames of their answers.
         """
@@ -171,6 +185,11 @@ def add_GroupCoordinatorServicer_to_server(servicer, server):
                     servicer.OffsetFetch,
                     request_deserializer=muster_dot_v1_dot_group__pb2.OffsetFetchRequest.FromString,
                     response_serializer=muster_dot_v1_dot_group__pb2.OffsetFetchResponse.SerializeToString,
+            ),
+            'ConsumerGroupHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConsumerGroupHeartbeat,
+                    request_deserializer=muster_dot_v1_dot_group__pb2.ConsumerGroupHeartbeatRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_group__pb2.ConsumerGroupHeartbeatResponse.SerializeToString,
             ),
             'Session': grpc.stream_stream_rpc_method_handler(
                     servicer.Session,
@@ -367,6 +386,33 @@ class GroupCoordinator(object):
             '/muster.v1.GroupCoordinator/OffsetFetch',
             muster_dot_v1_dot_group__pb2.OffsetFetchRequest.SerializeToString,
             muster_dot_v1_dot_group__pb2.OffsetFetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConsumerGroupHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.GroupCoordinator/ConsumerGroupHeartbeat',
+            muster_dot_v1_dot_group__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+            muster_dot_v1_dot_group__pb2.ConsumerGroupHeartbeatResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,6 +64,15 @@ class GroupCoordinatorStub:
     ]
     """Linearizable: every commit acknowledged before the call is seen."""
 
+    ConsumerGroupHeartbeat: grpc.UnaryUnaryMultiCallable[
+        muster.v1.group_pb2.ConsumerGroupHeartbeatRequest,
+        muster.v1.group_pb2.ConsumerGroupHeartbeatResponse,
+    ]
+    """A member of a modern group, in which the coordinator assigns, joins, confirms what it released, changes what it said,
+    leaves or goes away for a while. Answered after what it changes is durable; nothing is held. Heartbeat is its sign of
+    life, as any member's, and says when this call has news.
+    """
+
     Session: grpc.StreamStreamMultiCallable[
         muster.v1.group_pb2.ClientFrame,
         muster.v1.group_pb2.ServerFrame,
@@ -111,6 +120,15 @@ class GroupCoordinatorAsyncStub:
         muster.v1.group_pb2.OffsetFetchResponse,
     ]
     """Linearizable: every commit acknowledged before the call is seen."""
+
+    ConsumerGroupHeartbeat: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.group_pb2.ConsumerGroupHeartbeatRequest,
+        muster.v1.group_pb2.ConsumerGroupHeartbeatResponse,
+    ]
+    """A member of a modern group, in which the coordinator assigns, joins, confirms what it released, changes what it said,
+    leaves or goes away for a while. Answered after what it changes is durable; nothing is held. Heartbeat is its sign of
+    life, as any member's, and says when this call has news.
+    """
 
     Session: grpc.aio.StreamStreamMultiCallable[
         muster.v1.group_pb2.ClientFrame,
@@ -173,6 +191,17 @@ class GroupCoordinatorServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.group_pb2.OffsetFetchResponse, collections.abc.Awaitable[muster.v1.group_pb2.OffsetFetchResponse]]:
         """Linearizable: every commit acknowledged before the call is seen."""
+
+    @abc.abstractmethod
+    def ConsumerGroupHeartbeat(
+        self,
+        request: muster.v1.group_pb2.ConsumerGroupHeartbeatRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.group_pb2.ConsumerGroupHeartbeatResponse, collections.abc.Awaitable[muster.v1.group_pb2.ConsumerGroupHeartbeatResponse]]:
+        """A member of a modern group, in which the coordinator assigns, joins, confirms what it released, changes what it said,
+        leaves or goes away for a while. Answered after what it changes is durable; nothing is held. Heartbeat is its sign of
+        life, as any member's, and says when this call has news.
+        """
 
     @abc.abstractmethod
     def Session(
