@@ -13,7 +13,7 @@ FENCED: Final = {
     int(ErrorCode.FENCED_INSTANCE_ID): "fenced_instance_id",
 }
 """The codes that tell a member that it is none any more, or not the one it thinks (gp-2.0.1)."""
-APIS: Final = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit")
+APIS: Final = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "ConsumerGroupHeartbeat")
 
 
 class ApiMeter:
@@ -33,7 +33,7 @@ class ApiMeter:
                 self._fence(method, response.status)
             for result in response.results:
                 self._fence(method, result.status)
-        elif method in {"JoinGroup", "SyncGroup"}:
+        elif method in {"JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat"}:
             self._fence(method, response.status)
 
     def _commit(

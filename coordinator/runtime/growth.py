@@ -349,7 +349,12 @@ def remainder(group: Group | None, command: Command, refusal: Refused) -> Remain
     kept = tuple(one for one, no in zip(command.partitions, refused, strict=True) if no is None)
     if not kept:
         return None
-    rest = Remainder(replace(command, partitions=kept), refused)
+    tokens = tuple(
+        token
+        for token, no in zip(command.tokens, refused, strict=False)  # none, or one for each
+        if no is None
+    )
+    rest = Remainder(replace(command, partitions=kept, tokens=tokens), refused)
     return None if _of_commit(group, rest.command) else rest
 
 

@@ -128,7 +128,12 @@ class TopicRegistry:
             return Split(None, refused)
         if len(kept) == len(refused):
             return Split(command, refused)
-        return Split(replace(command, partitions=kept), refused)
+        tokens = tuple(
+            token
+            for token, result in zip(command.tokens, refused, strict=False)  # none, or one for each
+            if result is None
+        )
+        return Split(replace(command, partitions=kept, tokens=tokens), refused)
 
     def checked(self, command: OffsetCommit) -> OffsetCommit | None:
         """The command as `split` leaves it where all its partitions exist here; else None.

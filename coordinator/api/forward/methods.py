@@ -75,7 +75,7 @@ PASSED: Final[Mapping[str, PassedMethod]] = MappingProxyType(
             name: _method(name)
             for name in (
                 *("JoinGroup", "SyncGroup", "LeaveGroup", "OffsetCommit"),
-                *("DescribeRebalances", "OffsetDelete", "KickMembers"),
+                *("ConsumerGroupHeartbeat", "DescribeRebalances", "OffsetDelete", "KickMembers"),
             )
         },
         HEARTBEAT: _method(HEARTBEAT, items="members", results="results"),

@@ -19,6 +19,7 @@ from musterd.coordinator.api.frame.rpc_rules import RpcRule
 from musterd.coordinator.machine.access import Operation, Resource, authorize
 from musterd.coordinator.machine.commands import (
     Command,
+    ConsumerGroupHeartbeat,
     JoinGroup,
     OffsetCommit,
     OffsetDelete,
@@ -276,11 +277,19 @@ def questions_of(rule: RpcRule, command: Command) -> Questions:
     return asked
 
 
+EVERY_TOPIC: Final = ""
+"""No topic's name: only a rule about all topics says anything of it. A member that reads whatever a
+pattern matches needs one."""
+
+
 def topics_of(command: Command) -> Iterable[str]:
     """The topics that a command names, each once."""
     match command:
         case JoinGroup():
             return dict.fromkeys(command.subscribed_topics)
+        case ConsumerGroupHeartbeat():
+            every = (EVERY_TOPIC,) if command.pattern else ()
+            return dict.fromkeys((*(command.topics or ()), *every))
         case OffsetCommit() | OffsetDelete():
             return dict.fromkeys(one.topic for one in command.partitions)
         case _:

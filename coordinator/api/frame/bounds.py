@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
 from musterd.coordinator.machine.audit import BATCH
-from musterd.coordinator.machine.commands import JoinGroup
+from musterd.coordinator.machine.commands import ConsumerGroupHeartbeat, JoinGroup
 from musterd.coordinator.machine.decide import requests
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, Limits
@@ -36,6 +36,11 @@ HEARTBEAT_MEMBERS_MAX: Final = 2_000
 
 GROUPS_MAX: Final = 1_000
 """Groups in one call."""
+
+PARTITIONS_MAX: Final = LIMITS.topic_max_partitions
+
+OWNED_PARTITIONS_MAX: Final = 100_000
+"""Partitions that one ConsumerGroupHeartbeat names."""
 
 FILTERS_MAX: Final = 100
 """Names that one ListGroups may filter by."""
@@ -155,6 +160,41 @@ SYNC: Final = _command(
 )
 LEAVE: Final = _command(_counted("members", requests.refuse_leaving), _group)
 COMMIT: Final = _command(_counted("partitions", requests.refuse_commits), _group)
+
+
+def _subscribed(request: pb.ConsumerGroupHeartbeatRequest) -> Refused | None:
+    names = request.topics.names
+    if len(names) > LIMITS.max_topics:
+        return _invalid(f"A member names at most {LIMITS.max_topics} topics, not {len(names)}.")
+    return None
+
+
+def _owned(request: pb.ConsumerGroupHeartbeatRequest) -> Refused | None:
+    topics = request.owned.topics
+    if len(topics) > LIMITS.max_topics:
+        return _invalid(f"A member owns partitions of at most {LIMITS.max_topics} topics.")
+    if sum(len(one.partitions) for one in topics) > OWNED_PARTITIONS_MAX:
+        return _invalid(f"A member owns at most {OWNED_PARTITIONS_MAX} partitions.")
+    return None
+
+
+CONSUMER_HEARTBEAT: Final = _command(_subscribed, _owned, _group)
+
+
+def refuse_heartbeat_form(command: ConsumerGroupHeartbeat) -> Refused | None:
+    """Return what is wrong with a heartbeat of a modern group's member for the wire alone, or None.
+
+    Asked of the command, in the call's turn: it may name many topics.
+    """
+    most = LIMITS.id_max_bytes
+    owned = command.owned or ()
+    for names in (command.topics or (), (one.topic for one in owned)):
+        if not all(0 < len(topic.encode()) <= most for topic in names):
+            return _invalid(f"A topic's name has 1 to {most} bytes.")
+    for one in owned:  # in ascending order
+        if one.partitions and not 0 <= one.partitions[0] <= one.partitions[-1] < PARTITIONS_MAX:
+            return _invalid(f"A partition's number is 0 to {PARTITIONS_MAX - 1}.")
+    return None
 
 
 def refuse_join_form(command: JoinGroup) -> Refused | None:

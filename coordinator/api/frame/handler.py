@@ -64,7 +64,13 @@ from musterd.coordinator.machine.access import (
     Operation,
     Resource,
 )
-from musterd.coordinator.machine.commands import Command, GroupCommand, JoinGroup, OffsetCommit
+from musterd.coordinator.machine.commands import (
+    Command,
+    ConsumerGroupHeartbeat,
+    GroupCommand,
+    JoinGroup,
+    OffsetCommit,
+)
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
@@ -264,7 +270,7 @@ class ActiveCall:
         """
         self.refuse(self.core.throttled(self.principal, command, *amounts), command)
 
-    async def take_place(self, command: JoinGroup) -> None:
+    async def take_place(self, command: JoinGroup | ConsumerGroupHeartbeat) -> None:
         """End the call with GROUP_MAX_SIZE_REACHED where one member more is over a quota.
 
         A shard that this node does not coordinate turns the call away by itself. The place is let

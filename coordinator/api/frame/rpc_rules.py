@@ -52,6 +52,7 @@ RULES: Final[Mapping[str, RpcRule]] = MappingProxyType(
         "JoinGroup": RpcRule(_JOIN, _GROUP, "group_id", topics=True),
         "SyncGroup": RpcRule(_JOIN, _GROUP, "group_id"),
         "Heartbeat": RpcRule(_JOIN, _GROUP),
+        "ConsumerGroupHeartbeat": RpcRule(_JOIN, _GROUP, "group_id", topics=True),
         "LeaveGroup": RpcRule(_JOIN, _GROUP, "group_id"),
         "OffsetCommit": RpcRule(_COMMIT, _GROUP, "group_id", topics=True),
         "OffsetFetch": RpcRule(_DESCRIBE, _GROUP),

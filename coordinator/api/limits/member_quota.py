@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from musterd.coordinator.machine.commands import JoinGroup
+from musterd.coordinator.machine.commands import ConsumerGroupHeartbeat, JoinGroup
 from musterd.coordinator.machine.decide.join import adds_member, replaces_other
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
@@ -19,6 +19,10 @@ from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import Group
+
+
+Joining = JoinGroup | ConsumerGroupHeartbeat
+"""What brings a newcomer; a heartbeat that joins."""
 
 
 class MemberPlace(NamedTuple):
@@ -56,7 +60,7 @@ class MemberQuota:
         """Whether there are any quotas at all."""
         return bool(self._quotas())
 
-    def refusal(self, command: JoinGroup, group: Group | None) -> Refused | None:
+    def refusal(self, command: Joining, group: Group | None) -> Refused | None:
         """Why this Join's member may not come in, or None. `group` is its group's applied state."""
         place = _place(command, group)
         if place is None:
@@ -66,7 +70,7 @@ class MemberQuota:
         quotas = self._quotas()
         most = quota_in_force(quotas, QuotaEntity.GROUP, command.group_id, QuotaKey.MEMBERS)
         if most and place.group_id:
-            members = 0 if group is None else len(group.members)
+            members = 0 if group is None else group.member_count
             if members + self._by_group[command.group_id] - own >= most:
                 over = QuotaOf(QuotaEntity.GROUP, command.group_id, QuotaKey.MEMBERS)
                 return self._refused(over, f"The group has its quota of {most} members.")
@@ -78,7 +82,7 @@ class MemberQuota:
                 return self._refused(over, f"{quoted(principal)} has its quota of {most} members.")
         return None
 
-    def take(self, command: JoinGroup, group: Group | None) -> MemberPlace | None:
+    def take(self, command: Joining, group: Group | None) -> MemberPlace | None:
         """Count the newcomer of a Join that is not refused, until `let_go`; None: there is none."""
         place = _place(command, group)
         if place is None:
@@ -102,12 +106,30 @@ class MemberQuota:
         return Refused(Error.GROUP_MAX_SIZE_REACHED, message)
 
 
-def _place(command: JoinGroup, group: Group | None) -> MemberPlace | None:
+def _place(command: Joining, group: Group | None) -> MemberPlace | None:
     """What one member more, of its group or of its principal alone, counts as; else None."""
+    if isinstance(command, ConsumerGroupHeartbeat):
+        return _consumers_place(command, group)
     if adds_member(group, command):
         return MemberPlace(command.principal, command.group_id, joining_id(command))
     if replaces_other(group, command):
         return MemberPlace(command.principal, "", joining_id(command))
+    return None
+
+
+def _consumers_place(command: ConsumerGroupHeartbeat, group: Group | None) -> MemberPlace | None:
+    """As `_place`, of a member of a modern group that joins."""
+    modern = None if group is None else group.modern
+    group_id, member_id = command.group_id, command.member_id
+    if group is None or modern is None:
+        return MemberPlace(command.principal, group_id, member_id)
+    if member_id in modern.members:
+        return None
+    holder_id = group.instances.get(command.group_instance_id)
+    if holder_id is None:
+        return MemberPlace(command.principal, group_id, member_id)
+    if modern.members[holder_id].principal != command.principal:
+        return MemberPlace(command.principal, "", member_id)
     return None
 
 

@@ -42,7 +42,14 @@ from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.quotas import QuotaKey
-from musterd.coordinator.machine.replies import Committed, Joined, LeaveResult, Refused, Synced
+from musterd.coordinator.machine.replies import (
+    Committed,
+    Heard,
+    Joined,
+    LeaveResult,
+    Refused,
+    Synced,
+)
 from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime.answers import Loading
 from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
@@ -289,6 +296,36 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             if error is not Error.NONE:
                 result.status.CopyFrom(self.core.statuses.heartbeat(error))
         return response
+
+    @handler(
+        Kind.PATIENT,
+        bounds.CONSUMER_HEARTBEAT,
+        with_status(pb.ConsumerGroupHeartbeatResponse),
+    )
+    async def ConsumerGroupHeartbeat(
+        self, request: pb.ConsumerGroupHeartbeatRequest, call: ActiveCall
+    ) -> pb.ConsumerGroupHeartbeatResponse:
+        """Answered after what it changes is durable on a majority; nothing is held."""
+        entries = len(request.topics.names) + sum(len(one.partitions) for one in request.owned.topics)
+        with await call.arriving(1):
+            host, who = translate.client_host(call.peer), call.principal
+            who = "" if who == ANONYMOUS else who
+            command = await call.decoded(
+                entries, translate.heard_from, request, host, principal=who
+            )
+            call.refuse(bounds.refuse_heartbeat_form(command), command)
+            call.check_topics(command)
+        del request
+        if command.member_epoch == commands.JOIN_EPOCH:
+            call.charge(command, Amount(QuotaKey.JOINS, 1))
+            await call.take_place(command)
+        heard = await call.ask(command, call.size, Heard)
+        key = MemberKey(command.group_id, command.member_id)
+        timeout_ms = self.core.shard_for(command.group_id).session_timeout_ms(key)
+        interval_ms = min(LIMITS.heartbeat_interval_ms, (timeout_ms or LIMITS.session_timeout_ms) // 3)
+        async with call.slices() as slices:
+            await slices.turn(len(heard.grants))
+            return translate.heard(heard, interval_ms)
 
     # ---- heartbeats
 

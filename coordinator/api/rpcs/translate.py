@@ -9,19 +9,30 @@ from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import Status
 from musterd.coordinator.codec import NAMES
 from musterd.coordinator.machine.commands import (
+    UNCHANGED_MS,
     Assignment,
+    ConsumerGroupHeartbeat,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
     OffsetCommit,
     PartitionCommit,
+    PartitionSet,
     Protocol,
     SyncGroup,
 )
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.replies import IdGiven, Joined, PartitionResult, Refused, Synced
+from musterd.coordinator.machine.replies import (
+    GrantPhase,
+    Heard,
+    IdGiven,
+    Joined,
+    PartitionResult,
+    Refused,
+    Synced,
+)
 from musterd.coordinator.runtime.answers import Answer, ParkOver
 from musterd.coordinator.runtime.waiters import FENCED, REMOVED
 
@@ -87,7 +98,49 @@ def leave(request: pb.LeaveGroupRequest) -> LeaveGroup:
     )
 
 
+def heard_from(
+    request: pb.ConsumerGroupHeartbeatRequest, client_host: str, *, principal: str = ""
+) -> ConsumerGroupHeartbeat:
+    """A ConsumerGroupHeartbeat command. What is absent is as the member said before.
+
+    Topics and partitions are put in order, each once. The reason is cut to 255 characters.
+    `principal`: as the log is to say it.
+    """
+    has = request.HasField
+    return ConsumerGroupHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        client_id=request.client_id,
+        client_host=client_host,
+        group_instance_id=request.group_instance_id,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms or UNCHANGED_MS,
+        topics=_names(request.topics.names) if has("topics") else None,
+        pattern=request.pattern if has("pattern") else None,
+        zone=request.zone if has("zone") else None,
+        assignor=request.assignor if has("assignor") else None,
+        capacity=request.capacity if has("capacity") else UNCHANGED_MS,
+        owned=_owned(request.owned.topics) if has("owned") else None,
+        back_in_ms=request.back_in_ms,
+        reason=request.reason[: LIMITS.reason_max_chars],
+        principal=principal,
+    )
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(NAMES[name] for name in sorted(dict.fromkeys(names)))
+
+
+def _owned(topics: Iterable[pb.TopicPartitions]) -> tuple[PartitionSet, ...]:
+    owned: dict[str, dict[int, None]] = {}
+    for one in topics:
+        owned.setdefault(one.topic, {}).update(dict.fromkeys(one.partitions))
+    return tuple(PartitionSet(NAMES[topic], tuple(sorted(owned[topic]))) for topic in sorted(owned))
+
+
 def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
+    tokens = request.fencing_tokens
     return OffsetCommit(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -101,6 +154,7 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
             request.expected_generation if request.HasField("expected_generation") else None
         ),
         blob=request.blob if request.HasField("blob") else None,
+        tokens=tuple(tokens) if tokens else (),
     )
 
 
@@ -180,6 +234,28 @@ def synced(reply: Synced) -> pb.SyncGroupResponse:
         generation=reply.generation,
         fencing_token=reply.token,
     )
+
+
+def heard(reply: Heard, interval_ms: int) -> pb.ConsumerGroupHeartbeatResponse:
+    """How a member of a modern group stands; its grants by topic and phase."""
+    response = pb.ConsumerGroupHeartbeatResponse(
+        member_epoch=reply.member_epoch,
+        assignment_version=reply.version,
+        heartbeat_interval_ms=interval_ms,
+    )
+    by_phase: dict[tuple[str, GrantPhase], tuple[list[int], list[int]]] = {}
+    for topic, partition, token, phase in reply.grants:
+        partitions, tokens = by_phase.setdefault((topic, phase), ([], []))
+        partitions.append(partition)
+        tokens.append(token)
+    for (topic, phase), (partitions, tokens) in by_phase.items():
+        response.grants.add(
+            topic=topic,
+            phase=int(phase),  # type: ignore[arg-type]
+            partitions=partitions,
+            fencing_tokens=tokens,
+        )
+    return response
 
 
 def committed(results: Iterable[PartitionResult]) -> pb.OffsetCommitResponse:

@@ -71,6 +71,7 @@ IN_LOG: Final = frozenset(
         ClientFrame.SYNC_GROUP,
         ClientFrame.LEAVE_GROUP,
         ClientFrame.OFFSET_COMMIT,
+        ClientFrame.CONSUMER_GROUP_HEARTBEAT,
     }
 )
 """Requests that enter the log, in the order in which their member made them."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from muster.v1.group_pb2 import (
+    ConsumerGroupHeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     OffsetCommitRequest,
@@ -23,6 +24,7 @@ IN_LOG_REQUESTS: Final = (
     SyncGroupRequest,
     LeaveGroupRequest,
     OffsetCommitRequest,
+    ConsumerGroupHeartbeatRequest,
 )
 """Those that enter the log in the order in which their member made them."""
 
