@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from muster.types import GroupSetting as GroupSetting
     from muster.types import MemberDescription as MemberDescription
     from muster.types import OffsetAndMetadata as OffsetAndMetadata
+    from muster.types import Phase as Phase
     from muster.types import Topic as Topic
     from muster.types import TopicPartition as TopicPartition
 
@@ -107,6 +108,7 @@ _HOMES = {
     "GroupSetting": "types",
     "MemberDescription": "types",
     "OffsetAndMetadata": "types",
+    "Phase": "types",
     "Topic": "types",
     "TopicPartition": "types",
 }

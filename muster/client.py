@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from muster import timeouts
 from muster.admin import topics
@@ -12,7 +12,7 @@ from muster.admin.group_settings import alter_group_settings, group_settings, ki
 from muster.admin.groups import describe_group, list_groups
 from muster.admin.rebalances import KEPT, Rebalance
 from muster.assignors import Assignor, Choice, resolve
-from muster.bounds import CLIENT_ID_BYTES_MAX, check_id, check_ms
+from muster.bounds import CLIENT_ID_BYTES_MAX, MS_MAX, check_id, check_ms
 from muster.election.election import Election
 from muster.election.election_state import ElectionState
 from muster.errors import GroupClosed, InvalidConfig, MusterError
@@ -22,7 +22,7 @@ from muster.group.group import Group, GroupOptions, subscription
 from muster.group.group_kind import GroupKind
 from muster.group.heartbeats import Heartbeats
 from muster.group.managed_group import CallbackListener, ManagedGroup, Preparation, nothing
-from muster.group.membership_calls import JoinOptions, UserData
+from muster.group.membership_calls import ConsumerOptions, JoinOptions, UserData
 from muster.group.offsets import Offsets, commit_request, fetch, partition_results
 from muster.group.rebalance_listener import SILENT, RebalanceListener
 from muster.net.bearer_token import BearerToken, is_loopback
@@ -46,6 +46,9 @@ from muster.types import (
     Topic,
     TopicPartition,
 )
+
+Assigning = Literal["client", "server"]
+"""Who shares out a group's partitions: its members, or its coordinator."""
 
 
 class Client:
@@ -200,7 +203,10 @@ class Client:
         group_id: str,
         topics: Sequence[str],
         *,
-        assignor: Choice = "range",
+        assignment: Assigning = "client",
+        assignor: Choice = "",
+        pattern: str = "",
+        capacity: float = 1.0,
         rack: str = "",
         user_data: UserData = b"",
         session_timeout_ms: int = 10_000,
@@ -215,11 +221,21 @@ class Client:
         Args:
             group_id: 1 to 249 bytes of UTF-8.
             topics: what this member subscribes to; they must exist.
-            assignor: `"range"`, `"roundrobin"`, `"sticky"`, `"cooperative-sticky"`, a function or
-                object of your own, or several of these in order of preference. With
-                `"cooperative-sticky"` members go on working during a rebalance, and only what moves
-                stops; every member must have it (docs/assignors.md).
-            rack: where this member is, for assignors of your own.
+            assignment: `"client"`: members share out the partitions in rounds. `"server"`: the
+                coordinator does, and each partition moves on its own (docs/modern.md).
+            assignor: `"range"` (which `""` stands for), `"roundrobin"`, `"sticky"`,
+                `"cooperative-sticky"`, a function or object of your own, or several of these in
+                order of preference. With `"cooperative-sticky"` members go on working during a
+                rebalance, and only what moves stops; every member must have it
+                (docs/assignors.md). Where the coordinator assigns: `"uniform"`, `"range"`,
+                `"weighted"`, or `""` for what the group's other members prefer.
+            pattern: a regular expression (RE2); every topic whose whole name it matches is
+                subscribed to, too, those that are made later as well. `topics` may be empty then.
+                Only where the coordinator assigns, as the next.
+            capacity: how much this member may have, for `"weighted"`: 2.0 is twice as much as 1.0;
+                0.001 to 2 million.
+            rack: where this member is: for assignors of your own; its zone, where the coordinator
+                assigns.
             user_data: told to assignors of your own; a function is asked before each Join, and its
                 answer should change only where the group ought to be rebalanced.
             session_timeout_ms: how long the member may be silent.
@@ -238,14 +254,17 @@ class Client:
         check_id("group_id", group_id)
         if group_instance_id:
             check_id("group_instance_id", group_instance_id)
+        consumer = _consumer(assignment, assignor, pattern, capacity, user_data)
+        assignors = resolve(assignor or "range") if consumer is None else ()
         options = GroupOptions(
             join=JoinOptions(
-                MemberConfig(group_id, self._client_id, resolve(assignor), group_instance_id),
-                subscription(topics),
+                MemberConfig(group_id, self._client_id, assignors, group_instance_id),
+                () if pattern and not topics else subscription(topics),
                 check_ms("session_timeout_ms", session_timeout_ms),
                 check_ms("rebalance_timeout_ms", rebalance_timeout_ms),
                 rack,
                 user_data,
+                consumer=consumer,
             ),
             commit_interval_ms=check_ms("commit_interval_ms", commit_interval_ms, 0),
             request_timeout_ms=self._timeout_ms,
@@ -509,6 +528,30 @@ class Client:
     def coordinators(self) -> Mapping[str, Coordinator]:
         """All of them, by group id."""
         return self._opened().caller.routes.known()
+
+
+def _consumer(
+    assignment: Assigning, assignor: Choice, pattern: str, capacity: float, user_data: UserData
+) -> ConsumerOptions | None:
+    """What is said of the member to a coordinator that assigns; None where members do.
+
+    Raises:
+        InvalidConfig: one of these goes with the other protocol alone, or is none.
+    """
+    if assignment == "client":
+        if pattern or capacity != 1:
+            raise InvalidConfig("pattern and capacity go with assignment='server'")
+        return None
+    if assignment != "server":
+        raise InvalidConfig(f"assignment: 'client' or 'server', not {assignment!r}")
+    if not isinstance(assignor, str):
+        raise InvalidConfig(f"assignor: where the coordinator assigns it is one name: {assignor!r}")
+    if user_data:
+        raise InvalidConfig("user_data is for assignors of members; the coordinator reads none")
+    thousandths = round(capacity * 1000)
+    if not 0 < thousandths <= MS_MAX:
+        raise InvalidConfig(f"capacity is {capacity}; 0.001 to {MS_MAX / 1000} are possible")
+    return ConsumerOptions(assignor, thousandths, pattern)
 
 
 class _Core:

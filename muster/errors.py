@@ -48,6 +48,11 @@ class ErrorCode(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
     INVALID_UPDATE_VERSION = 95
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 class StatusLike(Protocol):
@@ -346,6 +351,40 @@ class InvalidUpdateVersion(MusterError):
     default_hint = "read the committed offset, then decide anew"
 
 
+class FencedMemberEpoch(MusterError):
+    """The coordinator knows this member under another epoch; the SDK joins again by itself."""
+
+    error = ErrorCode.FENCED_MEMBER_EPOCH
+    default_hint = "stop working under this assignment and wait for the next one"
+
+
+class UnreleasedInstanceId(MusterError):
+    """Another process holds this instance id, and was heard of lately."""
+
+    error = ErrorCode.UNRELEASED_INSTANCE_ID
+    default_hint = "stop the other process, or wait until its session has ended"
+
+
+class UnsupportedAssignor(MusterError):
+    """The coordinator has no assignor of this name."""
+
+    error = ErrorCode.UNSUPPORTED_ASSIGNOR
+    default_hint = "uniform, range or weighted, or none for the group's choice"
+
+
+class StaleMemberEpoch(IllegalGeneration):
+    """The grant of this partition is over: this work belongs to another owner now."""
+
+    error = ErrorCode.STALE_MEMBER_EPOCH
+
+
+class InvalidRegularExpression(MusterError):
+    """The pattern of a subscription is no regular expression as RE2 has them."""
+
+    error = ErrorCode.INVALID_REGULAR_EXPRESSION
+    default_hint = "mend the pattern: look-around and back-references are not possible"
+
+
 class CallFailed(MusterError):
     """gRPC itself failed in a way that trying again does not mend; `grpc_code` names it."""
 
@@ -379,9 +418,13 @@ class GroupClosed(MusterError):
     default_hint = "make a new group with client.group()"
 
 
+def _classes() -> list[type[MusterError]]:
+    return [*MusterError.__subclasses__(), StaleMemberEpoch]
+
+
 _BY_CODE: dict[int, type[MusterError]] = {
     int(cls.error): cls
-    for cls in MusterError.__subclasses__()
+    for cls in _classes()
     if cls not in (CallFailed, TlsHandshakeFailed, InvalidAssignment, GroupClosed)
 }
 

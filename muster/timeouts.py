@@ -78,6 +78,9 @@ REQUEST_MS = 30_000
 JOIN_REQUEST_MS = 120_000
 """A Join or Sync as the membership sees it; then it backs off and tries again."""
 
+CONSUMER_HEARTBEAT_MS = 30_000
+"""ConsumerGroupHeartbeat as the membership sees it; then it backs off and says everything anew."""
+
 START_MS = 60_000
 """A member that begins looks for its topics for so long in a cluster that cannot say; for longer
 while a node is connected."""

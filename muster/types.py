@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 
@@ -15,23 +16,45 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class Phase(StrEnum):
+    """What the owner of a partition may do."""
+
+    ACTIVE = "active"
+    """Work on it, and commit."""
+    REVOKING = "revoking"
+    """Finish, and commit what is done: it is being taken back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The partitions that one member owns in one generation."""
 
     group_id: str
     generation: int
-    """int64, rises for ever within a group, across failover too (arch-3.8)."""
+    """int64, rises for ever within a group, across failover too (arch-3.8). Where the coordinator
+    assigns: the member's epoch."""
     member_id: str
     partitions: tuple[TopicPartition, ...]
     """Sorted by topic and partition; may be empty."""
     protocol_name: str
-    """The assignor that the group voted for."""
+    """The assignor that the group voted for; "" where the coordinator assigns."""
     is_group_leader: bool
     """Whether this member computed the assignment of all."""
     fencing_token: int
     """What a store compares before it takes a write: int64, no two processes ever have the same for
-    a partition, and who owns it later has the larger one."""
+    a partition, and who owns it later has the larger one. -1 where the coordinator assigns: each
+    partition has one of its own there, see `token`."""
+    fencing_tokens: Mapping[TopicPartition, int] = field(default_factory=dict, hash=False)
+    """The token of each partition where the coordinator assigns, also of those that are being
+    given up; else empty."""
+
+    def token(self, partition: TopicPartition) -> int:
+        """What a store compares before it takes a write to this partition; both protocols.
+
+        Raises:
+            KeyError: the coordinator assigns, and this member does not own it.
+        """
+        return self.fencing_tokens[partition] if self.fencing_tokens else self.fencing_token
 
 
 @dataclass(frozen=True, slots=True)

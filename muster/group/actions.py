@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from muster.assignors import Assignor, Subscriber, is_cooperative, wants_owned
-from muster.errors import ErrorCode, MusterError
-from muster.types import Assignment, TopicPartition
+from muster.errors import ErrorCode, MusterError, error_class
+from muster.types import Assignment, Phase, TopicPartition
 
 
 class Identity(NamedTuple):
@@ -48,6 +48,18 @@ class Refusal:
     message: str = ""
     retriable: bool = False
     park_again: bool = False
+
+    @property
+    def reason(self) -> str:
+        """For people, as the reason of what is done next."""
+        return self.message or error_class(self.code).__name__
+
+    @property
+    def error(self) -> MusterError:
+        """The exception that it is for the user."""
+        return error_class(self.code)(
+            self.message, code=self.code, retriable=self.retriable or None
+        )
 
 
 OK = Refusal(ErrorCode.NONE)
@@ -136,6 +148,37 @@ class SyncRefused:
     held_ms: int = 0
 
 
+class Granted(NamedTuple):
+    """The right of this member to one partition, in a group whose coordinator assigns."""
+
+    token: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeard:
+    """The coordinator that assigns says where the member stands: all that it may work on."""
+
+    call_id: int
+    member_epoch: int
+    version: int
+    """Rises whenever epoch or grants change."""
+    grants: Mapping[TopicPartition, Granted]
+
+    @property
+    def revokes(self) -> bool:
+        """Whether the member has to release something."""
+        return any(grant.phase is Phase.REVOKING for grant in self.grants.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRefused:
+    """ConsumerGroupHeartbeat failed."""
+
+    call_id: int
+    refusal: Refusal
+
+
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
     """The coordinator answered a heartbeat that went out under `identity`."""
@@ -155,6 +198,13 @@ class CommitRefused:
 @dataclass(frozen=True, slots=True)
 class Released:
     """The user has let go of what the last Revoke or Lose named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The user has let go of what this Drop named."""
+
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +240,21 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """Give everything up, and say when the member will be back; then Start leads on."""
+
+    back_in_ms: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveAnswered:
-    """Leave was answered, or its time ran out: all the same (best effort)."""
+    """Leave was answered, or its time ran out: all the same (best effort).
+
+    `refusal`: why a member is not known to be away.
+    """
+
+    refusal: Refusal | None = None
 
 
 Input = (
@@ -203,13 +266,17 @@ Input = (
     | AssignLate
     | SyncAnswered
     | SyncRefused
+    | ConsumerHeard
+    | ConsumerRefused
     | HeartbeatAnswered
     | CommitRefused
     | Released
+    | Dropped
     | TimerFired
     | Rejoin
     | Resubscribe
     | Close
+    | Away
     | LeaveAnswered
 )
 
@@ -269,6 +336,33 @@ class SendLeave:
 
 
 @dataclass(frozen=True, slots=True)
+class SendConsumerHeartbeat:
+    """Call ConsumerGroupHeartbeat; feed ConsumerHeard or ConsumerRefused.
+
+    `full`: say everything of the member, as with a first one; else only what is here. `owned` None:
+    nothing is said of that.
+    """
+
+    call_id: int
+    member_id: str
+    member_epoch: int
+    full: bool
+    owned: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SendConsumerLeave:
+    """Say by ConsumerGroupHeartbeat that the member leaves, or is away; feed LeaveAnswered.
+
+    `back_in_ms` None: it leaves.
+    """
+
+    member_id: str
+    back_in_ms: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeepAlive:
     """Heartbeat under this identity from now on; feed HeartbeatAnswered."""
 
@@ -310,6 +404,14 @@ class Lose:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """These are lost, and nothing else: stop them at once; then Dropped is fed."""
+
+    assignment: Assignment
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartTimer:
     """Feed TimerFired after this long. A later one replaces it."""
 
@@ -335,16 +437,20 @@ class Ended:
     """The membership is over."""
 
 
+Call = SendJoin | Assign | SendSync | SendConsumerHeartbeat
+"""What a membership waits for the answer of; a later one replaces it."""
+
+Farewell = SendLeave | SendConsumerLeave
+
 Action = (
-    SendJoin
-    | Assign
-    | SendSync
-    | SendLeave
+    Call
+    | Farewell
     | KeepAlive
     | StopKeepAlive
     | Give
     | Revoke
     | Lose
+    | Drop
     | StartTimer
     | AbandonCalls
     | Fail

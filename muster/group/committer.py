@@ -75,6 +75,7 @@ class Committer:
                 offsets,
                 self._instance_id,
                 terms,
+                under.fencing_tokens,
             )
             try:
                 result = await self._send(request, timeout_ms, terms)

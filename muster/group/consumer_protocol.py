@@ -33,7 +33,7 @@ def encode_subscription(
     message = group_pb2.ConsumerSubscription(
         topics=topics,
         user_data=user_data,
-        owned=_by_topic(owned),
+        owned=by_topic(owned),
         generation=generation,
         keeps_owned=keeps_owned,
         rack=rack,
@@ -66,9 +66,7 @@ def encode_assignment(
     partitions: Iterable[TopicPartition], awaited: Iterable[TopicPartition] = ()
 ) -> bytes:
     """Encode what one member owns, and what others wait for; topics and partitions sorted."""
-    message = group_pb2.ConsumerAssignment(
-        assigned=_by_topic(partitions), awaited=_by_topic(awaited)
-    )
+    message = group_pb2.ConsumerAssignment(assigned=by_topic(partitions), awaited=by_topic(awaited))
     return message.SerializeToString(deterministic=True)
 
 
@@ -91,13 +89,14 @@ def _assignment(encoded: bytes) -> group_pb2.ConsumerAssignment:
     return message
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[group_pb2.TopicPartitions]:
-    by_topic: dict[str, list[int]] = {}
+def by_topic(partitions: Iterable[TopicPartition]) -> list[group_pb2.TopicPartitions]:
+    """The message of these partitions, in order."""
+    topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
+        topics.setdefault(topic, []).append(partition)
     return [
         group_pb2.TopicPartitions(topic=topic, partitions=numbers)
-        for topic, numbers in by_topic.items()
+        for topic, numbers in topics.items()
     ]
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from muster import timeouts
-from muster.bounds import check_ms
+from muster.bounds import MS_MAX, check_ms
 from muster.errors import (
     CoordinatorNotAvailable,
     GroupClosed,
@@ -20,27 +20,36 @@ from muster.errors import (
     MusterError,
     RebalanceInProgress,
     RequestTimedOut,
+    StaleMemberEpoch,
     UnknownTopicOrPartition,
 )
 from muster.group.actions import (
     AbandonCalls,
     Action,
     Assign,
+    Away,
+    Call,
     Close,
+    ConsumerHeard,
+    Drop,
+    Dropped,
     Ended,
     Fail,
+    Farewell,
     Give,
     HeartbeatAnswered,
     Identity,
     Input,
     JoinAnswered,
-    JoinRefused,
     KeepAlive,
+    LeaveAnswered,
     Lose,
     Refusal,
     Released,
     Resubscribe,
     Revoke,
+    SendConsumerHeartbeat,
+    SendConsumerLeave,
     SendJoin,
     SendLeave,
     SendSync,
@@ -48,15 +57,16 @@ from muster.group.actions import (
     StartTimer,
     StopKeepAlive,
     SyncAnswered,
-    SyncRefused,
     TimerFired,
 )
-from muster.group.assignor_thread import AssignorThread
 from muster.group.committer import Committer, CoordinatorHook
+from muster.group.consumer_calls import ConsumerCalls
+from muster.group.consumer_membership import ConsumerMembership
 from muster.group.handover import Handover, Listener
 from muster.group.heartbeats import Heartbeats, MemberHeartbeat
+from muster.group.member_machine import MemberMachine
 from muster.group.membership import Membership, State, one_line
-from muster.group.membership_calls import JoinOptions, MembershipCalls
+from muster.group.membership_calls import JoinOptions, MemberCalls, MembershipCalls
 from muster.group.offsets import BUFFERED, PLAIN, Offsets, Terms, fetch
 from muster.group.ownership import committable, current, owned, was_kept
 from muster.group.partition_positions import PartitionPosition
@@ -78,6 +88,10 @@ JOINS_LATE_MS = 500
 """A wait before another Join that comes of several in vain, which is no matter of course any more.
 
 One after a failover, or for a topic that is about to be made, is."""
+
+
+BACK_IN_S_MAX = MS_MAX // 1000
+"""The seconds that the wire has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +129,7 @@ class Group:
         self._forget = forget
         config = options.join.config
         self._group_id = config.group_id
-        self._machine = Membership(
-            config, draw_nonce=lambda: secrets.token_hex(16), jitter=random.random
-        )
-        self._rounds = MembershipCalls(caller, options.join)
-        self._assignor = AssignorThread(options.join.rebalance_timeout_ms)
+        self._machine, self._calls = _membership(caller, options.join)
         self._committer = Committer(
             caller,
             config.group_id,
@@ -128,7 +138,7 @@ class Group:
             refused=self._feed,
         )
         self._member_heartbeat: MemberHeartbeat | None = None
-        self._round: asyncio.Task[None] | None = None  # the Join, assignor or Sync that counts
+        self._call: asyncio.Task[None] | None = None  # the one that counts, or the assignor
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -145,6 +155,8 @@ class Group:
         )
         self._taken: Assignment | None = None  # what next_assignment returned last
         self._error: BaseException | None = None
+        self._is_away = False  # or about to be
+        self._away_refused: MusterError | None = None
         self._ended = False
         self._handler: Handler | None = None
         self._grace_ms = 0
@@ -172,6 +184,31 @@ class Group:
         A cooperative member has one while it joins, too.
         """
         return self._machine.held
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that it was assigned is at work, and nothing is being taken back.
+
+        With `on_partition`: each partition has its task; else the assignment is on offer.
+        """
+        offered = self._handover.offered
+        if offered is None or offered is not self._machine.held or not self._machine.is_settled:
+            return False
+        runner = self._handover.runner
+        begun = self._handler is None or (runner is not None and runner.has_begun(offered))
+        return begun and not self._session.in_doubt
+
+    async def ready(self) -> None:
+        """Wait until it `is_ready`: a probe of readiness. It does not join by itself.
+
+        Raises:
+            GroupClosed: the group is closed, or away.
+            MusterError: joining is of no use, and why.
+            Exception: what a listener or a partition's task raised.
+        """
+        while not self.is_ready:
+            self._refuse_if_gone()
+            await asyncio.shield(self._changed)
 
     @property
     def withholds(self) -> bool:
@@ -203,18 +240,19 @@ class Group:
     async def next_assignment(self) -> Assignment:
         """Wait for an assignment that was not returned before. The first call joins the group.
 
+        So does the first one after `away`, as the same member.
+
         Raises:
-            GroupClosed: the group is closed.
+            GroupClosed: the group is closed, or went `away` meanwhile.
             MusterError: joining is of no use, and why.
             Exception: what a listener or a partition's task raised.
         """
+        if self._machine.state is State.AWAY and self._ended:
+            self._starting, self._ended, self._is_away = None, False, False
         if self._starting is None and not self._is_over():
             self._starting = self._spawn(self._first_join())
         while True:
-            if self._error is not None:
-                raise self._error
-            if self._is_over():
-                raise GroupClosed(f"group {self._group_id!r} is closed")
+            self._refuse_if_gone()
             current = self._handover.offered
             certain = not self._session.in_doubt
             if current is not None and current is not self._taken and certain:
@@ -253,6 +291,8 @@ class Group:
     async def run(self, *, handle_sigterm: bool = True) -> None:
         """Work until `stop` or SIGTERM; then give up what is owned, flush commits, and leave.
 
+        It returns after `away`, too; called again it goes on as the same member.
+
         Args:
             handle_sigterm: drain on SIGTERM, where the process has no handler of its own for it.
 
@@ -269,7 +309,10 @@ class Group:
             except GroupClosed:
                 pass
             finally:
-                await self.close()
+                if self._is_away and self._error is None:
+                    await self._until_ended()
+                else:
+                    await self.close()
         if self._error is not None:
             raise self._error
 
@@ -292,8 +335,41 @@ class Group:
         self._refuse_if_over()
         await self._require(chosen)
         self._refuse_if_over()
-        if self._rounds.subscribe(chosen):
+        if self._calls.subscribe(chosen):
             self._feed(Resubscribe(frozenset(chosen)))
+
+    async def away(self, *, back_in: float, reason: str = "") -> None:
+        """Give up working, commit what is done, and keep the partitions for some seconds.
+
+        Nothing moves until then: who is back in time has its partitions again, under new tokens.
+        That is this group, by `run` or `next_assignment`, or another process with the same
+        `group_instance_id`. Nothing more is sent when the process closes the group or ends. A
+        second call does nothing.
+
+        Args:
+            back_in: seconds; the group's settings may allow less.
+            reason: for people.
+
+        Raises:
+            InvalidRequest: members assign in this group, or the time is none.
+            GroupClosed: the group is closed.
+            MusterError: the coordinator did not take it, or nobody answered: the work has ended,
+                and the partitions go to others when the session ends.
+        """
+        if self._options.join.consumer is None:
+            raise InvalidRequest("away: only where the coordinator assigns (assignment='server')")
+        if not 0 < back_in <= BACK_IN_S_MAX:
+            raise InvalidRequest(
+                f"away: back_in is {back_in}; up to {BACK_IN_S_MAX} s are possible"
+            )
+        self._refuse_if_over()
+        if self._starting is not None and self._starting is not _current_task():
+            self._starting.cancel()
+        self._is_away, self._away_refused = True, None
+        self._feed(Away(round(back_in * 1000) or 1, reason))
+        await self._until_ended()
+        if self._away_refused is not None:
+            raise self._away_refused
 
     def stop(self, reason: str = "closed by the application", *, leave: bool | None = None) -> None:
         """Begin to close; `run` returns when it is done. Call it from this loop or its signals.
@@ -319,6 +395,12 @@ class Group:
                 within its session timeout.
         """
         self.stop(leave=leave)
+        await self._until_ended()
+        if self._machine.state is State.LEFT:
+            self._forget(self)
+
+    async def _until_ended(self) -> None:
+        """Called from a listener it only lets that begin, because it waits for the listener."""
         if _current_task() in self._tasks:
             return
         while not self._ended or self._handover.releasing is not None:
@@ -327,7 +409,6 @@ class Group:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        self._forget(self)
 
     async def commit(
         self,
@@ -470,6 +551,8 @@ class Group:
         timeout_ms = timeout_ms or self._options.request_timeout_ms
         try:
             return await self._committer.commit(choose, offsets, timeout_ms, terms)
+        except StaleMemberEpoch:
+            raise
         except IllegalGeneration as error:
             if sent_under and was_kept(self._machine, sent_under[-1], offsets):
                 message = "a rebalance came between, and the partitions were kept; commit again"
@@ -480,6 +563,13 @@ class Group:
         self, offsets: Offsets, assignment: Assignment | None
     ) -> CommitResult:
         return await self._commit(offsets, assignment, BUFFERED)
+
+    def _refuse_if_gone(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._refuse_if_over()
+        if self._machine.state is State.AWAY and self._ended:
+            raise GroupClosed(f"group {self._group_id!r} is away")
 
     def _refuse_if_over(self) -> None:
         if self._is_over():
@@ -513,11 +603,11 @@ class Group:
 
     def _do(self, action: Action) -> None:  # noqa: C901 - one arm per action
         match action:
-            case SendJoin() | SendSync() | Assign():
-                self._abandon_round()
-                self._round = self._spawn(self._call(action))
-            case SendLeave():
-                self._spawn(self._leave(action))
+            case SendJoin() | SendSync() | Assign() | SendConsumerHeartbeat():
+                self._abandon_call()
+                self._call = self._spawn(self._make(action))
+            case SendLeave() | SendConsumerLeave():
+                self._spawn(self._make(action))
             case KeepAlive(identity):
                 self._stop_heartbeat()
                 self._member_heartbeat = self._heartbeats.keep(
@@ -539,6 +629,11 @@ class Group:
             case Lose(assignment, reason):
                 log.warning("group %s: partitions lost: %s", self._group_id, reason)
                 self._take_back(assignment, lost=True)
+            case Drop(assignment, reason):
+                names = ", ".join(map(str, assignment.partitions[:10]))
+                log.warning("group %s: %s lost: %s", self._group_id, names, reason)
+                self._handover.begin_to_drop(assignment)
+                self._spawn(self._drop(assignment))
             case StartTimer(timer_id, delay_ms, reason):
                 level = logging.INFO if delay_ms < JOINS_LATE_MS else logging.WARNING
                 log.log(level, "group %s: joins in %d ms: %s", self._group_id, delay_ms, reason)
@@ -546,17 +641,17 @@ class Group:
                 fired = TimerFired(timer_id)
                 self._timer = self._loop.call_later(delay_ms / 1000, self._feed, fired)
             case AbandonCalls():
-                self._abandon_round()
+                self._abandon_call()
             case Fail(error):
                 self._error = self._error or error
             case Ended():
                 self._ended = True
                 self._stop_timer()
 
-    def _abandon_round(self) -> None:
-        if self._round is not None and self._round is not _current_task():
-            self._round.cancel()
-        self._round = None
+    def _abandon_call(self) -> None:
+        if self._call is not None and self._call is not _current_task():
+            self._call.cancel()
+        self._call = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -571,30 +666,22 @@ class Group:
     def _on_heartbeat(self, identity: Identity, refusal: Refusal) -> None:
         self._feed(HeartbeatAnswered(identity, refusal))
 
-    async def _call(self, action: SendJoin | SendSync | Assign) -> None:
-        if isinstance(action, Assign):
-            self._feed(await self._assignor.run(action))
-            return
+    async def _make(self, action: Call | Farewell) -> None:
         sent = CallTime.now()
-        if isinstance(action, SendSync):
-            self._answered(await self._rounds.sync(action), sent)
-            return
         try:
-            answer = await self._rounds.join(action)
+            answer = await self._calls.make(action)
         except Exception as error:  # noqa: BLE001 - the user's user_data
             self._crash(error)
-        else:
-            self._answered(answer, sent)
-
-    def _answered(
-        self, answer: JoinAnswered | JoinRefused | SyncAnswered | SyncRefused, sent: CallTime
-    ) -> None:
-        if isinstance(answer, JoinAnswered | SyncAnswered):
-            self._session.joined(sent, synced=answer.assignment is not None)
+            return
+        match answer:
+            case JoinAnswered() | SyncAnswered():
+                self._session.joined(sent, synced=answer.assignment is not None)
+            case ConsumerHeard():
+                self._session.told(sent, to_release=answer.revokes)
+            case LeaveAnswered():
+                refusal = answer.refusal
+                self._away_refused = None if refusal is None else refusal.error
         self._feed(answer)
-
-    async def _leave(self, action: SendLeave) -> None:
-        self._feed(await self._rounds.leave(action))
 
     async def _first_join(self) -> None:
         """Join, when `_prepare` is done; a cluster that cannot say is waited for as by a Join.
@@ -618,7 +705,8 @@ class Group:
 
     async def _prepare(self) -> None:
         """See whether the topics exist: a member of a topic that does not would idle for ever."""
-        await self._require(self._rounds.topics)
+        if self._calls.topics:
+            await self._require(self._calls.topics)
 
     async def _require(self, topics: Collection[str]) -> None:
         """Wait a moment for topics that were created just now."""
@@ -658,6 +746,14 @@ class Group:
         finally:
             self._feed(Released())
 
+    async def _drop(self, assignment: Assignment) -> None:
+        try:
+            await self._handover.drop(assignment)
+        except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
+            self._crash(error)
+        finally:
+            self._feed(Dropped(assignment.partitions))
+
     def _work_on(self, assignment: Assignment, handler: Handler) -> None:
         handover = self._handover
         if handover.offered is not assignment:
@@ -671,6 +767,7 @@ class Group:
                 places=handover.places,
                 grace_ms=self._grace_ms,
                 commit_interval_ms=self._options.commit_interval_ms,
+                started=self._tell_waiters,
             )
         handover.runner.give(assignment)
 
@@ -678,6 +775,24 @@ class Group:
         """The user's code failed, or joining is of no use: close; the waiting call raises it."""
         self._error = self._error or error
         self.stop(one_line(error))
+
+
+def _membership(caller: Caller, join: JoinOptions) -> tuple[MemberMachine, MemberCalls]:
+    """What decides about the membership, and the calls that it asks for."""
+
+    def draw_nonce() -> str:
+        return secrets.token_hex(16)
+
+    if join.consumer is None:
+        machine = Membership(join.config, draw_nonce=draw_nonce, jitter=random.random)
+        return machine, MembershipCalls(caller, join)
+    consumer = ConsumerMembership(
+        join.config,
+        session_timeout_ms=join.session_timeout_ms,
+        draw_nonce=draw_nonce,
+        jitter=random.random,
+    )
+    return consumer, ConsumerCalls(caller, join, join.consumer)
 
 
 def subscription(topics: Collection[str]) -> tuple[str, ...]:

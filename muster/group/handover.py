@@ -104,6 +104,29 @@ class Handover(Generic[G]):
         finally:
             self._lost = self.releasing = None
 
+    def begin_to_drop(self, assignment: Assignment) -> None:
+        """These are lost, and the others are not: their tasks end at once. Then call `drop`."""
+        self.offered = None
+        if self.runner is not None:
+            self.runner.begin_to_drop(assignment.partitions)
+
+    async def drop(self, assignment: Assignment) -> None:
+        """Tell the user of what is lost, if it was told that it had it.
+
+        Raises:
+            Exception: what the listener raised.
+        """
+        async with self._lock:
+            gone = assignment.partitions
+            if self.runner is not None:
+                await self.runner.drop(gone, self._timeout_ms)
+            told = tuple(key for key in gone if key in self._told)
+            self._told -= frozenset(gone)
+            self.places.drop(gone)
+            if told:
+                lost = replace(assignment, partitions=told)
+                await maybe(self._listener.lost(self._group, lost))
+
     async def _revoke(self, assignment: Assignment, *, everything: bool) -> None:
         """Everything, or in a cooperative round what moves: of that, what the user was told of.
 

@@ -11,6 +11,7 @@ source, gRPC and the user's callbacks do not. The states are those of Kafka's cl
     CLOSING    the user is giving everything up, then the member leaves
     LEAVING    Leave sent
     LEFT       over
+    AWAY       over until it is started again (where the coordinator assigns)
     FAILED     an error that joining again does not mend; only Close leads on
 
 With the eager protocol a member gives everything up before it joins again. With the cooperative one
@@ -27,7 +28,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from muster.assignors import Assignor, Subscriber, checked_shares, is_own, withheld
-from muster.errors import ErrorCode, InconsistentGroupProtocol, MusterError, error_class
+from muster.errors import ErrorCode, InconsistentGroupProtocol, MusterError
 from muster.group.actions import (
     AbandonCalls,
     Action,
@@ -98,7 +99,7 @@ _FATAL_IN_SYNC = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-_BACK_OFF_IN_JOIN = frozenset(
+BACK_OFF_IN_JOIN = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -111,7 +112,7 @@ _BACK_OFF_IN_JOIN = frozenset(
 _FATAL_IN_HEARTBEAT = frozenset(
     {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED}
 )
-_NO_MEMBER_THERE = frozenset(
+NO_MEMBER_THERE = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_INSTANCE_ID,
@@ -138,6 +139,7 @@ class State(StrEnum):
     CLOSING = "Closing"
     LEAVING = "Leaving"
     LEFT = "Left"
+    AWAY = "Away"
     FAILED = "Failed"
 
 
@@ -192,6 +194,19 @@ class Membership:
         More than `held` names while partitions that move are being given up.
         """
         return {} if self._lost else self._since
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it owns an assignment, and no round is open."""
+        return self.state is State.STABLE
+
+    def keeps(self, under: Assignment, partition: TopicPartition) -> bool:
+        """Whether it has held the partition without a break since it had it under this one."""
+        return self.held_since.get(partition, under.generation + 1) <= under.generation
+
+    def committing(self, held: Assignment) -> Assignment:
+        """This assignment, whose generation is what a commit says."""
+        return held
 
     def handle(self, given: Input) -> list[Action]:  # noqa: C901, PLR0912 - one arm per input
         """Take one input; what the caller must do now, in order."""
@@ -358,10 +373,10 @@ class Membership:
             case ErrorCode.MEMBER_ID_REQUIRED:
                 self.identity = Identity(answer.member_id, -1)
                 self._start_over(refusal)
-            case code if code in _BACK_OFF_IN_JOIN or (_unknown(code) and refusal.retriable):
+            case code if code in BACK_OFF_IN_JOIN or (is_unknown(code) and refusal.retriable):
                 self._rejoin(refusal, at_once=False)
             case _:
-                self._fail(_error(refusal))
+                self._fail(refusal.error)
 
     # ---- syncing
 
@@ -438,7 +453,7 @@ class Membership:
                 self._forget_generation()
                 self._start_over(refusal)
             case code if code in _FATAL_IN_SYNC:
-                self._fail(_error(refusal))
+                self._fail(refusal.error)
             case _:
                 # Never fatal on a number that is not known to be: back off and join again (section
                 # 6.11).
@@ -463,7 +478,7 @@ class Membership:
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._on_fenced(answer.refusal)
         elif code in _FATAL_IN_HEARTBEAT and self.state not in _OVER:
-            self._fail(_error(answer.refusal))
+            self._fail(answer.refusal.error)
 
     def _begin_round(self, reason: str) -> None:
         if self.state is not State.STABLE:
@@ -508,8 +523,8 @@ class Membership:
         self._out.append(StopKeepAlive())
         if self.state is State.STABLE:
             self._wait_ms = self._next_wait_ms(at_once=True)
-            self._reason = _reason(refusal)
-        self._lose(_reason(refusal))
+            self._reason = refusal.reason
+        self._lose(refusal.reason)
         self.state = State.CLOSING if was_closing else State.RELEASING
 
     def _start_over(self, refusal: Refusal) -> None:
@@ -518,7 +533,7 @@ class Membership:
             self._rejoin(refusal)
             return
         self._wait_ms = self._next_wait_ms(at_once=True)
-        self._reason = _reason(refusal)
+        self._reason = refusal.reason
         self._out.append(StopKeepAlive())
         self._lose(self._reason)
         self.state = State.RELEASING
@@ -565,7 +580,7 @@ class Membership:
     def _rejoin(self, refusal: Refusal, *, at_once: bool = True, counts: bool = True) -> None:
         """Join again; after a wait unless `at_once`, or where immediate retries are used up."""
         if not refusal.park_again:
-            self._reason = _reason(refusal)
+            self._reason = refusal.reason
         wait_ms = self._next_wait_ms(at_once=at_once, counts=counts)
         if wait_ms:
             self._wait(wait_ms)
@@ -621,7 +636,7 @@ class Membership:
                 self.state = State.CLOSING
             case State.CLOSING | State.LEAVING | State.LEFT:
                 pass
-            case State.FAILED if self._failed_with in _NO_MEMBER_THERE:
+            case State.FAILED if self._failed_with in NO_MEMBER_THERE:
                 self._end()
             case _ if self.held is not None:
                 self._release(State.CLOSING)
@@ -681,15 +696,6 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {first}" if first else name
 
 
-def _unknown(code: int) -> bool:
+def is_unknown(code: int) -> bool:
+    """Whether no build up to this one has the number."""
     return code not in ErrorCode._value2member_map_
-
-
-def _reason(refusal: Refusal) -> str:
-    return refusal.message or error_class(refusal.code).__name__
-
-
-def _error(refusal: Refusal) -> MusterError:
-    return error_class(refusal.code)(
-        refusal.message, code=refusal.code, retriable=refusal.retriable or None
-    )

@@ -9,7 +9,11 @@ from muster import timeouts
 from muster.assignors import Assignor, wants_owned
 from muster.errors import ErrorCode, MusterError
 from muster.group.actions import (
+    Assign,
+    Call,
     Claim,
+    Farewell,
+    Input,
     JoinAnswered,
     JoinRefused,
     LeaveAnswered,
@@ -21,6 +25,7 @@ from muster.group.actions import (
     SyncAnswered,
     SyncRefused,
 )
+from muster.group.assignor_thread import AssignorThread
 from muster.group.consumer_protocol import encode_subscription
 from muster.group.group_kind import CONSUMERS, GroupKind
 from muster.net import sleep_clock
@@ -36,6 +41,18 @@ UserData = bytes | Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """The fields that a member says of itself to a coordinator that assigns."""
+
+    assignor: str = ""
+    """One of the coordinator's; "" = the group's choice."""
+    capacity: int = 1_000
+    """In thousandths of a member."""
+    pattern: str = ""
+    """Topics that it subscribes to beside those named; "" = none."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinOptions:
     """The fields of a member's Join that come from its user."""
 
@@ -46,6 +63,22 @@ class JoinOptions:
     rack: str = ""
     user_data: UserData = b""
     kind: GroupKind = CONSUMERS
+    consumer: ConsumerOptions | None = None
+    """Set where the coordinator assigns."""
+
+
+class MemberCalls(Protocol):
+    """The calls that a membership asks for. None of them raises for an outcome."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What the next call that says so subscribes to."""
+
+    def subscribe(self, topics: tuple[str, ...]) -> bool:
+        """Subscribe to these topics from the next call on; False where it does already."""
+
+    async def make(self, action: Call | Farewell) -> Input:
+        """Make a call; the input that its answer is."""
 
 
 class _Parked(Protocol):
@@ -58,12 +91,13 @@ class _Parked(Protocol):
 
 
 class MembershipCalls:
-    """One member's calls around a rebalance. None of them raises for an outcome."""
+    """A classic member's calls around a rebalance. None of them raises for an outcome."""
 
     def __init__(self, caller: Caller, options: JoinOptions) -> None:
         self._caller = caller
         self._options = options
         self._group_id = options.config.group_id
+        self._assignor = AssignorThread(options.rebalance_timeout_ms)
         self.topics = options.topics
         """What the next Join subscribes to."""
 
@@ -71,6 +105,24 @@ class MembershipCalls:
         """Subscribe to these topics with the next Join; False where it does already."""
         changed, self.topics = topics != self.topics, topics
         return changed
+
+    async def make(self, action: Call | Farewell) -> Input:
+        """Make a call, or run the assignor; the input that comes of it.
+
+        Raises:
+            Exception: what the user's function for `user_data` raised.
+        """
+        match action:
+            case SendJoin():
+                return await self.join(action)
+            case SendSync():
+                return await self.sync(action)
+            case Assign():
+                return await self._assignor.run(action)
+            case SendLeave():
+                return await self.leave(action)
+            case _:
+                raise TypeError(action)
 
     def _metadata(self, assignor: Assignor, claim: Claim, user_data: bytes) -> bytes:
         """Return the metadata that this member sends the group leader for one assignor."""
@@ -120,7 +172,7 @@ class MembershipCalls:
                 timeout_ms=timeouts.JOIN_REQUEST_MS,
             )
         except MusterError as error:
-            return JoinRefused(action.call_id, _from_error(error))
+            return JoinRefused(action.call_id, refusal_of(error))
         if int(answer.status.code) != ErrorCode.NONE:
             held_ms = _since_ms(started_at)
             return JoinRefused(action.call_id, _refusal(answer), answer.member_id, held_ms)
@@ -149,7 +201,7 @@ class MembershipCalls:
             elif joined.leader_id == joined.member_id and not joined.skip_assignment:
                 joined = await options.kind.on_joined(joined)
         except MusterError as error:
-            return JoinRefused(action.call_id, _from_error(error))
+            return JoinRefused(action.call_id, refusal_of(error))
         return joined
 
     async def sync(self, action: SendSync) -> SyncAnswered | SyncRefused:
@@ -177,13 +229,13 @@ class MembershipCalls:
                 timeout_ms=timeouts.JOIN_REQUEST_MS,
             )
         except MusterError as error:
-            return SyncRefused(action.call_id, _from_error(error))
+            return SyncRefused(action.call_id, refusal_of(error))
         if int(answer.status.code) != ErrorCode.NONE:
             return SyncRefused(action.call_id, _refusal(answer), _since_ms(started_at))
         try:
             kind.on_assigned(answer.assignment, started_at)
         except MusterError as error:
-            return SyncRefused(action.call_id, _from_error(error), _since_ms(started_at))
+            return SyncRefused(action.call_id, refusal_of(error), _since_ms(started_at))
         return SyncAnswered(action.call_id, answer.assignment, answer.protocol_name)
 
     async def leave(self, action: SendLeave) -> LeaveAnswered:
@@ -210,7 +262,8 @@ def _since_ms(started_at: float) -> int:
     return int((sleep_clock.steady_s() - started_at) * 1000)
 
 
-def _from_error(error: MusterError) -> Refusal:
+def refusal_of(error: MusterError) -> Refusal:
+    """The outcome that an exception of a call is."""
     return Refusal(error.code, error.message, retriable=error.retriable)
 
 

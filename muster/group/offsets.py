@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from muster.errors import (
     ErrorCode,
@@ -45,6 +46,8 @@ class Terms:
     """Whether one that the coordinator does not know is looked for; else it is refused at once."""
 
 
+NO_TOKENS: Mapping[TopicPartition, int] = MappingProxyType({})
+
 PLAIN = Terms()
 BUFFERED = Terms(awaits_topics=False)
 """Who waited for a topic that was deleted would hold up all other partitions."""
@@ -58,8 +61,11 @@ def commit_request(
     offsets: Offsets,
     instance_id: str = "",
     terms: Terms = PLAIN,
+    tokens: Mapping[TopicPartition, int] = NO_TOKENS,
 ) -> group_pb2.OffsetCommitRequest:
     """The request. The same arguments give the same bytes.
+
+    `tokens` has one for each partition, in a group whose coordinator assigns; else it is empty.
 
     Raises:
         InvalidRequest: a negative offset, none at all, too many partitions, or an offset that is
@@ -94,6 +100,8 @@ def commit_request(
             leader_epoch=what.leader_epoch,
             expected_offset=_expected(terms, TopicPartition(topic, partition)),
         )
+        if tokens:
+            request.fencing_tokens.append(tokens[TopicPartition(topic, partition)])
     return request
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable
 
 from muster.errors import IllegalGeneration, RebalanceInProgress
-from muster.group.membership import Membership, State
+from muster.group.member_machine import MemberMachine
+from muster.group.membership import State
 from muster.group.offsets import Offsets
 from muster.types import Assignment, TopicPartition
 
 
-def owned(machine: Membership, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+def owned(machine: MemberMachine, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """These, if all of them are held.
 
     Raises:
@@ -21,7 +22,7 @@ def owned(machine: Membership, partitions: Iterable[TopicPartition]) -> list[Top
     return wanted
 
 
-def current(machine: Membership) -> Assignment:
+def current(machine: MemberMachine) -> Assignment:
     """The assignment that work is done under now.
 
     Raises:
@@ -34,7 +35,7 @@ def current(machine: Membership) -> Assignment:
 
 
 def committable(
-    machine: Membership,
+    machine: MemberMachine,
     under: Assignment,
     offsets: Offsets,
     partitions: Collection[TopicPartition] | None = None,
@@ -50,26 +51,22 @@ def committable(
     held = machine.held
     if held is None or under.member_id != held.member_id:
         raise IllegalGeneration(f"the assignment of generation {under.generation} is over")
-    since = machine.held_since
-    mine = since.keys() if partitions is None else frozenset(partitions)
+    mine = machine.held_since.keys() if partitions is None else frozenset(partitions)
     for partition in offsets:
         if partition not in mine:
             raise IllegalGeneration(
                 f"{partition} is not in the assignment of generation {under.generation}"
             )
-        if since.get(partition, under.generation + 1) > under.generation:
+        if not machine.keeps(under, partition):
             raise IllegalGeneration(
                 f"the assignment of generation {under.generation} is over for {partition}"
             )
     if machine.state is State.SYNCING:
         raise RebalanceInProgress("a round is about to end; commit under the next assignment")
-    return held
+    return machine.committing(held)
 
 
-def was_kept(machine: Membership, sent_under: Assignment, offsets: Offsets) -> bool:
+def was_kept(machine: MemberMachine, sent_under: Assignment, offsets: Offsets) -> bool:
     """Whether these partitions were kept beyond the generation that a commit was sent under."""
-    since = machine.held_since
-    return bool(since) and all(
-        since.get(partition, sent_under.generation + 1) <= sent_under.generation
-        for partition in offsets
-    )
+    held = bool(machine.held_since)
+    return held and all(machine.keeps(sent_under, partition) for partition in offsets)

@@ -24,7 +24,14 @@ from muster.errors import (
 from muster.group.offsets import PARTITIONS_MAX, Offsets
 from muster.group.partition_positions import PartitionPosition, PartitionPositions
 from muster.net import background_tasks
-from muster.types import Assignment, CommitResult, Committed, OffsetAndMetadata, TopicPartition
+from muster.types import (
+    Assignment,
+    CommitResult,
+    Committed,
+    OffsetAndMetadata,
+    Phase,
+    TopicPartition,
+)
 
 log = logging.getLogger("muster")
 
@@ -66,8 +73,9 @@ class Partition:
         self.member_id = assignment.member_id
         self.generation = assignment.generation
         """Rises with each cooperative round in which this member keeps the partition."""
-        self.fencing_token = assignment.fencing_token
-        """What a store compares before it takes a write (int64; rises with each generation)."""
+        self.fencing_token = assignment.token(key)
+        """What a store compares before it takes a write (int64; rises with each generation, and
+        where the coordinator assigns with each grant)."""
         self.committed = committed
         """The next offset to read, as committed when this member took over; None = nothing yet."""
         self.revoking = asyncio.Event()
@@ -78,6 +86,7 @@ class Partition:
         self._seeks = place.seeks
         if place.position is None:
             place.position = committed
+        self._phase = Phase.ACTIVE
         self._over = False
         self._wake: Callable[[], None] = lambda: None
 
@@ -88,6 +97,16 @@ class Partition:
     def position(self) -> int | None:
         """Where to read on: the offset that was sought, else `committed`; then what you commit."""
         return self._place.position
+
+    @property
+    def phase(self) -> Phase:
+        """What this member may do with it: "active", or "revoking" once it is taken back."""
+        return self._phase
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is owned no more, or not by this object: nothing of it is committed."""
+        return self._over
 
     @property
     def paused(self) -> bool:
@@ -138,11 +157,15 @@ class Partition:
     def renew(self, assignment: Assignment) -> None:
         """It is kept under a later generation."""
         self.generation = assignment.generation
-        self.fencing_token = assignment.fencing_token
+        self.fencing_token = assignment.token(self.key)
 
     def bind(self, wake: Callable[[], None]) -> None:
         """Set the function to call after a commit was buffered."""
         self._wake = wake
+
+    def take_back(self) -> None:
+        """From now on it may be finished, and nothing else."""
+        self._phase = Phase.REVOKING
 
     def revoke(self) -> None:
         """Ask its task to end."""
@@ -152,6 +175,7 @@ class Partition:
     def end(self) -> None:
         """From now on `commit` raises."""
         self._over = True
+        self.take_back()
         self.revoke()
 
 
@@ -193,8 +217,11 @@ class PartitionTasks:
         places: PartitionPositions,
         grace_ms: int,
         commit_interval_ms: int,
+        started: Callable[[], None] = lambda: None,
     ) -> None:
+        """`started` is called when tasks have begun."""
         self._handler = handler
+        self._started = started
         self._read = read
         self._commit = commit
         self._crash = crash
@@ -211,6 +238,10 @@ class PartitionTasks:
         self._flushing = asyncio.Lock()
         self._lost = False
         self._flusher = background_tasks.start(self._flush_often())
+
+    def has_begun(self, assignment: Assignment) -> bool:
+        """Whether each partition of this one has a task under it."""
+        return self._assignment is assignment and not self._awaited
 
     def give(self, assignment: Assignment) -> None:
         """Start what is not there yet; the others go on, under the new generation."""
@@ -247,6 +278,8 @@ class PartitionTasks:
             self._awaited.pop(key, None)
             self._restarts.pop(key, None)
         taken = [self._partitions[key] for key in keys if key in self._partitions]
+        for partition in taken:
+            partition.take_back()
         running = await self._cancel(taken)
         if running:
             _, endless = await asyncio.wait(running, timeout=timeout_ms / 1000)
@@ -270,6 +303,27 @@ class PartitionTasks:
         finally:
             self._flusher.cancel()
             await asyncio.wait([*self._starters, self._flusher])
+
+    def begin_to_drop(self, keys: Collection[TopicPartition]) -> None:
+        """Another member may own these: end at once, and commit nothing more of them."""
+        for key in keys:
+            self._awaited.pop(key, None)
+            self._restarts.pop(key, None)
+            if key in self._partitions:
+                self._partitions[key].buffered = None
+                self._partitions[key].end()
+                self._tasks[key].cancel()
+
+    async def drop(self, keys: Collection[TopicPartition], timeout_ms: int) -> None:
+        """Wait until the tasks of these have ended, at most `timeout_ms`."""
+        running = {self._tasks[key] for key in keys if key in self._tasks}
+        if running:
+            _, endless = await asyncio.wait(running, timeout=timeout_ms / 1000)
+            if endless:
+                log.error("%d partition tasks do not end when cancelled", len(endless))
+        for key in keys:
+            self._partitions.pop(key, None)
+            self._tasks.pop(key, None)
 
     def lose(self) -> None:
         """Another member may own the partitions: end at once, and commit nothing more."""
@@ -304,6 +358,7 @@ class PartitionTasks:
                 continue  # taken while its offset was being read
             del self._awaited[key]
             self._begin(Partition(self._assignment, key, committed.offset(key), self._places[key]))
+        self._started()
 
     async def _restart(self, key: TopicPartition, restart: object) -> None:
         old = self._partitions[key]
@@ -356,7 +411,10 @@ class PartitionTasks:
     async def _flush(self, partitions: Sequence[Partition], *, last: bool) -> None:
         """Commit what these have buffered. Where it has to be tried again it is buffered again."""
         taken = [(p, p.buffered) for p in partitions if p.buffered is not None]
-        for some in _chunks(taken):
+        for chunk in _chunks(taken):
+            some = [(partition, what) for partition, what in chunk if not partition.is_over]
+            if not some:
+                continue  # lost while others were sent: none goes out under a later token
             for partition, what in some:
                 if partition.buffered is what:  # else it has a later one, which goes out next
                     partition.buffered = None

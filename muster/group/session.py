@@ -81,6 +81,16 @@ class Session:
         """One is open: until `joined` no sign of life puts its end off."""
         self._in_round = True
 
+    def told(self, sent: CallTime, *, to_release: bool) -> None:
+        """A coordinator that assigns answered what was sent then.
+
+        Args:
+            sent: when the call was.
+            to_release: something has to be given up, for which there is the rebalance timeout.
+        """
+        self._in_round = to_release
+        self.heard(sent)
+
     def joined(self, sent: CallTime, *, synced: bool) -> None:
         """A Join or Sync that was sent then is answered: its round ended with this member.
 

@@ -79,6 +79,11 @@ SYNC = Method(
     patient=True,
 )
 LEAVE = Method(_method("LeaveGroup"), group_pb2.LeaveGroupResponse.FromString, lambda r: r.status)
+CONSUMER_HEARTBEAT = Method(
+    _method("ConsumerGroupHeartbeat"),
+    group_pb2.ConsumerGroupHeartbeatResponse.FromString,
+    lambda r: r.status,
+)
 COMMIT = Method(
     _method("OffsetCommit"), group_pb2.OffsetCommitResponse.FromString, lambda r: r.status
 )
