@@ -255,7 +255,7 @@ class Client:
         if group_instance_id:
             check_id("group_instance_id", group_instance_id)
         consumer = _consumer(assignment, assignor, pattern, capacity, user_data)
-        assignors = resolve(assignor or "range") if consumer is None else ()
+        assignors = resolve("range" if assignor == "" else assignor) if consumer is None else ()
         options = GroupOptions(
             join=JoinOptions(
                 MemberConfig(group_id, self._client_id, assignors, group_instance_id),

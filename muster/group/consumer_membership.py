@@ -13,6 +13,7 @@ says everything anew. An answer of a call that does not count any more is droppe
 """
 
 from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from muster.errors import ErrorCode, MusterError
@@ -120,7 +121,7 @@ class ConsumerMembership:
         self._asked = False  # the call that counts is open
         self._again = False  # another one is due after it
         self._full = True  # the next one says everything
-        self._said: frozenset[TopicPartition] | None = None  # owned, in the last one
+        self._confirmed: AbstractSet[TopicPartition] = frozenset()  # to be released, and it is
         self._timer_id = 0
         self._waits = False  # for a timer, before the next call
         self._failures = 0
@@ -227,7 +228,6 @@ class ConsumerMembership:
         joins = self.state is State.JOINING
         full, self._full = self._full, False
         owned = None if joins else tuple(sorted(self._tokens))
-        self._said = None if owned is None else frozenset(owned)
         self._asked, self._again, self._waits = True, False, False
         self._is_member = True
         self._call_id += 1
@@ -266,7 +266,8 @@ class ConsumerMembership:
             for key, grant in self._grants.items()
             if grant.phase is Phase.REVOKING and key not in self._tokens
         }
-        if self._again or (released and (self._said is None or released & self._said)):
+        confirmed, self._confirmed = self._confirmed, released
+        if self._again or released - confirmed:
             self._send()
         elif released:  # that was said already, and it does not see it yet
             self._wait(Refusal(ErrorCode.REBALANCE_IN_PROGRESS), self._next_wait_ms())

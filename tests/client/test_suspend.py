@@ -128,14 +128,14 @@ async def test_an_assignment_that_came_while_it_slept_is_not_handed_out_yet(open
         told = Journal()
         group = client.group("g", ["t"], session_timeout_ms=SESSION_MS, listener=told)
         cluster.script("Heartbeat", *SILENT)
-        sync = group._rounds.sync
+        sync = group._calls.sync
 
         async def answered_while_asleep(action):
             answer = await sync(action)
             sleep(SESSION_MS / 1000 + 1)
             return answer
 
-        group._rounds.sync = answered_while_asleep
+        group._calls.sync = answered_while_asleep
         given = asyncio.create_task(group.next_assignment())
         await until(lambda: group.state == "Stable")
         beats = len(cluster.seen("Heartbeat"))
