@@ -14,7 +14,8 @@ from google.protobuf.message import Message
 
 from muster.errors import ErrorCode
 from muster.group.offsets import PARTITIONS_MAX
-from muster.testing.groups import Group, join_refusal, sync_refusal
+from muster.testing.groups import Group, Member, join_refusal, sync_refusal
+from muster.testing.modern_groups import Consumer, ModernGroup
 from muster.testing.statuses import status
 from muster.testing.streams import Aborted, Behaviour, ServedStream
 from muster.types import TopicPartition
@@ -99,6 +100,7 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
             "LeaveGroup",
             "OffsetCommit",
             "OffsetFetch",
+            "ConsumerGroupHeartbeat",
         )
     },
     "Admin": {
@@ -125,7 +127,14 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
     },
 }
 _COORDINATOR_ONLY = frozenset(
-    {"JoinGroup", "SyncGroup", "LeaveGroup", "OffsetCommit", "OffsetFetch"}
+    {
+        "ConsumerGroupHeartbeat",
+        "JoinGroup",
+        "SyncGroup",
+        "LeaveGroup",
+        "OffsetCommit",
+        "OffsetFetch",
+    }
 )
 _SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -174,6 +183,8 @@ class Cluster:
         """Creation versions of topics that were made after another one was deleted."""
         self._topics_version = 0
         self.groups: dict[str, Group] = {}
+        self.modern: dict[str, ModernGroup] = {}
+        """Groups that the coordinator assigns to, by id; their offsets are in `groups`."""
         self.term = 1
         self.leader = 1
         """The node that coordinates every group; 0 = none at the moment."""
@@ -273,6 +284,8 @@ class Cluster:
         """Another node leads from now on; parked joins are answered NOT_COORDINATOR and a hint."""
         self.term += 1
         self.leader = node_id
+        for modern in self.modern.values():
+            modern.rearm()
         for group in self.groups.values():
             group.rearm()
             for parked in group.parked():
@@ -284,7 +297,10 @@ class Cluster:
 
     def remove_member(self, group_id: str, member_id: str) -> None:
         """As if its session had ended."""
-        self.groups[group_id].remove(member_id)
+        if group_id in self.modern:
+            self.modern[group_id].remove(member_id)
+        else:
+            self.groups[group_id].remove(member_id)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds; it is looked at whenever a call arrives or ends."""
@@ -312,6 +328,8 @@ class Cluster:
             if self.leader:
                 for group in list(self.groups.values()):
                     group.expire()
+                for modern in list(self.modern.values()):
+                    modern.expire()
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -474,6 +492,32 @@ class Cluster:
             )
         return group
 
+    def _modern(self, group_id: str) -> ModernGroup:
+        group = self.modern.get(group_id)
+        if group is None:
+            group = self.modern[group_id] = ModernGroup(
+                topics=self.topics,
+                committed=self._group(group_id).committed,
+                changed=self._notify,
+                interval_ms=self._interval_ms,
+            )
+        return group
+
+    async def _on_consumer_group_heartbeat(
+        self, _node: _Node, request: group_pb2.ConsumerGroupHeartbeatRequest
+    ) -> group_pb2.ConsumerGroupHeartbeatResponse:
+        if request.group_id in self.groups and self.groups[request.group_id].members:
+            refused = status(Code.INCONSISTENT_GROUP_PROTOCOL, "members assign in this group")
+            return group_pb2.ConsumerGroupHeartbeatResponse(status=refused)
+        return self._modern(request.group_id).heartbeat(request)
+
+    def _member(self, group_id: str, member_id: str) -> Member | Consumer | None:
+        """Whoever is heard of by heartbeats, in whichever kind of group."""
+        modern = self.modern.get(group_id)
+        if modern is not None and member_id in modern.members:
+            return modern.members[member_id]
+        return self._group(group_id).members.get(member_id)
+
     async def _on_find_coordinator(
         self, _node: _Node, request: group_pb2.FindCoordinatorRequest
     ) -> group_pb2.FindCoordinatorResponse:
@@ -557,7 +601,7 @@ class Cluster:
     def _held(self, node: _Node, request: group_pb2.HeartbeatRequest) -> Iterator[None]:
         """A member with a call open here does not expire."""
         members = [
-            self._group(one.group_id).members.get(one.member_id)
+            self._member(one.group_id, one.member_id)
             for one in request.members
             if self.leader == node.node_id
         ]
@@ -599,6 +643,11 @@ class Cluster:
         if self.leader != node.node_id:
             result.status.CopyFrom(self._elsewhere())
             return result
+        if one.group_id in self.modern:
+            modern = self.modern[one.group_id]
+            code = modern.check(one.member_id, one.generation, one.group_instance_id)
+            result.status.CopyFrom(status(code))
+            return result
         group = self._group(one.group_id)
         code = group.check(one.member_id, one.generation, one.group_instance_id)
         if code in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
@@ -623,6 +672,9 @@ class Cluster:
     async def _on_offset_commit(
         self, _node: _Node, request: group_pb2.OffsetCommitRequest
     ) -> group_pb2.OffsetCommitResponse:
+        modern = self.modern.get(request.group_id)
+        if modern is not None and modern.members:
+            return modern.commit(request)
         return self._group(request.group_id).commit(request)
 
     async def _on_offset_fetch(
@@ -709,7 +761,17 @@ class Cluster:
             if len(response.groups) == GROUPS_PAGE:
                 response.more = True
                 break
-            group = self.groups[group_id]
+            group, modern = self.groups[group_id], self.modern.get(group_id)
+            if modern is not None and modern.members:
+                response.groups.add(
+                    group_id=group_id,
+                    state=modern.state,
+                    protocol_type="consumer",
+                    members=len(modern.members),
+                    generation=modern.epoch,
+                    type="consumer",
+                )
+                continue
             response.groups.add(
                 group_id=group_id,
                 state=group.phase,
@@ -864,6 +926,8 @@ class Cluster:
             self.topics[name] = partitions
         for group in self.groups.values():
             group.topic_changed(name, partitions)
+        for modern in self.modern.values():
+            modern.topic_changed()
 
 
 def _snake(name: str) -> str:

@@ -1,0 +1,375 @@
+"""Modern groups in simple form: the test cluster's coordinator assigns (docs/modern.md).
+
+It follows gp-2.6 and gp-1.8 where clients can tell the difference. Every assignor shares out as
+`uniform` does; moves are few, not always the fewest.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from muster.errors import ErrorCode
+from muster.testing.commits import CommittedOffsets
+from muster.testing.statuses import status
+from muster.types import TopicPartition
+from muster.v1 import errors_pb2, group_pb2
+
+Code = ErrorCode
+Request = group_pb2.ConsumerGroupHeartbeatRequest
+Response = group_pb2.ConsumerGroupHeartbeatResponse
+
+JOIN_EPOCH, LEAVE_EPOCH, AWAY_EPOCH = 0, -1, -2
+ASSIGNORS = ("", "uniform", "range", "weighted")
+
+
+@dataclass(eq=False, slots=True)
+class Consumer:
+    """A member as the coordinator has it."""
+
+    member_id: str
+    heard_at: float
+    instance_id: str = ""
+    client_id: str = ""
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    session_timeout_ms: int = 0
+    rebalance_timeout_ms: int = 0
+    epoch: int = 0
+    previous_epoch: int = 0
+    version: int = 0
+    assigned: dict[TopicPartition, int] = field(default_factory=dict)
+    """Partition -> token."""
+    revoking: dict[TopicPartition, int] = field(default_factory=dict)
+    revoked_by: float = 0.0
+    away_until: float | None = None
+    open_calls: int = 0
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether it reads this topic."""
+        return topic in self.topics or bool(self.pattern and re.fullmatch(self.pattern, topic))
+
+
+class ModernGroup:
+    """A group whose members the test cluster assigns partitions to."""
+
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, int],
+        committed: CommittedOffsets,
+        changed: Callable[[], None],
+        interval_ms: int,
+    ) -> None:
+        self.members: dict[str, Consumer] = {}
+        self.epoch = 0
+        self.fence = 0
+        """The last fencing token that was taken."""
+        self.target: dict[TopicPartition, str] = {}
+        """Partition -> the member that shall have it."""
+        self._loop = asyncio.get_running_loop()
+        self._topics = topics
+        self._committed = committed
+        self._changed = changed
+        self._interval_ms = interval_ms
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of its state."""
+        if not self.members:
+            return "Empty"
+        settled = all(
+            one.epoch == self.epoch and not one.revoking and set(one.assigned) == self._target(one)
+            for one in self.members.values()
+        )
+        return "Stable" if settled else "Reconciling"
+
+    # ---- heartbeats
+
+    def heartbeat(self, request: Request) -> Response:
+        """The conditions of gp-2.6, in their order."""
+        refused = self._wrong(request) or self._identity(request)
+        if refused is not None:
+            return Response(status=refused)
+        match request.member_epoch:
+            case 0:
+                member = self._join(request)
+            case -1:
+                self.remove(request.member_id)
+                return Response(member_epoch=LEAVE_EPOCH)
+            case -2:
+                self._leave_for(self.members[request.member_id], request.back_in_ms)
+                return Response(member_epoch=AWAY_EPOCH)
+            case _:
+                member = self.members[request.member_id]
+                if self._says(member, request):
+                    self._replan()
+        member.heard_at = self._loop.time()
+        if request.HasField("owned"):
+            self._confirm(member, request.owned)
+        self._reconcile()
+        return self._answer(member)
+
+    def _wrong(self, request: Request) -> errors_pb2.Status | None:
+        lacks = _lacking(request)
+        if lacks:
+            return status(Code.INVALID_REQUEST, f"it has no {lacks}")
+        if request.assignor not in ASSIGNORS:
+            return status(Code.UNSUPPORTED_ASSIGNOR, f"no assignor {request.assignor!r}")
+        try:
+            re.compile(request.pattern)
+        except re.error as error:
+            return status(Code.INVALID_REGULAR_EXPRESSION, str(error))
+        return None
+
+    def _identity(self, request: Request) -> errors_pb2.Status | None:
+        member = self.members.get(request.member_id)
+        holder = self.holder(request.group_instance_id)
+        epoch = request.member_epoch
+        if epoch == JOIN_EPOCH:
+            held = holder is not None and holder is not member and holder.away_until is None
+            return status(Code.UNRELEASED_INSTANCE_ID, "it is held") if held else None
+        if holder is not None and holder is not member:
+            return status(Code.FENCED_INSTANCE_ID, "another process has the instance id")
+        if member is None:
+            return status(Code.UNKNOWN_MEMBER_ID, "no such member")
+        if epoch > 0 and epoch not in (member.epoch, member.previous_epoch):
+            return status(Code.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
+        return None
+
+    def holder(self, instance_id: str) -> Consumer | None:
+        """Who holds an instance id."""
+        found = (m for m in self.members.values() if instance_id and m.instance_id == instance_id)
+        return next(found, None)
+
+    def _join(self, request: Request) -> Consumer:
+        member = self.members.get(request.member_id) or self.holder(request.group_instance_id)
+        is_new = member is None
+        if member is None:
+            member = Consumer(request.member_id, self._loop.time(), request.group_instance_id)
+        else:  # what it holds is its own still, under a token of the new process
+            del self.members[member.member_id]
+            for key, owner in self.target.items():
+                if owner == member.member_id:
+                    self.target[key] = request.member_id
+            member.member_id, member.away_until = request.member_id, None
+            member.revoking = {}
+            member.assigned = dict.fromkeys(member.assigned, self._next_token())
+        self.members[member.member_id] = member
+        says = self._says(member, request)
+        if is_new or says:
+            self._replan()
+        self._change(member)
+        return member
+
+    def _says(self, member: Consumer, request: Request) -> bool:
+        """Take over what it says of itself; whether it subscribes to something else."""
+        before = (member.topics, member.pattern)
+        if request.HasField("topics"):
+            member.topics = tuple(request.topics.names)
+        if request.HasField("pattern"):
+            member.pattern = request.pattern
+        member.client_id = request.client_id or member.client_id
+        member.session_timeout_ms = request.session_timeout_ms or member.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms or member.rebalance_timeout_ms
+        return (member.topics, member.pattern) != before
+
+    def _confirm(self, member: Consumer, owned: Request.Owned) -> None:
+        works_on = {TopicPartition(one.topic, p) for one in owned.topics for p in one.partitions}
+        kept = {key: token for key, token in member.revoking.items() if key in works_on}
+        if kept != member.revoking:
+            member.revoking = kept
+            self._change(member)
+
+    def _leave_for(self, member: Consumer, back_in_ms: int) -> None:
+        member.revoking = {}
+        member.away_until = self._loop.time() + back_in_ms / 1000
+        self._change(member)
+        self._reconcile()
+
+    def _answer(self, member: Consumer) -> Response:
+        response = Response(
+            member_epoch=member.epoch,
+            assignment_version=member.version,
+            heartbeat_interval_ms=self._interval_ms,
+        )
+        for phase, held in (
+            (Response.ACTIVE, member.assigned),
+            (Response.REVOKING, member.revoking),
+        ):
+            for topic in sorted({key.topic for key in held}):
+                grants = response.grants.add(topic=topic, phase=phase)
+                for key in sorted(key for key in held if key.topic == topic):
+                    grants.partitions.append(key.partition)
+                    grants.fencing_tokens.append(held[key])
+        return response
+
+    def check(self, member_id: str, version: int, instance_id: str = "") -> ErrorCode:
+        """What a held heartbeat is answered."""
+        holder, member = self.holder(instance_id), self.members.get(member_id)
+        if holder is not None and holder is not member:
+            return Code.FENCED_INSTANCE_ID
+        if member is None or member.away_until is not None:
+            return Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if version == member.version else Code.REBALANCE_IN_PROGRESS
+
+    # ---- who has what
+
+    def remove(self, member_id: str) -> bool:
+        """Left, expired, or taken out by a test. False: there was no such member."""
+        if self.members.pop(member_id, None) is None:
+            return False
+        self._replan()
+        self._reconcile()
+        return True
+
+    def expire(self) -> None:
+        """Remove members that were silent, did not release in time, or are not back."""
+        now = self._loop.time()
+        for member in list(self.members.values()):
+            silent_s = now - member.heard_at
+            is_silent = not member.open_calls and silent_s > member.session_timeout_ms / 1000
+            is_late = bool(member.revoking) and now > member.revoked_by
+            is_gone = is_silent or is_late
+            if member.away_until is not None:
+                is_gone = now > member.away_until
+            if is_gone:
+                self.remove(member.member_id)
+
+    def rearm(self) -> None:
+        """A new coordinator grants everybody a full session."""
+        for member in self.members.values():
+            member.heard_at = self._loop.time()
+
+    def topic_changed(self) -> None:
+        """One was made, grew, or was deleted: what is gone is nobody's."""
+        for member in self.members.values():
+            for held in (member.assigned, member.revoking):
+                gone = [key for key in held if key.partition >= self._topics.get(key.topic, 0)]
+                for key in gone:
+                    del held[key]
+                    self._change(member)
+        if self.members:
+            self._replan()
+            self._reconcile()
+
+    def _replan(self) -> None:
+        """Share everything out anew; most stays where it is."""
+        self.epoch += 1
+        members = list(self.members.values())
+        read = [t for t in sorted(self._topics) if any(m.subscribes(t) for m in members)]
+        keys = [TopicPartition(t, p) for t in read for p in range(self._topics[t])]
+        before, self.target = self.target, {}
+        loads = {one.member_id: 0 for one in members}
+        most = -(-len(keys) // max(1, len(members)))
+        free = []
+        for key in keys:
+            owner = self.members.get(before.get(key, ""))
+            keeps = owner is not None and owner.subscribes(key.topic)
+            if owner is not None and keeps and loads[owner.member_id] < most:
+                self.target[key] = owner.member_id
+                loads[owner.member_id] += 1
+            else:
+                free.append(key)
+        for key in free:
+            able = [one.member_id for one in members if one.subscribes(key.topic)]
+            self.target[key] = min(able, key=lambda one: loads[one])
+            loads[self.target[key]] += 1
+        for key in sorted(self.target, reverse=True):
+            able = [one.member_id for one in members if one.subscribes(key.topic)]
+            least = min(able, key=lambda one: loads[one])
+            if loads[self.target[key]] > loads[least] + 1:
+                loads[self.target[key]] -= 1
+                loads[least] += 1
+                self.target[key] = least
+
+    def _target(self, member: Consumer) -> set[TopicPartition]:
+        return {key for key, owner in self.target.items() if owner == member.member_id}
+
+    def _reconcile(self) -> None:
+        """Revoke what is another's by now; then grant what nobody has."""
+        for member in self.members.values():
+            moves = member.assigned.keys() - self._target(member)
+            if moves and member.away_until is None:
+                for key in moves:
+                    member.revoking[key] = member.assigned.pop(key)
+                member.revoked_by = self._loop.time() + member.rebalance_timeout_ms / 1000
+                self._change(member)
+        held = {key for m in self.members.values() for key in (*m.assigned, *m.revoking)}
+        for member in self.members.values():
+            ready = self._target(member) - held
+            if ready:
+                member.assigned |= dict.fromkeys(sorted(ready), self._next_token())
+                self._change(member)
+            if member.epoch != self.epoch and not member.revoking:
+                member.previous_epoch, member.epoch = member.epoch, self.epoch
+                self._change(member)
+
+    def _change(self, member: Consumer) -> None:
+        member.version += 1
+        self._changed()
+
+    def _next_token(self) -> int:
+        self.fence += 1
+        return self.fence
+
+    # ---- offsets
+
+    def commit(self, request: group_pb2.OffsetCommitRequest) -> group_pb2.OffsetCommitResponse:
+        """Each partition under the token of its present grant."""
+        refused = self._may_commit(request)
+        if refused is not None:
+            return group_pb2.OffsetCommitResponse(status=refused)
+        member = self.members[request.member_id]
+        grants = member.assigned | member.revoking
+        tokens = request.fencing_tokens or [
+            grants.get(TopicPartition(one.topic, one.partition), 0) for one in request.partitions
+        ]
+        good = group_pb2.OffsetCommitRequest()
+        good.CopyFrom(request)
+        del good.partitions[:]
+        stale: list[group_pb2.OffsetCommitRequest.Partition] = []
+        for one, token in zip(request.partitions, tokens, strict=True):
+            is_good = token and grants.get(TopicPartition(one.topic, one.partition)) == token
+            (good.partitions if is_good else stale).append(one)
+        response = group_pb2.OffsetCommitResponse()
+        if request.atomic and stale:
+            message = "the commit is atomic, and not all of it can be taken"
+            refusal = status(Code.OPERATION_NOT_ATTEMPTED, message)
+            for one in good.partitions:
+                response.partitions.add(topic=one.topic, partition=one.partition, status=refusal)
+        elif good.partitions:
+            response = self._committed.commit(good)
+        late = status(Code.STALE_MEMBER_EPOCH, "the grant is over")
+        for one in stale:
+            response.partitions.add(topic=one.topic, partition=one.partition, status=late)
+        return response
+
+    def _may_commit(self, request: group_pb2.OffsetCommitRequest) -> errors_pb2.Status | None:
+        member = self.members.get(request.member_id)
+        holder = self.holder(request.group_instance_id)
+        if holder is not None and holder is not member:
+            return status(Code.FENCED_INSTANCE_ID, "another process has the instance id")
+        if member is None or member.away_until is not None:
+            return status(Code.UNKNOWN_MEMBER_ID, "no such member")
+        if request.fencing_tokens and len(request.fencing_tokens) != len(request.partitions):
+            return status(Code.INVALID_REQUEST, "one token for each partition")
+        if not request.fencing_tokens and request.generation != member.epoch:
+            return status(Code.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
+        member.heard_at = self._loop.time()
+        return None
+
+
+def _lacking(request: Request) -> str:
+    """What a request has to have and has not; "" = nothing."""
+    joins = request.member_epoch == JOIN_EPOCH
+    needed = {
+        "group": request.group_id,
+        "member": request.member_id,
+        "epoch": request.member_epoch >= AWAY_EPOCH,
+        "session timeout": request.session_timeout_ms or not joins,
+        "rebalance timeout": request.rebalance_timeout_ms or not joins,
+        "subscription": request.topics.names or request.pattern or not joins,
+        "time to be back in": request.back_in_ms > 0 or request.member_epoch != AWAY_EPOCH,
+    }
+    return next((name for name, value in needed.items() if not value), "")
