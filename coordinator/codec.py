@@ -64,15 +64,33 @@ _NESTED: Final[dict[type, type[Message]]] = {
     commands.DeletedTopic: log_pb2.DeletedTopic,
     commands.NodeLevel: log_pb2.NodeLevel,
     commands.AuditEntry: log_pb2.AuditEntry,
+    commands.PartitionSet: log_pb2.PartitionSet,
+    commands.TopicCount: log_pb2.TopicCount,
+    commands.PatternTopics: log_pb2.PatternTopics,
+    commands.TargetChange: log_pb2.TargetChange,
+    events.Subscription: log_pb2.Subscription,
     events.ConfigValue: log_pb2.ConfigValue,
     access.AclRule: access_pb2.AclRule,
     access.TokenScope: access_pb2.TokenScope,
     quotas.QuotaChange: quota_pb2.QuotaChange,
 }
+_LISTS: Final[dict[type, Callable[..., Message]]] = {
+    str: log_pb2.TopicNames,
+    commands.PartitionSet: log_pb2.PartitionSets,
+}
+"""Of a tuple that may be None, by its items: a message whose `items` they are."""
+
+
+_TOPICS: Final = {"topic", "topics", "added"}
+"""The fields of text that are names of topics: groups keep many copies of few."""
 
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _shared(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(NAMES.__getitem__, values))
 
 
 class _Struct(Generic[_T]):
@@ -82,7 +100,7 @@ class _Struct(Generic[_T]):
         self.cls = cls
         self.message = message
         hints = get_type_hints(cls)
-        self._fields = [(name, *_converters(hints[name])) for name in _names(cls)]
+        self._fields = [(name, *_converters(hints[name], name)) for name in _names(cls)]
 
     def encode(self, value: _T) -> Message:
         return self.message(**{name: put(getattr(value, name)) for name, put, _, _ in self._fields})
@@ -102,25 +120,42 @@ def _names(cls: type) -> Sequence[str]:
     return named or [f.name for f in fields(cast("Any", cls))]
 
 
-def _converters(hint: Any) -> tuple[_Convert, _Convert, bool]:
-    """How a field of this type is put and taken, and whether it may be missing."""
+def _converters(hint: Any, name: str) -> tuple[_Convert, _Convert, bool]:
+    """How the field is put and taken, and whether it may be missing."""
     if isinstance(hint, UnionType):
         (inner,) = (arg for arg in get_args(hint) if arg is not NoneType)
-        put, take, _ = _converters(inner)
+        put, take, _ = _converters(inner, name)
+        if get_origin(inner) is tuple:
+            put, take = _in_message(_LISTS[get_args(inner)[0]], put, take)
         return put, take, True
     if get_origin(hint) is tuple:
-        item = get_args(hint)[0]
-        if item not in _NESTED:
-            return _same, tuple, False
-        struct = _Struct(item, _NESTED[item])
-        return (
-            lambda values: [struct.encode(value) for value in values],
-            lambda values: tuple(struct.decode(value) for value in values),
-            False,
-        )
-    if isinstance(hint, type) and issubclass(hint, IntEnum):
-        return _same, hint, False
-    return _same, _same, False
+        return *_of_each(get_args(hint)[0], name), False
+    if hint in _NESTED:
+        struct = _Struct(hint, _NESTED[hint])
+        return struct.encode, struct.decode, False
+    take = NAMES.__getitem__ if hint is str and name in _TOPICS else _same
+    return _same, hint if issubclass(hint, IntEnum) else take, False
+
+
+def _of_each(item: Any, name: str) -> tuple[_Convert, _Convert]:
+    """For a tuple of such items."""
+    if item not in _NESTED:
+        return _same, _shared if item is str and name in _TOPICS else tuple
+    struct = _Struct(item, _NESTED[item])
+    return (
+        lambda values: [struct.encode(value) for value in values],
+        lambda values: tuple(struct.decode(value) for value in values),
+    )
+
+
+def _in_message(
+    message: Callable[..., Message], put: _Convert, take: _Convert
+) -> tuple[_Convert, _Convert]:
+    """For a tuple that may be None."""
+    return (
+        lambda values: None if values is None else message(items=put(values)),
+        lambda found: take(found.items),
+    )
 
 
 class _Choice(Generic[_T]):
@@ -184,6 +219,8 @@ def _encode(command: Command) -> log_pb2.Command:
         deletions_version=command.deletions_version,
         creation_version=command.creation_version,
     )
+    if command.tokens:
+        message.tokens.extend(command.tokens)
     add = message.partitions.add
     for one in command.partitions:
         add(
@@ -251,6 +288,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 commit.blob if commit.HasField("blob") else None,
                 commit.deletions_version,
                 commit.creation_version,
+                tuple(commit.tokens) if commit.tokens else (),
             )
         )
     return tuple(found)

@@ -34,6 +34,9 @@ class _RoundTimerEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     INITIAL_DELAY: _RoundTimer.ValueType  # 1
     JOIN: _RoundTimer.ValueType  # 2
     SYNC: _RoundTimer.ValueType  # 3
+    REVOCATION: _RoundTimer.ValueType  # 4
+    """this and the next: of one member of a modern group"""
+    AWAY: _RoundTimer.ValueType  # 5
 
 class RoundTimer(_RoundTimer, metaclass=_RoundTimerEnumTypeWrapper): ...
 
@@ -41,6 +44,9 @@ ROUND_TIMER_UNSPECIFIED: RoundTimer.ValueType  # 0
 INITIAL_DELAY: RoundTimer.ValueType  # 1
 JOIN: RoundTimer.ValueType  # 2
 SYNC: RoundTimer.ValueType  # 3
+REVOCATION: RoundTimer.ValueType  # 4
+"""this and the next: of one member of a modern group"""
+AWAY: RoundTimer.ValueType  # 5
 global___RoundTimer = RoundTimer
 
 class _RemovalCause:
@@ -58,6 +64,9 @@ class _RemovalCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """the group is full of members that joined the round earlier"""
     KICKED: _RemovalCause.ValueType  # 11
     """by an operator"""
+    NOT_RELEASED: _RemovalCause.ValueType  # 12
+    """this and the next: of a modern group"""
+    NOT_BACK: _RemovalCause.ValueType  # 13
 
 class RemovalCause(_RemovalCause, metaclass=_RemovalCauseEnumTypeWrapper): ...
 
@@ -70,6 +79,9 @@ NO_ROOM: RemovalCause.ValueType  # 10
 """the group is full of members that joined the round earlier"""
 KICKED: RemovalCause.ValueType  # 11
 """by an operator"""
+NOT_RELEASED: RemovalCause.ValueType  # 12
+"""this and the next: of a modern group"""
+NOT_BACK: RemovalCause.ValueType  # 13
 global___RemovalCause = RemovalCause
 
 class _Trigger:
@@ -89,6 +101,7 @@ class _TriggerEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     MEMBER_KICKED: _Trigger.ValueType  # 11
     TOPICS_CHANGED: _Trigger.ValueType  # 12
     PARTITIONS_RELEASED: _Trigger.ValueType  # 13
+    RETURNED: _Trigger.ValueType  # 14
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Why a round opened: the closed list of gp-3.4."""
@@ -104,6 +117,7 @@ STATIC_REPLACED: Trigger.ValueType  # 10
 MEMBER_KICKED: Trigger.ValueType  # 11
 TOPICS_CHANGED: Trigger.ValueType  # 12
 PARTITIONS_RELEASED: Trigger.ValueType  # 13
+RETURNED: Trigger.ValueType  # 14
 global___Trigger = Trigger
 
 class _Ending:
@@ -203,6 +217,10 @@ class Command(google.protobuf.message.Message):
     REVOKE_TOKEN_FIELD_NUMBER: builtins.int
     NOTE_BACKUP_FIELD_NUMBER: builtins.int
     ALTER_QUOTAS_FIELD_NUMBER: builtins.int
+    CONSUMER_GROUP_HEARTBEAT_FIELD_NUMBER: builtins.int
+    NOTE_TOPICS_FIELD_NUMBER: builtins.int
+    STORE_TARGET_FIELD_NUMBER: builtins.int
+    RECONCILE_FIELD_NUMBER: builtins.int
     @property
     def join_group(self) -> global___JoinGroup: ...
     @property
@@ -295,6 +313,16 @@ class Command(google.protobuf.message.Message):
     def alter_quotas(self) -> global___AlterQuotas:
         """shard 0"""
 
+    @property
+    def consumer_group_heartbeat(self) -> global___ConsumerGroupHeartbeat:
+        """this and what follows: from level 6 on"""
+
+    @property
+    def note_topics(self) -> global___NoteTopics: ...
+    @property
+    def store_target(self) -> global___StoreTarget: ...
+    @property
+    def reconcile(self) -> global___Reconcile: ...
     def __init__(
         self,
         *,
@@ -327,10 +355,14 @@ class Command(google.protobuf.message.Message):
         revoke_token: global___RevokeToken | None = ...,
         note_backup: global___NoteBackup | None = ...,
         alter_quotas: global___AlterQuotas | None = ...,
+        consumer_group_heartbeat: global___ConsumerGroupHeartbeat | None = ...,
+        note_topics: global___NoteTopics | None = ...,
+        store_target: global___StoreTarget | None = ...,
+        reconcile: global___Reconcile | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token", "note_backup", "alter_quotas"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token", "note_backup", "alter_quotas", "consumer_group_heartbeat", "note_topics", "store_target", "reconcile"] | None: ...
 
 global___Command = Command
 
@@ -553,10 +585,13 @@ class CloseRound(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     TIMER_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     timer: global___RoundTimer.ValueType
     deadline_ms: builtins.int
+    member_id: builtins.str
+    """where the timer is a member's; round is then its timer's number"""
     def __init__(
         self,
         *,
@@ -564,8 +599,9 @@ class CloseRound(google.protobuf.message.Message):
         round: builtins.int = ...,
         timer: global___RoundTimer.ValueType = ...,
         deadline_ms: builtins.int = ...,
+        member_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "group_id", b"group_id", "round", b"round", "timer", b"timer"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "group_id", b"group_id", "member_id", b"member_id", "round", b"round", "timer", b"timer"]) -> None: ...
 
 global___CloseRound = CloseRound
 
@@ -629,6 +665,7 @@ class OffsetCommit(google.protobuf.message.Message):
     BLOB_FIELD_NUMBER: builtins.int
     DELETIONS_VERSION_FIELD_NUMBER: builtins.int
     CREATION_VERSION_FIELD_NUMBER: builtins.int
+    TOKENS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     generation: builtins.int
@@ -648,6 +685,10 @@ class OffsetCommit(google.protobuf.message.Message):
     """Of a member's commit: the highest creation version of its topics. A generation that formed before is refused."""
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommit.Partition]: ...
+    @property
+    def tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Of a member of a modern group: the fencing token of each partition's grant, in the order of the partitions."""
+
     def __init__(
         self,
         *,
@@ -663,9 +704,10 @@ class OffsetCommit(google.protobuf.message.Message):
         blob: builtins.bytes | None = ...,
         deletions_version: builtins.int = ...,
         creation_version: builtins.int = ...,
+        tokens: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "blob", b"blob", "expected_generation", b"expected_generation"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "creation_version", b"creation_version", "deletions_version", b"deletions_version", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "creation_version", b"creation_version", "deletions_version", b"deletions_version", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions", "tokens", b"tokens"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
     @typing.overload
@@ -1203,6 +1245,16 @@ class Event(google.protobuf.message.Message):
     AUDIT_RECORDED_FIELD_NUMBER: builtins.int
     BACKUP_NOTED_FIELD_NUMBER: builtins.int
     QUOTAS_ALTERED_FIELD_NUMBER: builtins.int
+    CONSUMER_JOINED_FIELD_NUMBER: builtins.int
+    CONSUMER_UPDATED_FIELD_NUMBER: builtins.int
+    CONSUMER_REJOINED_FIELD_NUMBER: builtins.int
+    CONSUMER_AWAY_FIELD_NUMBER: builtins.int
+    CONSUMER_REMOVED_FIELD_NUMBER: builtins.int
+    SPEC_CHANGED_FIELD_NUMBER: builtins.int
+    TOPICS_NOTED_FIELD_NUMBER: builtins.int
+    TARGET_STORED_FIELD_NUMBER: builtins.int
+    GRANTS_CHANGED_FIELD_NUMBER: builtins.int
+    CONSUMER_GROUP_EMPTIED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -1271,6 +1323,26 @@ class Event(google.protobuf.message.Message):
     def backup_noted(self) -> global___BackupNoted: ...
     @property
     def quotas_altered(self) -> global___QuotasAltered: ...
+    @property
+    def consumer_joined(self) -> global___ConsumerJoined: ...
+    @property
+    def consumer_updated(self) -> global___ConsumerUpdated: ...
+    @property
+    def consumer_rejoined(self) -> global___ConsumerRejoined: ...
+    @property
+    def consumer_away(self) -> global___ConsumerAway: ...
+    @property
+    def consumer_removed(self) -> global___ConsumerRemoved: ...
+    @property
+    def spec_changed(self) -> global___SpecChanged: ...
+    @property
+    def topics_noted(self) -> global___TopicsNoted: ...
+    @property
+    def target_stored(self) -> global___TargetStored: ...
+    @property
+    def grants_changed(self) -> global___GrantsChanged: ...
+    @property
+    def consumer_group_emptied(self) -> global___ConsumerGroupEmptied: ...
     def __init__(
         self,
         *,
@@ -1308,10 +1380,20 @@ class Event(google.protobuf.message.Message):
         audit_recorded: global___AuditRecorded | None = ...,
         backup_noted: global___BackupNoted | None = ...,
         quotas_altered: global___QuotasAltered | None = ...,
+        consumer_joined: global___ConsumerJoined | None = ...,
+        consumer_updated: global___ConsumerUpdated | None = ...,
+        consumer_rejoined: global___ConsumerRejoined | None = ...,
+        consumer_away: global___ConsumerAway | None = ...,
+        consumer_removed: global___ConsumerRemoved | None = ...,
+        spec_changed: global___SpecChanged | None = ...,
+        topics_noted: global___TopicsNoted | None = ...,
+        target_stored: global___TargetStored | None = ...,
+        grants_changed: global___GrantsChanged | None = ...,
+        consumer_group_emptied: global___ConsumerGroupEmptied | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered"] | None: ...
+    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered", "consumer_joined", "consumer_updated", "consumer_rejoined", "consumer_away", "consumer_removed", "spec_changed", "topics_noted", "target_stored", "grants_changed", "consumer_group_emptied"] | None: ...
 
 global___Event = Event
 
@@ -2458,3 +2540,669 @@ class QuotasAltered(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["changes", b"changes"]) -> None: ...
 
 global___QuotasAltered = QuotasAltered
+
+@typing.final
+class TopicNames(google.protobuf.message.Message):
+    """---- modern groups
+
+    A list that may be missing: null is not the empty one.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: builtins.int
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        items: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["items", b"items"]) -> None: ...
+
+global___TopicNames = TopicNames
+
+@typing.final
+class PartitionSets(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: builtins.int
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartitionSet]: ...
+    def __init__(
+        self,
+        *,
+        items: collections.abc.Iterable[global___PartitionSet] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["items", b"items"]) -> None: ...
+
+global___PartitionSets = PartitionSets
+
+@typing.final
+class PartitionSet(google.protobuf.message.Message):
+    """Partitions of one topic, in ascending order."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    topic: builtins.str
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        topic: builtins.str = ...,
+        partitions: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "topic", b"topic"]) -> None: ...
+
+global___PartitionSet = PartitionSet
+
+@typing.final
+class ConsumerGroupHeartbeat(google.protobuf.message.Message):
+    """A member joins, confirms what it released, changes what it said, leaves or goes away. A heartbeat that changes nothing
+    is in no entry.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: builtins.int
+    CLIENT_ID_FIELD_NUMBER: builtins.int
+    CLIENT_HOST_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    TOPICS_FIELD_NUMBER: builtins.int
+    PATTERN_FIELD_NUMBER: builtins.int
+    ZONE_FIELD_NUMBER: builtins.int
+    ASSIGNOR_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    OWNED_FIELD_NUMBER: builtins.int
+    BACK_IN_MS_FIELD_NUMBER: builtins.int
+    HOLDER_DISCONNECTED_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    member_epoch: builtins.int
+    """0 = it joins, -1 = it leaves, -2 = it is away"""
+    client_id: builtins.str
+    client_host: builtins.str
+    group_instance_id: builtins.str
+    session_timeout_ms: builtins.int
+    rebalance_timeout_ms: builtins.int
+    """-1 = as it said before; so where one of the next ones is missing"""
+    pattern: builtins.str
+    zone: builtins.str
+    assignor: builtins.str
+    capacity: builtins.int
+    """in thousandths; -1 = as it said before"""
+    back_in_ms: builtins.int
+    holder_disconnected: builtins.bool
+    """the connection of whoever holds the instance id is gone"""
+    reason: builtins.str
+    principal: builtins.str
+    @property
+    def topics(self) -> global___TopicNames: ...
+    @property
+    def owned(self) -> global___PartitionSets:
+        """missing = it says nothing of it"""
+
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        member_epoch: builtins.int = ...,
+        client_id: builtins.str = ...,
+        client_host: builtins.str = ...,
+        group_instance_id: builtins.str = ...,
+        session_timeout_ms: builtins.int = ...,
+        rebalance_timeout_ms: builtins.int = ...,
+        topics: global___TopicNames | None = ...,
+        pattern: builtins.str | None = ...,
+        zone: builtins.str | None = ...,
+        assignor: builtins.str | None = ...,
+        capacity: builtins.int = ...,
+        owned: global___PartitionSets | None = ...,
+        back_in_ms: builtins.int = ...,
+        holder_disconnected: builtins.bool = ...,
+        reason: builtins.str = ...,
+        principal: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "holder_disconnected", b"holder_disconnected", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "principal", b"principal", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_assignor", b"_assignor"]) -> typing.Literal["assignor"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pattern", b"_pattern"]) -> typing.Literal["pattern"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_zone", b"_zone"]) -> typing.Literal["zone"] | None: ...
+
+global___ConsumerGroupHeartbeat = ConsumerGroupHeartbeat
+
+@typing.final
+class TopicCount(google.protobuf.message.Message):
+    """How many partitions a topic has; 0 = it is no more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    topic: builtins.str
+    partitions: builtins.int
+    def __init__(
+        self,
+        *,
+        topic: builtins.str = ...,
+        partitions: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "topic", b"topic"]) -> None: ...
+
+global___TopicCount = TopicCount
+
+@typing.final
+class PatternTopics(google.protobuf.message.Message):
+    """Topics that a pattern matches from now on, and no more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: builtins.int
+    ADDED_FIELD_NUMBER: builtins.int
+    REMOVED_FIELD_NUMBER: builtins.int
+    pattern: builtins.str
+    @property
+    def added(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def removed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        pattern: builtins.str = ...,
+        added: collections.abc.Iterable[builtins.str] | None = ...,
+        removed: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["added", b"added", "pattern", b"pattern", "removed", b"removed"]) -> None: ...
+
+global___PatternTopics = PatternTopics
+
+@typing.final
+class NoteTopics(google.protobuf.message.Message):
+    """What became of the topics that the group reads, known to the proposer at topics_version."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    COUNTS_FIELD_NUMBER: builtins.int
+    PATTERNS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    topics_version: builtins.int
+    @property
+    def counts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TopicCount]: ...
+    @property
+    def patterns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PatternTopics]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        counts: collections.abc.Iterable[global___TopicCount] | None = ...,
+        patterns: collections.abc.Iterable[global___PatternTopics] | None = ...,
+        topics_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["counts", b"counts", "group_id", b"group_id", "patterns", b"patterns", "topics_version", b"topics_version"]) -> None: ...
+
+global___NoteTopics = NoteTopics
+
+@typing.final
+class TargetChange(google.protobuf.message.Message):
+    """New owners of one topic's partitions."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    OWNERS_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
+    topic: builtins.str
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def owners(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """a member's join_seq for each partition; -1 = nobody"""
+
+    @property
+    def reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """why, for each partition"""
+
+    def __init__(
+        self,
+        *,
+        topic: builtins.str = ...,
+        partitions: collections.abc.Iterable[builtins.int] | None = ...,
+        owners: collections.abc.Iterable[builtins.int] | None = ...,
+        reasons: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owners", b"owners", "partitions", b"partitions", "reasons", b"reasons", "topic", b"topic"]) -> None: ...
+
+global___TargetChange = TargetChange
+
+@typing.final
+class StoreTarget(google.protobuf.message.Message):
+    """A part of a plan that was made at spec_version. Parts count from 0; the target is in force with the last."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    SPEC_VERSION_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    CHANGES_FIELD_NUMBER: builtins.int
+    LAST_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    spec_version: builtins.int
+    part: builtins.int
+    last: builtins.bool
+    @property
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TargetChange]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        spec_version: builtins.int = ...,
+        part: builtins.int = ...,
+        changes: collections.abc.Iterable[global___TargetChange] | None = ...,
+        last: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes", "group_id", b"group_id", "last", b"last", "part", b"part", "spec_version", b"spec_version"]) -> None: ...
+
+global___StoreTarget = StoreTarget
+
+@typing.final
+class Reconcile(google.protobuf.message.Message):
+    """Go on granting and revoking what the target asks for."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id"]) -> None: ...
+
+global___Reconcile = Reconcile
+
+@typing.final
+class Subscription(google.protobuf.message.Message):
+    """What a member says of itself, and may change."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: builtins.int
+    CLIENT_HOST_FIELD_NUMBER: builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    TOPICS_FIELD_NUMBER: builtins.int
+    PATTERN_FIELD_NUMBER: builtins.int
+    ASSIGNOR_FIELD_NUMBER: builtins.int
+    ZONE_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    client_id: builtins.str
+    client_host: builtins.str
+    session_timeout_ms: builtins.int
+    rebalance_timeout_ms: builtins.int
+    pattern: builtins.str
+    """"" = none"""
+    assignor: builtins.str
+    """"" = no preference"""
+    zone: builtins.str
+    capacity: builtins.int
+    """in thousandths"""
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        client_id: builtins.str = ...,
+        client_host: builtins.str = ...,
+        session_timeout_ms: builtins.int = ...,
+        rebalance_timeout_ms: builtins.int = ...,
+        topics: collections.abc.Iterable[builtins.str] | None = ...,
+        pattern: builtins.str = ...,
+        assignor: builtins.str = ...,
+        zone: builtins.str = ...,
+        capacity: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignor", b"assignor", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "pattern", b"pattern", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+
+global___Subscription = Subscription
+
+@typing.final
+class ConsumerJoined(google.protobuf.message.Message):
+    """A new member; creates the group where there is none. It holds nothing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    SAID_FIELD_NUMBER: builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    group_instance_id: builtins.str
+    member_epoch: builtins.int
+    time_ms: builtins.int
+    """shard time"""
+    principal: builtins.str
+    @property
+    def said(self) -> global___Subscription: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        group_instance_id: builtins.str = ...,
+        said: global___Subscription | None = ...,
+        member_epoch: builtins.int = ...,
+        time_ms: builtins.int = ...,
+        principal: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["said", b"said"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "said", b"said", "time_ms", b"time_ms"]) -> None: ...
+
+global___ConsumerJoined = ConsumerJoined
+
+@typing.final
+class ConsumerUpdated(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    SAID_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    @property
+    def said(self) -> global___Subscription: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        said: global___Subscription | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["said", b"said"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "member_id", b"member_id", "said", b"said"]) -> None: ...
+
+global___ConsumerUpdated = ConsumerUpdated
+
+@typing.final
+class ConsumerRejoined(google.protobuf.message.Message):
+    """A known member joined again, or is back: what it holds is its own under `token`; what it was revoking is released."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    REPLACED_ID_FIELD_NUMBER: builtins.int
+    SAID_FIELD_NUMBER: builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    replaced_id: builtins.str
+    """whose place it takes, as the new process of a static member; "" = its own"""
+    member_epoch: builtins.int
+    token: builtins.int
+    time_ms: builtins.int
+    """shard time"""
+    principal: builtins.str
+    @property
+    def said(self) -> global___Subscription: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        replaced_id: builtins.str = ...,
+        said: global___Subscription | None = ...,
+        member_epoch: builtins.int = ...,
+        token: builtins.int = ...,
+        time_ms: builtins.int = ...,
+        principal: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["said", b"said"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "replaced_id", b"replaced_id", "said", b"said", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
+
+global___ConsumerRejoined = ConsumerRejoined
+
+@typing.final
+class ConsumerAway(google.protobuf.message.Message):
+    """The member keeps its grants until it is back; what it was revoking is released."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    until_ms: builtins.int
+    """shard time"""
+    reason: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        until_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "until_ms", b"until_ms"]) -> None: ...
+
+global___ConsumerAway = ConsumerAway
+
+@typing.final
+class ConsumerRemoved(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    cause: global___RemovalCause.ValueType
+    reason: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        cause: global___RemovalCause.ValueType = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+
+global___ConsumerRemoved = ConsumerRemoved
+
+@typing.final
+class SpecChanged(google.protobuf.message.Message):
+    """What plans are made from is another. Where `epoch` rose, a plan is due."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    SPEC_VERSION_FIELD_NUMBER: builtins.int
+    TRIGGER_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    epoch: builtins.int
+    """the group's from now on"""
+    spec_version: builtins.int
+    trigger: global___Trigger.ValueType
+    member_id: builtins.str
+    reason: builtins.str
+    time_ms: builtins.int
+    """shard time"""
+    wall_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        epoch: builtins.int = ...,
+        spec_version: builtins.int = ...,
+        trigger: global___Trigger.ValueType = ...,
+        member_id: builtins.str = ...,
+        reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
+        wall_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "spec_version", b"spec_version", "time_ms", b"time_ms", "trigger", b"trigger", "wall_ms", b"wall_ms"]) -> None: ...
+
+global___SpecChanged = SpecChanged
+
+@typing.final
+class TopicsNoted(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    COUNTS_FIELD_NUMBER: builtins.int
+    PATTERNS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    topics_version: builtins.int
+    @property
+    def counts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TopicCount]: ...
+    @property
+    def patterns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PatternTopics]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        counts: collections.abc.Iterable[global___TopicCount] | None = ...,
+        patterns: collections.abc.Iterable[global___PatternTopics] | None = ...,
+        topics_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["counts", b"counts", "group_id", b"group_id", "patterns", b"patterns", "topics_version", b"topics_version"]) -> None: ...
+
+global___TopicsNoted = TopicsNoted
+
+@typing.final
+class TargetStored(google.protobuf.message.Message):
+    """Part `part` of a new target."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    SPEC_VERSION_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    CHANGES_FIELD_NUMBER: builtins.int
+    TARGET_EPOCH_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    spec_version: builtins.int
+    part: builtins.int
+    target_epoch: builtins.int
+    """of the last part, with which it is in force; else 0"""
+    time_ms: builtins.int
+    """shard time"""
+    @property
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TargetChange]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        spec_version: builtins.int = ...,
+        part: builtins.int = ...,
+        changes: collections.abc.Iterable[global___TargetChange] | None = ...,
+        target_epoch: builtins.int = ...,
+        time_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes", "group_id", b"group_id", "part", b"part", "spec_version", b"spec_version", "target_epoch", b"target_epoch", "time_ms", b"time_ms"]) -> None: ...
+
+global___TargetStored = TargetStored
+
+@typing.final
+class GrantsChanged(google.protobuf.message.Message):
+    """What one member may work on. First `released` go, then `revoking` are to be released, then `granted` are its own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: builtins.int
+    RELEASED_FIELD_NUMBER: builtins.int
+    REVOKING_FIELD_NUMBER: builtins.int
+    GRANTED_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
+    DEADLINE_MS_FIELD_NUMBER: builtins.int
+    BEHIND_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    member_epoch: builtins.int
+    token: builtins.int
+    """of what is granted; 0 = nothing is"""
+    deadline_ms: builtins.int
+    """of what is revoked, in shard time; 0 = nothing is"""
+    behind: builtins.bool
+    """there is more to be done for it"""
+    @property
+    def released(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartitionSet]: ...
+    @property
+    def revoking(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartitionSet]: ...
+    @property
+    def granted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartitionSet]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        member_epoch: builtins.int = ...,
+        released: collections.abc.Iterable[global___PartitionSet] | None = ...,
+        revoking: collections.abc.Iterable[global___PartitionSet] | None = ...,
+        granted: collections.abc.Iterable[global___PartitionSet] | None = ...,
+        token: builtins.int = ...,
+        deadline_ms: builtins.int = ...,
+        behind: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["behind", b"behind", "deadline_ms", b"deadline_ms", "granted", b"granted", "group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "released", b"released", "revoking", b"revoking", "token", b"token"]) -> None: ...
+
+global___GrantsChanged = GrantsChanged
+
+@typing.final
+class ConsumerGroupEmptied(google.protobuf.message.Message):
+    """The last member is gone: the group is Empty, of no type."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    epoch: builtins.int
+    wall_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        epoch: builtins.int = ...,
+        wall_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "group_id", b"group_id", "wall_ms", b"wall_ms"]) -> None: ...
+
+global___ConsumerGroupEmptied = ConsumerGroupEmptied

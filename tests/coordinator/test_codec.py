@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.v1 import access_pb2, log_pb2, quota_pb2
@@ -37,11 +37,18 @@ NESTED = {
     "DeletedTopic": log_pb2.DeletedTopic,
     "NodeLevel": log_pb2.NodeLevel,
     "AuditEntry": log_pb2.AuditEntry,
+    "PartitionSet": log_pb2.PartitionSet,
+    "TopicCount": log_pb2.TopicCount,
+    "PatternTopics": log_pb2.PatternTopics,
+    "TargetChange": log_pb2.TargetChange,
+    "Subscription": log_pb2.Subscription,
     "ConfigValue": log_pb2.ConfigValue,
     "AclRule": access_pb2.AclRule,
     "TokenScope": access_pb2.TokenScope,
     "QuotaChange": quota_pb2.QuotaChange,
 }
+LISTS = ("TopicNames", "PartitionSets")
+"""Messages of one field, that stand for a tuple that may be None."""
 ENUMS = {
     "timer": commands.RoundTimer,
     "cause": events.RemovalCause,
@@ -81,18 +88,25 @@ def _values(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
         case kind.TYPE_ENUM:
             one = st.sampled_from([*ENUMS[descriptor.name]])
         case kind.TYPE_MESSAGE:
-            (inner,) = [
-                name
-                for name, message in NESTED.items()
-                if message.DESCRIPTOR.full_name == descriptor.message_type.full_name
-            ]
-            home = next(one for one in (access, quotas, commands, events) if hasattr(one, inner))
-            one = values_of(getattr(home, inner), NESTED[inner])
+            one = _messages(cls, descriptor)
         case _:
             raise AssertionError(f"{cls.__name__}.{descriptor.name}: unknown type")
     if descriptor.is_repeated:
         return st.lists(one, max_size=3).map(tuple)
     return st.none() | one if descriptor.has_presence and descriptor.type != 11 else one
+
+
+def _messages(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
+    if descriptor.message_type.name in LISTS:
+        (items,) = descriptor.message_type.fields
+        return st.none() | _values(cls, items)
+    (inner,) = [
+        name
+        for name, message in NESTED.items()
+        if message.DESCRIPTOR.full_name == descriptor.message_type.full_name
+    ]
+    home = next(one for one in (access, quotas, commands, events) if hasattr(one, inner))
+    return values_of(getattr(home, inner), NESTED[inner])
 
 
 COMMANDS = st.one_of(
@@ -131,6 +145,56 @@ def test_commits_are_coded_as_any_other_command_is(commits):
     assert decode_entry(encoded).commands == tuple(
         decode_command(encode_command(commit)) for commit in commits
     )
+
+
+@pytest.mark.parametrize("cls", [*get_args(Command), *get_args(Event)])
+def test_each_kind_survives_the_wire(cls):
+    """Each of them, however rarely it is drawn among all; alone and, as a command, in an entry."""
+
+    @settings(max_examples=20)
+    @given(values_of(cls, getattr(log_pb2, cls.__name__)))
+    def survives(value):
+        if cls in get_args(Event):
+            assert decode_events(encode_events([value])) == (value,)
+            return
+        assert decode_command(encode_command(value)) == value
+        assert decode_entry(encode_entry(replace(ENTRY, commands=(value,)))).commands == (value,)
+
+    survives()
+
+
+HEARTBEAT = commands.ConsumerGroupHeartbeat("g", "m", 1)
+
+
+@pytest.mark.parametrize("said", [None, (), ("t",)])
+def test_topics_that_are_not_named_are_not_an_empty_list(said):
+    """None is "as before", () is "no topic at all"."""
+    command = replace(HEARTBEAT, topics=said)
+    assert decode_command(encode_command(command)).topics == said
+
+
+@pytest.mark.parametrize("owned", [None, (), (commands.PartitionSet("t", (0, 1)),)])
+def test_partitions_that_are_not_named_are_not_an_empty_list(owned):
+    """None says nothing of what the member released, () that it released all."""
+    command = replace(HEARTBEAT, owned=owned)
+    assert decode_command(encode_command(command)).owned == owned
+
+
+@pytest.mark.parametrize("field", ["pattern", "zone", "assignor"])
+@pytest.mark.parametrize("said", [None, "", "x"])
+def test_what_a_member_does_not_say_is_not_nothing(field, said):
+    """None is "as before", "" takes back what it said before."""
+    command = replace(HEARTBEAT, **{field: said})
+    assert getattr(decode_command(encode_command(command)), field) == said
+
+
+def test_a_commit_without_tokens_has_the_bytes_of_before():
+    """Entries of groups that take none are those that older builds write."""
+    plain = commands.OffsetCommit("g", "m", 1, 2, (commands.PartitionCommit("t", 0, 7, "", None),))
+    entry = encode_entry(replace(ENTRY, commands=(plain,)))
+    assert entry.hex() == "08011001180a20142801321332110a016712016d180120022a050a01741807"
+    with_token = encode_entry(replace(ENTRY, commands=(replace(plain, tokens=(300,)),)))
+    assert len(with_token) == len(entry) + 4
 
 
 @given(COMMANDS)
@@ -237,6 +301,21 @@ def test_an_unknown_enum_number_is_refused(number):
     ).SerializeToString()
     with pytest.raises(UnknownFormatError, match="number"):
         decode_command(data)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        log_pb2.Event(spec_changed={"group_id": "g", "trigger": 99}),
+        log_pb2.Event(consumer_removed={"group_id": "g", "cause": 99}),
+        log_pb2.Event(spec_changed={"group_id": "g"}),
+        log_pb2.Event(consumer_removed={"group_id": "g"}),
+    ],
+)
+def test_an_unknown_enum_number_of_an_event_is_refused(event):
+    """So are a trigger and a cause of a later build, and none at all."""
+    with pytest.raises(UnknownFormatError, match="number"):
+        decode_events(log_pb2.EventList(events=[event]).SerializeToString())
 
 
 @given(st.binary(max_size=40))

@@ -5,6 +5,7 @@ from muster.v1 import log_pb2
 from musterd.coordinator import codec
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.codec import NAMES, NAMES_MAX
+from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.limits import LIMITS
 
 
@@ -32,6 +33,25 @@ def test_commits_of_one_topic_hold_one_copy_of_its_name():
     first = asked("a topic of many")
     assert decoded("a topic of many") is first
     assert asked("a topic of many") is first
+
+
+def test_members_of_modern_groups_hold_one_copy_of_a_name():
+    """What each says that it reads, counts of partitions, plans, and what members work on."""
+    first = asked("a topic of modern groups")
+    sets = (commands.PartitionSet(first, (0,)),)
+    heard = commands.ConsumerGroupHeartbeat("g", "m", 0, topics=(first,), owned=sets)
+    patterns = (commands.PatternTopics("a .*", (first,), ()),)
+    noted = commands.NoteTopics("g", (commands.TopicCount(first, 1),), patterns, 1)
+    change = commands.TargetChange(first, (0,), (1,), (1,))
+    target = commands.StoreTarget("g", 1, 0, (change,), True)
+    heard, noted, target = (
+        codec.decode_command(codec.encode_command(command)) for command in (heard, noted, target)
+    )
+    assert heard.topics[0] is first
+    assert heard.owned[0].topic is first
+    assert noted.counts[0].topic is first
+    assert noted.patterns[0].added[0] is first
+    assert target.changes[0].topic is first
 
 
 def test_names_that_a_client_makes_up_are_kept_up_to_a_number():
