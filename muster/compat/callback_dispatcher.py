@@ -21,10 +21,17 @@ class CallbackDispatcher(Generic[C]):
         self.callbacks: dict[Kind, Callable[[C, list[TopicPartition]], None] | None] = {}
         self.owned: frozenset[TopicPartition] = frozenset()
         self.fencing_token = -1
+        self.fencing_tokens: dict[TopicPartition, int] = {}
         self._member = member
         self._lock = threading.Lock()  # one thread at a time is told
         self._in_callback: int | None = None  # the thread
         self._is_ending = False
+
+    def token(self, partition: TopicPartition) -> int | None:
+        """The token of a partition that is owned; one is for all where members assign."""
+        if partition not in self.owned:
+            return None
+        return self.fencing_token if self.fencing_token >= 0 else self.fencing_tokens[partition]
 
     @property
     def is_in_callback(self) -> bool:
@@ -81,6 +88,7 @@ class CallbackDispatcher(Generic[C]):
                         failure = failure or error
                 ended.result()
                 self.owned = frozenset()
+                self.fencing_tokens.clear()
             finally:
                 self._is_ending = False
         if failure is not None:
@@ -118,6 +126,7 @@ class CallbackDispatcher(Generic[C]):
             if news.kind is Kind.ASSIGNED:
                 self.owned |= frozenset(given)
                 self.fencing_token = news.fencing_token
+                self.fencing_tokens.update(news.fencing_tokens)
             callback = self.callbacks[news.kind]
             if callback is not None:
                 callback(consumer, given)
@@ -126,4 +135,6 @@ class CallbackDispatcher(Generic[C]):
             self._in_callback = None
             if news.kind in (Kind.REVOKED, Kind.LOST):
                 self.owned -= frozenset(given)
+                for one in given:
+                    self.fencing_tokens.pop(one, None)
             tell_done(news)

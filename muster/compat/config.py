@@ -53,7 +53,6 @@ def parse(config: Mapping[str, Any]) -> Settings:
     if not bootstrap or not group_id:
         raise InvalidConfig("bootstrap.servers and group.id are needed")
     client_id = _text(given, "client.id") or "muster"
-    strategies = _text(given, "partition.assignment.strategy") or "range"
     request_timeout_ms = _ms(given, "socket.timeout.ms", timeouts.REQUEST_MS)
     rebalance_timeout_ms = _ms(given, "max.poll.interval.ms", 300_000)
     client = {
@@ -66,7 +65,7 @@ def parse(config: Mapping[str, Any]) -> Settings:
         "streams": _flag(given, "muster.streams", default=True),
     }
     group = {
-        "assignor": resolve([name.strip() for name in strategies.split(",")]),
+        **_assignment(given),
         "rack": _text(given, "client.rack"),
         "session_timeout_ms": _ms(given, "session.timeout.ms", 10_000),
         "rebalance_timeout_ms": rebalance_timeout_ms,
@@ -78,6 +77,26 @@ def parse(config: Mapping[str, Any]) -> Settings:
     if given:
         raise InvalidConfig(f"no such setting: {', '.join(sorted(map(str, given)))}")
     return Settings(client, group, group_id, request_timeout_ms, rebalance_timeout_ms, on_commit)
+
+
+def _assignment(given: dict[str, Any]) -> dict[str, Any]:
+    """Who assigns, and how."""
+    protocol = _text(given, "group.protocol").lower() or "classic"
+    strategies = _text(given, "partition.assignment.strategy")
+    assignor = _text(given, "group.remote.assignor")
+    if protocol == "consumer":
+        if strategies:
+            raise InvalidConfig(
+                "partition.assignment.strategy: goes with group.protocol=classic",
+                hint="set group.remote.assignor, or leave both out",
+            )
+        return {"assignment": "server", "assignor": assignor}
+    if protocol != "classic":
+        raise InvalidConfig(f"group.protocol: classic or consumer, not {protocol!r}")
+    if assignor:
+        raise InvalidConfig("group.remote.assignor: goes with group.protocol=consumer")
+    names = [name.strip() for name in (strategies or "range").split(",")]
+    return {"assignor": resolve(names)}
 
 
 def _text(given: dict[str, Any], key: str) -> str:

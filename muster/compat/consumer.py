@@ -170,9 +170,22 @@ class Consumer:
     def fencing_token(self) -> int:
         """The number that a store compares before it takes a write, as it was told last.
 
-        -1 before the first assignment.
+        -1 before the first assignment, and always with `group.protocol=consumer`, where each
+        partition has one of its own: `token`.
         """
         return self._dispatcher.fencing_token
+
+    def token(self, partition: TopicPartition) -> int:
+        """Return what a store compares before it takes a write to this partition; both protocols.
+
+        Raises:
+            IllegalGeneration: it is not in `assignment()`.
+        """
+        self._check()
+        found = self._dispatcher.token(partition)
+        if found is None:
+            raise IllegalGeneration(f"{partition.key} is not in assignment()")
+        return found
 
     def memberid(self) -> str:
         """Its id in the group; "" before the first answered Join."""

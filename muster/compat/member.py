@@ -4,8 +4,8 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from muster.client import Client
@@ -40,6 +40,8 @@ class News:
     kind: Kind
     partitions: tuple[TopicPartition, ...]
     fencing_token: int = -1
+    fencing_tokens: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The token of each of these partitions."""
     error: Exception | None = None
     told: "asyncio.Future[bool] | None" = None
     """Who waits until the user was told; False: put it again when it may be told."""
@@ -174,7 +176,8 @@ class Member(RebalanceListener):
         told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._telling.add(told)
         partitions = tuple(TopicPartition(*key) for key in assignment.partitions)
-        self.mailbox.put(News(kind, partitions, assignment.fencing_token, told=told))
+        tokens = {TopicPartition(*key): assignment.token(key) for key in assignment.partitions}
+        self.mailbox.put(News(kind, partitions, assignment.fencing_token, tokens, told=told))
         try:
             return await told
         finally:

@@ -221,6 +221,7 @@ class ModernGroup:
             return False
         self._replan()
         self._reconcile()
+        self._changed()
         return True
 
     def expire(self) -> None:

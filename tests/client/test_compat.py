@@ -162,6 +162,36 @@ def test_a_round_waits_until_it_is_polled_and_nothing_changes_before(served):
         assert first.fencing_token == second.fencing_token == 2
 
 
+def test_the_coordinator_assigns_and_callbacks_are_the_same(served):
+    """Each partition has a token of its own; what moves is told alone, and committed first."""
+    told = Told()
+    config = served.config(**{"group.protocol": "consumer", "group.remote.assignor": "uniform"})
+    first, second = Consumer(config), Consumer(config)
+    with first, second:
+        first.subscribe(["t"], **told.callbacks())
+        first.poll(PATIENCE_S)
+        assert first.assignment() == T
+        tokens = {one: first.token(one) for one in T}
+        assert first.fencing_token == -1
+        second.subscribe(["t"])
+        until(lambda: first._member.group.state == "Releasing")
+        assert first.assignment() == T
+        first.commit(offsets=[TopicPartition("t", 3, 9)], asynchronous=False)
+        poll_until(lambda: len(second.assignment()) == 2, first, second)
+        moved = second.assignment()
+        assert sorted(first.assignment() + moved) == T
+        assert told.lines[:2] == [
+            ("assign", [0, 1, 2, 3]),
+            ("revoke", [one.partition for one in moved]),
+        ]
+        assert all(second.token(one) > tokens[one] for one in moved)
+        assert all(first.token(one) == tokens[one] for one in first.assignment())
+        with pytest.raises(IllegalGeneration):
+            first.token(moved[0])
+        assert served.stored() == {3: 9}
+    assert not served.cluster.modern["g"].members
+
+
 def test_cooperative_callbacks_name_what_moves(served):
     """What stays is not revoked."""
     told = Told()
@@ -594,6 +624,12 @@ def test_topic_partitions_are_equal_by_name_and_number():
         ({"client.id": "c" * 217}, "client.id has 217 bytes"),
         ({"max.poll.interval.ms": True}, "max.poll.interval.ms: give milliseconds"),
         ({"partition.assignment.strategy": "range,best"}, "no assignor 'best'"),
+        ({"group.protocol": "streams"}, "classic or consumer"),
+        ({"group.remote.assignor": "uniform"}, "group.protocol=consumer"),
+        (
+            {"group.protocol": "consumer", "partition.assignment.strategy": "range"},
+            "partition.assignment.strategy",
+        ),
         ({"security.protocol": "sasl_ssl"}, "security.protocol"),
         ({"ssl.ca.location": "ca.pem"}, "security.protocol"),
         ({"on_commit": 5}, "on_commit"),

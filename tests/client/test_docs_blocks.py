@@ -57,6 +57,33 @@ async def test_the_blocks_on_listeners_and_pauses(open_cluster):
         await running
 
 
+async def test_the_blocks_on_groups_whose_coordinator_assigns(open_cluster):
+    """A worker, which then is away."""
+    stored = []
+
+    async def source(partition_id, start):
+        for offset in range(start or 0, 3):
+            yield SimpleNamespace(offset=offset)
+
+    def store(item, token):
+        stored.append((item.offset, token))
+
+    async with open_cluster(1, topics={"orders": 4}) as (cluster, client):
+        names = {"muster": muster, "client": client, "source": source, "store": store}
+        worker = asyncio.create_task(execute("modern.md", 0, names))
+        await cluster.until(
+            lambda: (
+                "billing" in cluster.groups
+                and [x.value.offset for x in cluster.groups["billing"].offsets.values()] == [3] * 4
+            )
+        )
+        (member,) = cluster.modern["billing"].members.values()
+        assert {token for _, token in stored} == set(member.assigned.values())
+        await execute("modern.md", 1, names)
+        await worker
+        assert member.away_until is not None
+
+
 async def test_the_block_on_elections(open_cluster):
     """It is elected, and its work has the token."""
     tokens = asyncio.Queue()

@@ -32,6 +32,7 @@ RUN = {
     ),
     ("docs/compat.md", ""): f"{CLIENT}test_the_block_without_asyncio",
     ("docs/election.md", ""): f"{CLIENT}test_the_block_on_elections",
+    ("docs/modern.md", ""): f"{CLIENT}test_the_blocks_on_groups_whose_coordinator_assigns",
     ("docs/operations.md", ""): (
         "tests/docs/test_operations.py::test_every_command_of_the_page_runs"
     ),

@@ -44,14 +44,18 @@ SDK_BOUNDS = {
     "name": ID,
     "value": f"0 to {VALUE_BYTES_MAX} bytes",
     "client_id": CLIENT_ID,
+    "assignment": "`client`, `server`",
+    "capacity": f"0.001 to {MS_MAX / 1000}",
 }
 COMPAT = (
     ("bootstrap.servers", "none: it must be given", "", "host:port, ...", "addresses of some nodes; the others are learned."),
     ("group.id", "none: it must be given", "", ID, "the group."),
     ("client.id", "`muster`", "", CLIENT_ID, "the first part of member ids."),
     ("group.instance.id", "none", "", f"none, or {ID}", "a durable name makes a static member."),
-    ("client.rack", "none", "", "", "where this member is, for assignors of your own."),
-    ("partition.assignment.strategy", "`range`", "", "", "names, with commas, in order of preference."),
+    ("client.rack", "none", "", "", "where this member is: for assignors of your own, and its zone with `consumer`."),
+    ("group.protocol", "`classic`", "", "`classic`, `consumer`", "who assigns: the members, or with `consumer` the coordinator ([modern.md](modern.md))."),
+    ("group.remote.assignor", "none", "", "`uniform`, `range`, `weighted`", "with `consumer`: what this member prefers."),
+    ("partition.assignment.strategy", "`range`", "", "", "with `classic`: names, with commas, in order of preference."),
     ("session.timeout.ms", "`10000`", "ms", SESSION, "how long the member may be silent."),
     ("max.poll.interval.ms", "`300000`", "ms", FROM_ONE, "the rebalance timeout, and how long a member may go without `poll`."),
     ("socket.timeout.ms", f"`{timeouts.REQUEST_MS}`", "ms", FROM_ONE, "how long a call may take, all attempts together."),
@@ -295,7 +299,7 @@ def _sdk(of) -> str:
 
 
 def _plain(value) -> str:
-    if value is None or value in ("", b"") or not isinstance(value, str | int):
+    if value is None or value in ("", b"") or not isinstance(value, str | int | float):
         return "none"
     return f"`{value}`"
 
