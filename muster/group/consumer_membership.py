@@ -1,4 +1,4 @@
-"""The member's side of the modern protocol, in which the coordinator assigns; without I/O.
+"""The member's side of the modern protocol (gp-6.10): the coordinator assigns. Without I/O.
 
 The states are those of membership.py; it is never in SYNCING, and while it is JOINING it holds
 nothing. A partition that the member works on goes through

@@ -1,6 +1,6 @@
 """Modern groups in simple form: the test cluster's coordinator assigns (docs/modern.md).
 
-It follows gp-2.6 and gp-1.8 where clients can tell the difference. Every assignor shares out as
+It does what a node does where clients can tell the difference. Every assignor shares out as
 `uniform` does; moves are few, not always the fewest.
 """
 
@@ -87,7 +87,7 @@ class ModernGroup:
     # ---- heartbeats
 
     def heartbeat(self, request: Request) -> Response:
-        """The conditions of gp-2.6, in their order."""
+        """What a member says, and where it stands then."""
         refused = self._wrong(request) or self._identity(request)
         if refused is not None:
             return Response(status=refused)
