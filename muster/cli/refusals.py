@@ -61,6 +61,11 @@ BY_CODE: dict[int, tuple[ExitCode, str]] = {
         ExitCode.CONFLICT,
         "repeat later, or raise the quota: `muster quota list`",
     ),
+    ErrorCode.FENCED_MEMBER_EPOCH: (ExitCode.CONFLICT, _CONFLICT),
+    ErrorCode.UNRELEASED_INSTANCE_ID: (ExitCode.CONFLICT, _CONFLICT),
+    ErrorCode.UNSUPPORTED_ASSIGNOR: (ExitCode.USAGE, _BAD_INPUT),
+    ErrorCode.STALE_MEMBER_EPOCH: (ExitCode.CONFLICT, _CONFLICT),
+    ErrorCode.INVALID_REGULAR_EXPRESSION: (ExitCode.USAGE, _BAD_INPUT),
 }
 """Every error a server can answer (Kafka's numbers): how the command ends and what to do next."""
 

@@ -60,6 +60,12 @@ class _ErrorCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 88
     THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     INVALID_UPDATE_VERSION: _ErrorCode.ValueType  # 95
+    FENCED_MEMBER_EPOCH: _ErrorCode.ValueType  # 110
+    """Of modern groups."""
+    UNRELEASED_INSTANCE_ID: _ErrorCode.ValueType  # 111
+    UNSUPPORTED_ASSIGNOR: _ErrorCode.ValueType  # 112
+    STALE_MEMBER_EPOCH: _ErrorCode.ValueType  # 113
+    INVALID_REGULAR_EXPRESSION: _ErrorCode.ValueType  # 128
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -100,6 +106,12 @@ GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
 UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 88
 THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 INVALID_UPDATE_VERSION: ErrorCode.ValueType  # 95
+FENCED_MEMBER_EPOCH: ErrorCode.ValueType  # 110
+"""Of modern groups."""
+UNRELEASED_INSTANCE_ID: ErrorCode.ValueType  # 111
+UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 112
+STALE_MEMBER_EPOCH: ErrorCode.ValueType  # 113
+INVALID_REGULAR_EXPRESSION: ErrorCode.ValueType  # 128
 global___ErrorCode = ErrorCode
 
 @typing.final
