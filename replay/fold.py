@@ -71,6 +71,7 @@ from musterd.export.parquet_files import read_records
 from musterd.levels import LEVEL
 from musterd.replay.checks import finding
 from musterd.replay.digests import to_delta
+from musterd.replay.modern_trackers import GrantTracker, PlanTracker
 from musterd.replay.moment import Moment
 from musterd.replay.plan import ShardPlan
 from musterd.replay.rows import read_rows
@@ -134,6 +135,8 @@ class GroupFold:
                 SessionTracker(shard, group_id),
                 OwnershipTracker(shard, group_id),
                 CommitTracker(shard, group_id),
+                GrantTracker(shard, group_id),
+                PlanTracker(shard, group_id),
             ]
         group = self._state.groups.get(self._group_id)
         if group is not None:

@@ -24,7 +24,8 @@ class Rebalance(NamedTuple):
     another owner than their last one; `minimum_moves` is the least that a balanced assignment
     needed, null where it cannot be said (opaque assignments, members with different
     subscriptions). The slowest
-    member is the one that was dropped for not coming, else the last to join.
+    member is the one that was dropped for not coming, else the last to join. Of a modern group it
+    is one epoch: opened by its cause, published with the target that is in force.
     """
 
     shard: int
@@ -57,7 +58,8 @@ class Rebalance(NamedTuple):
 class MemberSession(NamedTuple):
     """One membership.
 
-    `end`: left, session_expired, not_rejoined, not_synced, no_room, replaced, open, unknown.
+    `end`: left, session_expired, not_rejoined, not_synced, no_room, kicked, not_released, not_back,
+    replaced, open, unknown. The generations of a modern group's members are their epochs.
     """
 
     shard: int
@@ -83,10 +85,11 @@ class Ownership(NamedTuple):
     """A span in which a member owned a partition under one fencing token.
 
     A span opens when the assignment is published and closes when the next generation forms (from
-    then on the old token is refused), or when the member is removed or replaced. `released`:
-    next_generation, left, session_expired, not_rejoined, not_synced, no_room, replaced, open,
-    unknown. Where assignments are opaque, `topic` and `partition` are null and `opaque_bytes` is
-    the assignment's size.
+    then on the old token is refused), or when the member is removed or replaced. In a modern group
+    it opens with the grant and closes when that is released or renewed. `released`:
+    next_generation, released, rejoined, left, session_expired, not_rejoined, not_synced, no_room,
+    kicked, not_released, not_back, replaced, open, unknown. Where assignments are opaque, `topic`
+    and `partition` are null and `opaque_bytes` is the assignment's size.
     """
 
     shard: int

@@ -8,12 +8,17 @@ export (`open`), or where it breaks off (`unknown`).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
+    ConsumerJoined,
+    ConsumerRejoined,
+    ConsumerRemoved,
+    ConsumerUpdated,
     Ending,
     GenerationFormed,
+    GrantsChanged,
     GroupDeleted,
     GroupEmptied,
     GroupEvent,
@@ -26,6 +31,7 @@ from musterd.coordinator.machine.events import (
     OffsetSuperseded,
     RebalanceStarted,
     RemovalCause,
+    Subscription,
 )
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.replay.assignments import (
@@ -65,6 +71,11 @@ def cause_name(cause: RemovalCause) -> str:
 
 REPLACED = "replaced"
 """How a static member's session and spans end when it comes back under another id."""
+
+
+def modern_of(group: Group | None) -> Any:
+    """What only a modern group has, None of others."""
+    return getattr(group, "modern", None)
 
 
 def keeps_place(event: MemberReplaced, group: Group | None) -> bool:
@@ -110,10 +121,22 @@ class SessionTracker:
                 joined=None,
                 last_generation=group.generation if formed else None,
             )
+        modern = modern_of(group)
+        for consumer in modern.members.values() if modern is not None else ():
+            session = self._consumer(consumer.member_id, consumer.said, None)
+            session.last_generation = consumer.epoch
 
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
-        """Opens at MemberJoined, closes at MemberRemoved; MemberReplaced does both."""
+        """Opens at MemberJoined, closes at MemberRemoved; MemberReplaced does both.
+
+        The generations of a modern group's members are their epochs.
+        """
         match event:
+            case MemberRemoved() | ConsumerRemoved():
+                session = self._open.pop(event.member_id)
+                yield self._row(session, at, cause_name(event.cause), event.reason or None)
+            case ConsumerJoined() | ConsumerRejoined() | ConsumerUpdated() | GrantsChanged():
+                yield from self._on_consumer(event, at)
             case MemberJoined():
                 self._open[event.member_id] = _MemberSession(
                     event.member_id,
@@ -146,11 +169,44 @@ class SessionTracker:
                     if session.first_generation is None and session.joined is not None:
                         session.first_generation = event.generation
                     session.last_generation = event.generation
-            case MemberRemoved():
-                session = self._open.pop(event.member_id)
-                yield self._row(session, at, cause_name(event.cause), event.reason or None)
             case _:
                 pass
+
+    def _on_consumer(
+        self,
+        event: ConsumerJoined | ConsumerRejoined | ConsumerUpdated | GrantsChanged,
+        at: Moment,
+    ) -> Iterator[TableRow]:
+        match event:
+            case ConsumerRejoined(replaced_id=""):
+                session = self._open[event.member_id]
+                session.rejoins += 1
+                self._said(session, event.said)
+                session.last_generation = event.member_epoch
+            case ConsumerJoined() | ConsumerRejoined():
+                if isinstance(event, ConsumerRejoined):
+                    yield self._row(self._open.pop(event.replaced_id), at, REPLACED, None)
+                session = self._consumer(event.member_id, event.said, at)
+                session.first_generation = session.last_generation = event.member_epoch
+            case ConsumerUpdated():
+                self._said(self._open[event.member_id], event.said)
+            case GrantsChanged():
+                self._open[event.member_id].last_generation = event.member_epoch
+
+    def _consumer(self, member_id: str, said: Subscription, at: Moment | None) -> _MemberSession:
+        session = self._open[member_id] = _MemberSession(
+            member_id,
+            said.client_id,
+            said.client_host,
+            said.session_timeout_ms,
+            said.rebalance_timeout_ms,
+            joined=at,
+        )
+        return session
+
+    def _said(self, session: _MemberSession, said: Subscription) -> None:
+        session.session_timeout_ms = said.session_timeout_ms
+        session.rebalance_timeout_ms = said.rebalance_timeout_ms
 
     def finish(self, how: str) -> Iterator[TableRow]:
         """Sessions that the history does not end."""
