@@ -9,6 +9,7 @@ from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.runtime.answers import Answer, Respond
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.large_commits import LargeCommits
+from musterd.coordinator.runtime.planner import PlanTurns
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 
 OnOutcome = Callable[[Answer | None, bool], None]
@@ -40,13 +41,14 @@ class CountedLimit:
 
 
 class NodeCallLimits:
-    """Counts that all shards of a node share: parked calls, broken-off calls, large commits."""
+    """Counts that all shards of a node share: parked and broken-off calls, large commits, plans."""
 
-    __slots__ = ("disconnects", "large", "parked")
+    __slots__ = ("disconnects", "large", "parked", "planning")
 
     def __init__(self) -> None:
         self.disconnects: Final = DisconnectDetector()
         self.large: Final = LargeCommits()
+        self.planning: Final = PlanTurns()
         self.parked: Final = CountedLimit("parked calls", LIMITS.max_parked_calls)
 
 

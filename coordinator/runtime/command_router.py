@@ -5,12 +5,16 @@ of the group's commands is under way, once a quorum has confirmed that this node
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from musterd.coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
 from musterd.coordinator.machine.commands import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
     AlterGroupConfig,
     Command,
+    ConsumerGroupHeartbeat,
     DeleteGroup,
     GroupCommand,
     JoinGroup,
@@ -23,7 +27,8 @@ from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.machine.modern.decide_heartbeat import unchanged
+from musterd.coordinator.machine.replies import Heard, Refused
 from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER, ShardState
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.runtime.answers import NotHere, Shed
@@ -48,6 +53,7 @@ GroupRequest = (
     | DeleteGroup
     | OffsetDelete
     | AlterGroupConfig
+    | ConsumerGroupHeartbeat
 )
 
 
@@ -120,10 +126,14 @@ class CommandRouter:
             if plain and group is not None:
                 self.offer(call, size)
                 return
+        if isinstance(command, ConsumerGroupHeartbeat):
+            command = self._hear(call, command, group)
         if not _hold(call, command, coordinator.sessions):
             call.answer(Shed("parked calls"))
         elif group is None and _creates(command) and _is_full(coordinator.state):
             call.answer(_TOO_MANY_GROUPS)
+        elif isinstance(command, ConsumerGroupHeartbeat) and unchanged(group, command) is not None:
+            self._confirm_refusal(call, command, size)
         elif plain or coordinator.proposer.busy(command.group_id):
             self.offer(call, size)
         elif _waits_again(group, command):
@@ -132,6 +142,22 @@ class CommandRouter:
             self._confirm_refusal(call, command, size)
         else:
             self.offer(call, size)
+
+    def _hear(
+        self, call: Call, command: ConsumerGroupHeartbeat, group: Group | None
+    ) -> ConsumerGroupHeartbeat:
+        """A heartbeat is a sign of life. Return it with what this node knows of the id's holder."""
+        sessions = self._coordinator.sessions
+        if command.member_epoch != LEAVE_EPOCH:
+            sessions.heard(MemberKey(command.group_id, command.member_id))
+        if group is None or command.member_epoch != JOIN_EPOCH or not command.group_instance_id:
+            return command
+        holder = group.instances.get(command.group_instance_id, command.member_id)
+        if holder == command.member_id:
+            return command
+        if sessions.is_disconnected(MemberKey(command.group_id, holder)):
+            command = call.command = replace(command, holder_disconnected=True)
+        return command
 
     def offer(self, call: Call, size: int) -> None:
         """Put the command into the queue for the next entry, shed it, or refuse it for its growth.
@@ -178,18 +204,30 @@ class CommandRouter:
         group = self._coordinator.state.groups.get(command.group_id)
         return would_refuse(group, command, self._coordinator.envelope())
 
+    def _answer(self, command: GroupCommand) -> Refused | Heard | None:
+        """What the applied state answers; None where it has to change for that."""
+        if isinstance(command, ConsumerGroupHeartbeat):
+            heard = unchanged(self._coordinator.state.groups.get(command.group_id), command)
+            if heard is not None:
+                return heard
+        if self._coordinator.proposer.busy(command.group_id):
+            return None  # something moves: the log decides
+        return self._refusal(command)
+
     def _confirm_refusal(self, call: Call, command: GroupCommand, size: int) -> None:
+        """Answer from applied state once a quorum says that this node leads."""
+
         def confirmed(still_leader: bool) -> None:
             if call.ended:
                 return
             if not still_leader:
                 call.answer(self._coordinator.elsewhere())
                 return
-            refusal = self._refusal(command)
-            if refusal is None or self._coordinator.proposer.busy(command.group_id):
-                self.offer(call, size)  # something moved: the log decides
+            answer = self._answer(command)
+            if answer is None:
+                self.offer(call, size)
                 return
-            call.answer(refusal)
+            call.answer(answer)
 
         self._coordinator.confirm(confirmed)
 
@@ -208,6 +246,8 @@ def _is_plain(group: Group | None, commit: OffsetCommit, *, is_member: bool) -> 
     if commit.generation < 0:
         nobody = not commit.member_id and not commit.group_instance_id
         return nobody and (group is None or group.phase is Phase.EMPTY)
+    if group is not None and group.modern is not None:
+        return is_member and bool(commit.tokens)
     completing = group is not None and group.phase is Phase.COMPLETING_REBALANCE
     return not completing and is_member
 
@@ -216,6 +256,8 @@ def _is_of_member(group: Group | None, commit: OffsetCommit) -> bool:
     """Whether a member with the current generation commits."""
     if commit.generation < 0:
         return False
+    if group is not None and group.modern is not None:
+        return commit.member_id in group.modern.members
     status = heartbeat(group, commit.member_id, commit.generation, commit.group_instance_id)
     return status in (Error.NONE, Error.REBALANCE_IN_PROGRESS)
 
@@ -226,6 +268,8 @@ def _creates(command: GroupRequest) -> bool:
         return command.generation < 0
     if isinstance(command, AlterGroupConfig):
         return bool(command.settings)
+    if isinstance(command, ConsumerGroupHeartbeat):
+        return command.member_epoch == JOIN_EPOCH
     return isinstance(command, JoinGroup) and not command.member_id
 
 

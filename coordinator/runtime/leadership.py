@@ -5,15 +5,19 @@ replicated: it is built from applied state when the replica is promoted, and dro
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     BeginDrop,
     Checkpoint,
     ExpireMember,
+    GroupCommand,
     JoinGroup,
+    NoteTopics,
     OffsetCommit,
+    Reconcile,
+    StoreTarget,
     SyncGroup,
     TopicsChanged,
 )
@@ -21,8 +25,14 @@ from musterd.coordinator.machine.decide.level import refuse_command
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import (
+    ConsumerAway,
+    ConsumerJoined,
+    ConsumerRejoined,
+    ConsumerRemoved,
+    ConsumerUpdated,
     Event,
     GenerationFormed,
+    GrantsChanged,
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
@@ -32,8 +42,10 @@ from musterd.coordinator.machine.events import (
     RebalanceStarted,
 )
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.replies import PARKED, Committed, Parked, Reply
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
+from musterd.coordinator.machine.state import Group
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest
@@ -41,6 +53,7 @@ from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.large_commits import Share
 from musterd.coordinator.runtime.level_keeper import LevelKeeper
 from musterd.coordinator.runtime.node_context import NodeContext
+from musterd.coordinator.runtime.planner import Planner
 from musterd.coordinator.runtime.proposer import (
     FIRING_BYTES,
     InFlightEntry,
@@ -61,8 +74,23 @@ from musterd.coordinator.runtime.waiters import Barrier, Waiters
 from musterd.invariant import invariant
 from musterd.raft.contract import NotLeader, Outcome, Overloaded, ReplicatedLog, Room, ShardId
 
-_MOVES = (GenerationFormed, MemberRemoved, MemberReplaced, RebalanceStarted)
+_MOVES = (
+    GenerationFormed,
+    MemberRemoved,
+    MemberReplaced,
+    RebalanceStarted,
+    GrantsChanged,
+    ConsumerRemoved,
+    ConsumerRejoined,
+)
 """Events after which the members of a group have something to do."""
+
+
+_OF_PLANS = (NoteTopics, StoreTarget, Reconcile)
+"""What a leader proposes for its modern groups (planner.py)."""
+
+STORING_MAX: Final = 2 * LIMITS.entry_max_partitions
+"""Partitions in large commands of a shard beyond which no more of a plan is stored."""
 
 
 class LedShard(Protocol):
@@ -133,6 +161,10 @@ class Leadership:
         self._sweep = Sweep(shard.node.retention, shard.clock_ms)
         self._notices = TopicChangeNotifier()
         self._deletion = TopicDeletion(self.state)
+        self._planner = Planner(shard.node.call_limits.planning)
+        self._planner.begin(self.state.groups.values())
+        self._fires = False
+        """Whether the shard was served, with room on the disks, in the last whole turn."""
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
         self._served = True
         """As held heartbeats were last told: behind the state while a stall is forgiven."""
@@ -151,6 +183,7 @@ class Leadership:
         """
         for call in self.waiters.release():
             let_go(call)
+        self._planner.release()
         self.proposer.fail_queue(self.elsewhere())
         waiting, self._settling = self._settling, []
         for _, done in waiting:
@@ -176,6 +209,7 @@ class Leadership:
             or self.waiters
             or self.proposer.waiting
             or self._notices.busy
+            or self._planner.busy
             or self._deletion.busy(self._shard.registry)
         )
 
@@ -268,12 +302,16 @@ class Leadership:
             herd=turn.joins.stop_sessions,
         )
         self.waiters.turn(turn.clock_ms)
-        if serving and self.room is not Room.NONE:
+        self._fires = serving and self.room is not Room.NONE
+        if self._fires:
             self._fire(many_joins=turn.joins.hold_first_rounds)
+            self._plan(turn)
         self._flush(time_ms)
 
     def hurry(self, turn: Turn) -> None:
         """Close an entry over what was asked since the last turn; timers can wait for the next."""
+        if self._fires and self._planner.hurried:
+            self._plan(turn)
         self._flush(self._time.advance(turn.clock_ms))
 
     def _watch(self, turn: Turn, *, serving: bool) -> None:
@@ -320,6 +358,19 @@ class Leadership:
             if proposer.offered_total > before:
                 self._looked_up_to = proposer.offered_total
 
+    def _plan(self, turn: Turn) -> None:
+        """See to the modern groups: what they know of topics, their plans, their grants."""
+        shard = self._shard
+        registry = None if shard.node.registry_distrusted() else shard.registry
+        self._planner.turn(turn, shard.clock_ms, registry, self.state.groups, self._offer_planned)
+        if self._planner.hurried:
+            self.wake()
+
+    def _offer_planned(self, command: GroupCommand, size: int) -> bool:
+        if isinstance(command, StoreTarget) and self.proposer.large_work >= STORING_MAX:
+            return False
+        return self.proposer.offer(command, size) is None
+
     def _raise_level(self) -> None:
         for command in self._levels.turn(self._shard.clock_ms):
             self.proposer.offer(command, FIRING_BYTES)
@@ -343,6 +394,8 @@ class Leadership:
 
     def _expiry(self, key: MemberKey) -> ExpireMember | None:
         group = self.state.groups.get(key.group_id)
+        if group is not None and group.modern is not None:
+            return self._expiry_of_consumer(key, group.modern.members.get(key.member_id))
         member = group.members.get(key.member_id) if group else None
         if group is None or (member is None and key.member_id not in group.pending):
             self.sessions.member_gone(key)
@@ -355,6 +408,13 @@ class Leadership:
             reason=self.sessions.why_silent(key),
         )
 
+    def _expiry_of_consumer(self, key: MemberKey, member: Consumer | None) -> ExpireMember | None:
+        if member is None or member.away_until_ms:
+            self.sessions.member_gone(key)
+            return None
+        reason = self.sessions.why_silent(key)
+        return ExpireMember(key.group_id, key.member_id, 0, member.joins, reason)
+
     # ---- what fails, what is applied
 
     def _failed(self, pending: Pending, outcome: Outcome) -> None:
@@ -364,6 +424,8 @@ class Leadership:
             self._notices.again(pending.command.group_id)
         if isinstance(pending.command, BeginDrop):
             self._deletion.failed()
+        if isinstance(pending.command, _OF_PLANS):
+            self._planner.failed(pending.command)
         call = pending.call
         if call is None:
             return
@@ -410,13 +472,20 @@ class Leadership:
             group = self.state.groups.get(group_id)
             for event in events:
                 self._watch_members(event)
+                if group is not None and group.modern is not None:
+                    self._watch_consumers(event, group)
                 if isinstance(event, GenerationFormed) and group is not None:
                     self._notices.formed(event, self._shard.registry)
                     self.sessions.formed(group)
                 self.waiters.consume(event, group, self.state.dropped_version)
             self.sessions.rounds_changed(group_id, group)
+            self._planner.moved(group_id, group)
             if any(isinstance(event, _MOVES) for event in events):
                 self._shard.node.group_moved(self._shard.number, group_id)
+        if isinstance(command, _OF_PLANS):
+            self._planner.ended(command, changed=bool(events))
+        if self._planner.hurried:
+            self.wake()
         if broken is not None:  # its process died while its Join or Sync was in the log
             self.sessions.broke_off(broken)
         if call is None or reply is PARKED:
@@ -435,8 +504,23 @@ class Leadership:
                     self.sessions.member_gone(MemberKey(event.group_id, event.replaced_id))
                 key, static = MemberKey(event.group_id, event.member_id), event.group_instance_id
                 self.sessions.member_present(key, event.session_timeout_ms, static=bool(static))
-            case MemberRemoved() | PendingRemoved():
+            case MemberRemoved() | PendingRemoved() | ConsumerRemoved() | ConsumerAway():
                 self.sessions.member_gone(MemberKey(event.group_id, event.member_id))
+            case _:
+                pass
+
+
+    def _watch_consumers(self, event: Event, group: Group) -> None:
+        match event:
+            case ConsumerJoined() | ConsumerUpdated() | ConsumerRejoined():
+                if isinstance(event, ConsumerRejoined) and event.replaced_id:
+                    self.sessions.member_gone(MemberKey(event.group_id, event.replaced_id))
+                member = group.modern.members.get(event.member_id) if group.modern else None
+                if member is None:  # a later event of the command removed it
+                    return
+                key, static = MemberKey(event.group_id, event.member_id), bool(member.instance_id)
+                timeout_ms = event.said.session_timeout_ms
+                self.sessions.member_present(key, timeout_ms, static=static)
             case _:
                 pass
 

@@ -22,6 +22,7 @@ from musterd.coordinator.machine.commands import (
     Checkpoint,
     CloseRound,
     Command,
+    ConsumerGroupHeartbeat,
     CreateToken,
     CreateTopic,
     DeleteGroup,
@@ -36,12 +37,15 @@ from musterd.coordinator.machine.commands import (
     LeaveGroup,
     NoteBackup,
     NoteLevels,
+    NoteTopics,
     OffsetCommit,
     OffsetDelete,
+    Reconcile,
     RecordAudit,
     ReplaceNode,
     RevokeToken,
     ShardLevel,
+    StoreTarget,
     SyncGroup,
     TopicsChanged,
 )
@@ -72,6 +76,13 @@ OFFSETS_PER_PARTITION: Final = 20
 
 MEMBERS_PER_PARTITION: Final = 4
 """Members in a Leave that count as one partition."""
+
+CHANGES_PER_PARTITION: Final = 2
+"""Changes of a target, or of topics, that count as one partition."""
+
+RECONCILE_WORK: Final = 500
+"""What a Reconcile counts as in its entry: it grants and revokes 1,000 partitions at most. In the
+queue it counts as 1: who is to have partitions does not wait for large commits."""
 
 TOPICS_PER_PARTITION: Final = 50
 """Names of topics in a Join that count as one partition."""
@@ -431,6 +442,15 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             return max(1, len(command.members) // MEMBERS_PER_PARTITION)
         case JoinGroup():
             return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
+        case ConsumerGroupHeartbeat():
+            owned = sum(len(one.partitions) for one in command.owned or ())
+            names = len(command.topics or ()) + len(command.owned or ()) + owned
+            return 1 + names // TOPICS_PER_PARTITION
+        case NoteTopics():
+            named = sum(len(one.added) + len(one.removed) for one in command.patterns)
+            return 1 + (len(command.counts) + named) // CHANGES_PER_PARTITION
+        case StoreTarget():
+            return 1 + sum(len(one.partitions) for one in command.changes) // CHANGES_PER_PARTITION
         case BeginDrop() | EndDrop() | ForgetDeletion():
             return max(1, len(command.topics))
         case AlterAcls():
@@ -455,6 +475,7 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             | CreateToken()
             | RevokeToken()
             | NoteBackup()
+            | Reconcile()
         ):
             return 1
         case _:
@@ -492,6 +513,8 @@ def _entry_work(pending: Pending) -> int:
     command = pending.command
     if isinstance(command, JoinGroup) and command.group_instance_id and not command.member_id:
         return max(pending.work, REPLACEMENT_WORK)
+    if isinstance(command, Reconcile):
+        return RECONCILE_WORK
     if isinstance(command, SyncGroup):
         return pending.work + pending.size // SYNC_BYTES_PER_PARTITION
     return pending.work

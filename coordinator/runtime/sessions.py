@@ -122,6 +122,10 @@ class _Session:
     """A static member may be away for its whole session: a broken call does not shorten it."""
     broke_off: bool = False
     """Whether what runs is the disconnect grace: its last call here broke off."""
+    is_gone: bool = False
+    """Whether its last call here broke off, and nothing was heard of it since."""
+    is_known: bool = True
+    """Whether it was heard here: not before its first call at a new leader."""
 
 
 class Sessions:
@@ -142,7 +146,7 @@ class Sessions:
         """Groups whose first round waits although its time is over."""
         self._unheard: dict[str, set[str]] = {}
         """Groups whose first round waited so -> their members that were not heard since."""
-        self._time_ms = self._clock_ms = time_ms
+        self._time_ms = self._clock_ms = self._began_ms = time_ms
         self._latest_ms = time_ms
         """The latest that the session clock has shown, from which lags are taken off."""
         self._loop_round = 0
@@ -161,10 +165,9 @@ class Sessions:
         keys: list[MemberKey] = []
         for group in groups:
             self.rounds_changed(group.group_id, group)
-            for member in group.members.values():
-                key = MemberKey(group.group_id, member.member_id)
-                static = bool(member.instance_id)
-                self._sessions[key] = _Session(member.session_timeout_ms, static=static)
+            for member_id, timeout_ms, static in group.sessions():
+                key = MemberKey(group.group_id, member_id)
+                self._sessions[key] = _Session(timeout_ms, static=static, is_known=False)
                 keys.append(key)
             for member_id, timeout_ms in group.pending.items():
                 key = MemberKey(group.group_id, member_id)
@@ -188,6 +191,7 @@ class Sessions:
         if session is None:
             session = self._sessions[key] = _Session(timeout_ms, self._early_calls.pop(key, 0))
         session.timeout_ms = timeout_ms
+        session.is_gone, session.is_known = False, True
         session.static = session.static or static
         if not session.calls:
             self._arm(key, timeout_ms)
@@ -212,9 +216,14 @@ class Sessions:
         self._firing.pop(group_id, None)
         for key, deadline_ms in deadlines(group) if group is not None else ():
             closing = CloseRound(
-                group_id=group_id, round=key.round, timer=key.timer, deadline_ms=deadline_ms
+                group_id=group_id,
+                round=key.round,
+                timer=key.timer,
+                deadline_ms=deadline_ms,
+                member_id=key.member_id,
             )
-            self._firing[group_id] = _Firing(closing, len(group.members) if group else 0)
+            members = len(group.members) if group and not key.member_id else 1
+            self._firing[group_id] = _Firing(closing, members)
             at_ms = deadline_ms
             if key.timer is not RoundTimer.INITIAL_DELAY:
                 self._held.discard(group_id)
@@ -237,7 +246,8 @@ class Sessions:
             self._is_heard(key)
         session = self._sessions.get(key)
         if session is not None and not session.calls:
-            session.broke_off = False
+            session.broke_off = session.is_gone = False
+            session.is_known = True
             self._ripening.pop(key, None)
             self._ends.arm(key, self._clock_ms + session.timeout_ms)
 
@@ -254,6 +264,7 @@ class Sessions:
             self._early_calls[key] = self._early_calls.get(key, 0) + 1
             return
         session.calls += 1
+        session.is_gone, session.is_known = False, True
         self._ends.drop(key)
         self._ripening.pop(key, None)
 
@@ -289,10 +300,23 @@ class Sessions:
         session = self._sessions.get(key)
         if session is None or session.calls:
             return
+        session.is_gone = True
         if session.static:
             self._arm(key, session.timeout_ms)
             return
         self._arm(key, min(session.timeout_ms, DISCONNECT_GRACE_MS), broke_off=True)
+
+    def is_disconnected(self, key: MemberKey) -> bool:
+        """Whether the process behind this member seems gone.
+
+        Its last call here broke off; or it was not heard here since this node leads, for as long as
+        a member that is there takes to come back.
+        """
+        session = self._sessions.get(key)
+        if session is None or session.calls:
+            return False
+        led_ms = self._time_ms - self._began_ms
+        return session.is_gone or (not session.is_known and led_ms >= DISCONNECT_GRACE_MS)
 
     def why_silent(self, key: MemberKey) -> str:
         """Why the session of this member ends, for the history: what a person should look at."""

@@ -349,6 +349,9 @@ class Shard:
     def session_timeout_ms(self, key: MemberKey) -> int | None:
         """A member's session timeout from applied state; None where there is no such member."""
         group = self.state.groups.get(key.group_id)
+        if group is not None and group.modern is not None:
+            consumer = group.modern.members.get(key.member_id)
+            return consumer.said.session_timeout_ms if consumer else None
         member = group.members.get(key.member_id) if group else None
         return member.session_timeout_ms if member else None
 

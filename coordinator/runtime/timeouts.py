@@ -56,6 +56,13 @@ on for longer holds up rounds, and stops sessions, for half of the time at most.
 SHARD_TIME_STEP_MS_MAX: Final = 100
 """Shard time advances by at most this much in one turn (arch-3.1)."""
 
+ASSIGNMENT_INTERVAL_MS: Final = 100
+"""A plan of a modern group that is due sooner after the one before waits so long; the first after
+quiet waits for nothing. It doubles while changes keep coming (planner.py) ..."""
+
+ASSIGNMENT_INTERVAL_MS_MAX: Final = 1_000
+"""... up to this."""
+
 LEVEL_PAUSE_MS: Final = 1_000
 """Between two commands about levels of one shard (level_keeper.py)."""
 

@@ -1,0 +1,362 @@
+"""Sees to the plans of one shard's modern groups, while this node leads the shard (docs/modern.md).
+
+All it needs is replicated, so a new leader finds what the last one did not get to: topics that a
+group does not know of as they are, a plan that is due, grants that are behind the target. Planning
+takes as long as the group is large. It goes in slices between other work, outside of what applies
+entries; what it was made from is named with the result, and refused where that is another by then.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from musterd.coordinator.machine.commands import GroupCommand, NoteTopics, Reconcile, StoreTarget
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.plan import Part, Spec, TargetPlan, parts, planning
+from musterd.coordinator.machine.plan.pace import SLICE_STEPS
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.state import Group
+from musterd.coordinator.runtime.deadlines import KeyedHeap
+from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS, ASSIGNMENT_INTERVAL_MS_MAX
+
+PLANS_MAX: Final = 16
+"""Plans of a node that are being made at once; others wait."""
+
+LOOKS_PER_TURN: Final = 200
+"""Groups that a shard looks at in one turn."""
+
+NAMES_PER_TURN: Final = 5_000
+"""Topics that are compared in one turn; the group that reaches it is the turn's last."""
+
+STEPS_PER_TURN: Final = SLICE_STEPS
+"""Steps of planning in one turn of a node, over all its shards; one slice may come on top."""
+
+STEPS_PER_UNIT: Final = 4
+"""Steps that a slice of a small plan takes at most for each of its partitions and members."""
+
+_NEVER: Final = -1
+_NAME_BYTES: Final = 32
+_CHANGE_BYTES: Final = 24
+
+Offer = Callable[[GroupCommand, int], bool]
+"""Offers a command of at most so many bytes to the log; False where it is not taken now."""
+
+
+class PlanTurns:
+    """The planning of one node: how many plans there are, and what a turn has left for them."""
+
+    def __init__(self) -> None:
+        self.plans = 0
+        """How many are being made."""
+        self.planners = 0
+        """How many shards make them."""
+        self._turn: object = None
+        self._steps = 0
+
+    def steps(self, turn: object) -> int:
+        """How many steps this turn of the node has left, 0 or less where it has had enough."""
+        if turn is not self._turn:
+            self._turn, self._steps = turn, STEPS_PER_TURN
+        return self._steps
+
+    def took(self, steps: int) -> None:
+        """So many were made in it."""
+        self._steps -= steps
+
+
+@dataclass(slots=True)
+class _Interval:
+    """When a group's last plan began, and how long the next one waits after that."""
+
+    began_ms: int
+    interval_ms: int = ASSIGNMENT_INTERVAL_MS
+    waits: bool = False
+    """Whether another plan was due before that was over."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A plan that is being made, or stored."""
+
+    spec_version: int
+    units: int
+    """Partitions and members in it."""
+    steps: Generator[None, None, TargetPlan]
+    parts: Iterator[Part] | None = None
+    """What is left to be stored; None while it is being made."""
+    part: Part | None = None
+    """The next of them."""
+    number: int = 0
+
+    def make(self) -> int:
+        """Make one slice of it; returns at most how many steps that took."""
+        try:
+            next(self.steps)
+        except StopIteration as end:
+            self.parts = parts(end.value)
+            self.part = next(self.parts)
+        return min(SLICE_STEPS, STEPS_PER_UNIT * self.units)
+
+
+@dataclass(slots=True)
+class _Known:
+    """Versions of registry and group at which the group's topics were found as they are."""
+
+    topics_version: int = _NEVER
+    spec_version: int = _NEVER
+
+
+@dataclass(slots=True)
+class Planner:
+    """One shard's plans. `turns` are the node's."""
+
+    turns: PlanTurns
+    _left: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """Groups to look at."""
+    _known: dict[str, _Known] = field(default_factory=dict)
+    """By modern group."""
+    _intervals: OrderedDict[str, _Interval] = field(default_factory=OrderedDict)
+    """By group that was planned lately, the oldest first."""
+    _ends: KeyedHeap[str] = field(default_factory=KeyedHeap)
+    """When groups whose interval is not over may be planned."""
+    _plans: OrderedDict[str, _Plan] = field(default_factory=OrderedDict)
+    _under_way: Counter[tuple[str, type]] = field(default_factory=Counter)
+    """How many commands of a group and kind are waiting or in the log."""
+    _seen: int = _NEVER
+    """The version of the registry at which all groups were put on the list."""
+    _credit: int = 1
+    """Steps that this shard may make of those of the node."""
+    _blocked: bool = False
+
+    def begin(self, groups: Iterable[Group]) -> None:
+        """Look at all modern groups: the last leader may not have got to them."""
+        for group in groups:
+            if group.modern is not None:
+                self.moved(group.group_id, group)
+
+    @property
+    def busy(self) -> bool:
+        """True while there is something to look at, to plan or to wait for."""
+        return bool(self._left or self._plans or self._under_way or len(self._ends))
+
+    @property
+    def hurried(self) -> bool:
+        """True where the next turn should come soon."""
+        return bool(self._left or self._plans) and not self._blocked
+
+    def moved(self, group_id: str, group: Group | None) -> None:
+        """An entry changed this group."""
+        modern = None if group is None else group.modern
+        if modern is None:
+            if group_id in self._known:
+                self._forget(group_id)
+            return
+        self._known.setdefault(group_id, _Known())
+        self._left[group_id] = None
+        self._blocked = False
+        plan = self._plans.get(group_id)
+        if plan is not None and plan.spec_version != modern.spec_version:
+            self._drop(group_id)
+
+    def ended(self, command: GroupCommand, *, changed: bool) -> None:
+        """A command was applied; or failed, which changes nothing."""
+        key = command.group_id, type(command)
+        if not self._under_way[key]:
+            del self._under_way[key]
+            return
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+        if command.group_id in self._known and (changed or isinstance(command, StoreTarget)):
+            self._left[command.group_id] = None
+            self._blocked = False
+
+    def failed(self, command: GroupCommand) -> None:
+        """A command did not get into the log, or nobody knows whether it did."""
+        self.ended(command, changed=True)
+
+    def release(self) -> None:
+        """This node leads the shard no more."""
+        for group_id in list(self._plans):
+            self._drop(group_id)
+
+    def turn(
+        self,
+        turn: object,
+        clock_ms: int,
+        registry: ShardState | None,
+        groups: Mapping[str, Group],
+        offer: Offer,
+    ) -> None:
+        """Look at groups, begin what is due, and go on with plans.
+
+        `turn` is the node's; `registry` None where what it says cannot be trusted.
+        """
+        self._blocked = False
+        if registry is not None and registry.topics_version != self._seen:
+            self._seen = registry.topics_version
+            self._left.update(dict.fromkeys(self._known))
+        for group_id, _ in self._ends.pop_due(clock_ms, LOOKS_PER_TURN):
+            self._left[group_id] = None
+        names = 0
+        for _ in range(min(len(self._left), LOOKS_PER_TURN)):
+            if names >= NAMES_PER_TURN or self._blocked:
+                break
+            group_id, _ = self._left.popitem(last=False)
+            group = groups.get(group_id)
+            if group is None or group.modern is None:
+                self._forget(group_id)
+                continue
+            names += self._look_at(group, clock_ms, registry, offer)
+        self._go_on(turn, groups, offer)
+
+    # ---- inside
+
+    def _look_at(
+        self, group: Group, clock_ms: int, registry: ShardState | None, offer: Offer
+    ) -> int:
+        """Propose what is due for a group, or begin its plan; returns how many names it compared."""
+        modern, group_id = group.modern, group.group_id
+        if modern is None:
+            return 0
+        names = 0
+        known = self._known[group_id]
+        if self._is_under_way(group_id, NoteTopics):
+            return 0
+        if registry is not None and (known.topics_version, known.spec_version) != (
+            registry.topics_version,
+            modern.spec_version,
+        ):
+            note = unknown_topics(group, registry, LIMITS.note_topics_max)
+            names = 1 + len(modern.topics)
+            if note is not None:
+                self._offer(note, offer)
+                return names
+            known.topics_version = registry.topics_version
+            known.spec_version = modern.spec_version
+        storing = group_id in self._plans or self._is_under_way(group_id, StoreTarget)
+        if group.generation > modern.target_epoch and not storing:
+            self._plan(group, clock_ms)
+        stored = not modern.storing and not self._is_under_way(group_id, StoreTarget)
+        if modern.behind and stored and not self._is_under_way(group_id, Reconcile):
+            self._offer(Reconcile(group_id), offer)
+        return names
+
+    def _plan(self, group: Group, clock_ms: int) -> None:
+        """Begin a group's plan, if its interval is over and not too many are being made."""
+        group_id, modern = group.group_id, group.modern
+        if modern is None:
+            return
+        if self.turns.plans >= PLANS_MAX:
+            self._left[group_id] = None
+            self._blocked = True
+            return
+        if not self._interval_is_over(group_id, clock_ms):
+            return
+        spec = spec_of(group)
+        if not self._plans:
+            self.turns.planners += 1
+        self.turns.plans += 1
+        self._plans[group_id] = _Plan(modern.spec_version, _units(spec), planning(spec))
+
+    def _interval_is_over(self, group_id: str, clock_ms: int) -> bool:
+        """Whether the next plan may begin. The first after quiet waits for nothing."""
+        while self._intervals:
+            oldest_id, oldest = next(iter(self._intervals.items()))
+            if oldest.began_ms + 2 * ASSIGNMENT_INTERVAL_MS_MAX > clock_ms:
+                break
+            del self._intervals[oldest_id]
+        interval = self._intervals.get(group_id)
+        if interval is None:
+            self._intervals[group_id] = _Interval(clock_ms)
+            return True
+        end_ms = interval.began_ms + interval.interval_ms
+        if clock_ms < end_ms:
+            interval.waits = True
+            self._ends.arm(group_id, end_ms)
+            return False
+        doubled_ms = min(2 * interval.interval_ms, ASSIGNMENT_INTERVAL_MS_MAX)
+        interval.interval_ms = doubled_ms if interval.waits else ASSIGNMENT_INTERVAL_MS
+        interval.began_ms, interval.waits = clock_ms, False
+        self._intervals.move_to_end(group_id)
+        return True
+
+    def _go_on(self, turn: object, groups: Mapping[str, Group], offer: Offer) -> None:
+        """Go on with plans, one after the other, as far as the node's turn has room for it."""
+        share = STEPS_PER_TURN // max(1, self.turns.planners)
+        self._credit = min(self._credit + share, share)
+        while self._plans and self._credit > 0 and self.turns.steps(turn) > 0:
+            group_id, plan = self._plans.popitem(last=False)
+            self._plans[group_id] = plan  # it is the last now
+            steps = self._go_on_with(plan, groups[group_id], offer)
+            if not steps:
+                self._blocked = True
+                return
+            self._credit -= steps
+            self.turns.took(steps)
+
+    def _go_on_with(self, plan: _Plan, group: Group, offer: Offer) -> int:
+        """Make a slice of a plan, or store a part of it; 0 where the log takes none now."""
+        if plan.parts is None or plan.part is None:
+            return plan.make()
+        part = plan.part
+        changes = changes_of(group, part)
+        store = StoreTarget(group.group_id, plan.spec_version, plan.number, changes, part.last)
+        if not self._offer(store, offer):
+            return 0
+        if part.last:
+            self._drop(group.group_id)
+            self._offer(Reconcile(group.group_id), offer)
+        else:
+            plan.part, plan.number = next(plan.parts), plan.number + 1
+        return 1 + len(part.changes)
+
+    def _offer(self, command: GroupCommand, offer: Offer) -> bool:
+        """Offer a command; where it is not taken now, its group is looked at again."""
+        if not offer(command, command_bytes(command)):
+            self._left[command.group_id] = None
+            self._blocked = True
+            return False
+        self._under_way[command.group_id, type(command)] += 1
+        return True
+
+    def _is_under_way(self, group_id: str, kind: type) -> bool:
+        return (group_id, kind) in self._under_way
+
+    def _drop(self, group_id: str) -> None:
+        if self._plans.pop(group_id, None) is not None:
+            self.turns.plans -= 1
+            if not self._plans:
+                self.turns.planners -= 1
+
+    def _forget(self, group_id: str) -> None:
+        self._drop(group_id)
+        self._left.pop(group_id, None)
+        self._known.pop(group_id, None)
+        self._intervals.pop(group_id, None)
+        self._ends.drop(group_id)
+
+
+def _units(spec: Spec) -> int:
+    return 1 + len(spec.members) + sum(spec.topics.values())
+
+
+def command_bytes(command: GroupCommand) -> int:
+    """At most so many bytes does a command of the planner take in an entry."""
+    size = 2 * LIMITS.id_max_bytes
+    match command:
+        case NoteTopics():
+            size += sum(_NAME_BYTES + len(one.topic.encode()) for one in command.counts)
+            for pattern in command.patterns:
+                names = (pattern.pattern, *pattern.added, *pattern.removed)
+                size += sum(_NAME_BYTES + len(name.encode()) for name in names)
+        case StoreTarget():
+            for change in command.changes:
+                size += _NAME_BYTES + len(change.topic.encode())
+                size += _CHANGE_BYTES * len(change.partitions)
+        case _:
+            pass
+    return size
