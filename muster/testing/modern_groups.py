@@ -36,7 +36,8 @@ class Consumer:
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = 0
     epoch: int = 0
-    previous_epoch: int = 0
+    said_epoch: int = 0
+    """The epoch that it said last: it may know none of those that came since."""
     version: int = 0
     assigned: dict[TopicPartition, int] = field(default_factory=dict)
     """Partition -> token."""
@@ -105,6 +106,7 @@ class ModernGroup:
                 if self._says(member, request):
                     self._replan()
         member.heard_at = self._loop.time()
+        member.said_epoch = request.member_epoch
         if request.HasField("owned"):
             self._confirm(member, request.owned)
         self._reconcile()
@@ -133,7 +135,7 @@ class ModernGroup:
             return status(Code.FENCED_INSTANCE_ID, "another process has the instance id")
         if member is None:
             return status(Code.UNKNOWN_MEMBER_ID, "no such member")
-        if epoch > 0 and epoch not in (member.epoch, member.previous_epoch):
+        if epoch > 0 and not member.said_epoch <= epoch <= member.epoch:
             return status(Code.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
         return None
 
@@ -303,7 +305,7 @@ class ModernGroup:
                 member.assigned |= dict.fromkeys(sorted(ready), self._next_token())
                 self._change(member)
             if member.epoch != self.epoch and not member.revoking:
-                member.previous_epoch, member.epoch = member.epoch, self.epoch
+                member.epoch = self.epoch
                 self._change(member)
 
     def _change(self, member: Consumer) -> None:

@@ -5,6 +5,7 @@ import pytest
 from muster.errors import ErrorCode, UnsupportedVersion
 from muster.testing.groups import Group
 from muster.v1 import group_pb2
+from tests.client.modern_scenarios import MODERN
 from tests.client.sdk_scenarios import SCENARIOS
 
 
@@ -13,6 +14,13 @@ async def test_on_the_kit(open_cluster, name):
     """The same file runs on servers: tests/e2e/test_scenarios.py."""
     async with open_cluster(2, topics={}) as (_, client):
         await SCENARIOS[name](client, name)
+
+
+@pytest.mark.parametrize("name", MODERN)
+async def test_on_the_kit_where_it_assigns(open_cluster, name):
+    """The same file runs on servers: tests/e2e/test_modern_sdk.py."""
+    async with open_cluster(2, topics={}) as (_, client):
+        await MODERN[name](client, name)
 
 
 async def test_what_the_kit_has_not_is_said(open_cluster):

@@ -1,0 +1,232 @@
+"""Scenarios of groups whose coordinator assigns, through the SDK alone: the same on the kit
+(test_scenarios.py) and on servers (tests/e2e/test_modern_sdk.py).
+
+Each has a group and a topic of its own, both named `name`.
+"""
+
+import asyncio
+import itertools
+
+import pytest
+
+import muster
+from muster.errors import IllegalGeneration, UnsupportedAssignor
+from tests.client.listeners import Journal
+
+
+class Member:
+    """A member that runs one endless task per partition and writes down what happens to it."""
+
+    def __init__(self, client, name, topics=None, **options):
+        self.journal = Journal()
+        self.partitions = {}
+        self.started = []
+        options = {"commit_interval_ms": 1, "listener": self.journal, **options}
+        topics = [name] if topics is None else topics
+        self.group = client.group(name, topics, assignment="server", **options)
+        self.group.on_partition(self._work)
+        self.run()
+
+    def run(self):
+        self.running = asyncio.create_task(self.group.run(handle_sigterm=False))
+
+    async def _work(self, p):
+        assert p.key not in self.partitions
+        self.started.append((p.key, p.fencing_token))
+        self.partitions[p.key] = p
+        try:
+            await asyncio.Event().wait()
+        finally:
+            del self.partitions[p.key]
+
+    @property
+    def told(self):
+        """What its listener was told of, without what named nothing."""
+        return [(what, set(keys)) for what, _, keys in self.journal.told if keys]
+
+    @property
+    def tokens(self):
+        return {key: p.fencing_token for key, p in self.partitions.items()}
+
+    async def stop(self, **how):
+        self.group.stop(**how)
+        await self.running
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *details):
+        await self.stop()
+
+
+async def settled(keys, *members):
+    """Until these members work on all of it between them, evenly, each partition once."""
+    wanted = sorted(keys)
+    while True:
+        for member in members:
+            if member.running.done():
+                member.running.result()
+        have = [sorted(member.partitions) for member in members]
+        loads = [len(one) for one in have]
+        whole = sorted(itertools.chain(*have))
+        assert len(whole) == len(set(whole)), "two members work on one partition"
+        if whole == wanted and max(loads) <= min(loads) + 1:
+            for member in members:
+                await member.group.ready()
+            return
+        await asyncio.sleep(0.001)
+
+
+async def topic(client, name, partitions=6):
+    await client.create_topic(name, partitions, exist_ok=True)
+    return [muster.TopicPartition(name, i) for i in range(partitions)]
+
+
+async def what_stays_never_stops(client, name):
+    """A second and a third member, which leave again; only what moves has new tokens."""
+    keys = await topic(client, name)
+    async with Member(client, name) as first:
+        await settled(keys, first)
+        for members in (2, 3):
+            before = first.tokens
+            others = [Member(client, name) for _ in range(members - 1)]
+            await settled(keys, first, *others)
+            kept = first.tokens.items() & before.items()
+            assert len(kept) == 6 // members
+            moved = {k: t for other in others for k, t in other.tokens.items()}
+            assert all(token > before[key] for key, token in moved.items())
+            await asyncio.gather(*(other.stop() for other in others))
+            await settled(keys, first)
+            assert kept <= first.tokens.items()
+        assert not [what for what, _ in first.told if what == "lost"]
+
+
+async def work_is_committed_before_it_moves(client, name):
+    """And the next owner goes on there; who had it before commits no more."""
+    keys = await topic(client, name)
+    async with Member(client, name, commit_interval_ms=3_600_000) as first:
+        await settled(keys, first)
+        former = first.group.assignment
+        for p in first.partitions.values():
+            p.commit(10 + p.id)
+        async with Member(client, name) as second:
+            await settled(keys, first, second)
+            assert {p.committed - p.id for p in second.partitions.values()} == {10}
+            moved = next(iter(second.partitions))
+            with pytest.raises(IllegalGeneration):
+                await first.group.commit({moved: 99}, assignment=former)
+            await second.group.commit({moved: 20})
+        assert (await client.committed(name)).offset(moved) == 20
+
+
+async def who_is_away_keeps_its_partitions(client, name):
+    """Nobody else is told anything; the tokens are new."""
+    keys = await topic(client, name)
+    async with Member(client, name) as first, Member(client, name) as second:
+        await settled(keys, first, second)
+        theirs, mine, tokens = list(second.told), set(first.partitions), first.tokens
+        for p in first.partitions.values():
+            p.commit(4)
+        await first.group.away(back_in=60, reason="deploy")
+        await first.running
+        assert first.told[-1] == ("revoked", mine)
+        assert {(await client.committed(name)).offset(key) for key in mine} == {4}
+        first.run()
+        await settled(keys, first, second)
+        assert set(first.partitions) == mine
+        assert all(token > tokens[key] for key, token in first.tokens.items())
+        assert second.told == theirs
+
+
+async def who_is_not_back_in_time_loses_its_partitions(client, name):
+    """The others have them then."""
+    keys = await topic(client, name)
+    async with Member(client, name) as first, Member(client, name) as second:
+        await settled(keys, first, second)
+        await first.group.away(back_in=0.5)
+        await first.running
+        await settled(keys, second)
+
+
+async def static_members_are_back_where_they_were(client, name):
+    """Closed and started again under another id; asked to leave it is gone."""
+    keys = await topic(client, name)
+    async with Member(client, name) as other:
+        static = Member(client, name, group_instance_id="i")
+        await settled(keys, static, other)
+        mine, before, theirs = set(static.partitions), static.tokens, list(other.told)
+        member_id = static.group.member_id
+        await static.stop()
+        again = Member(client, name, group_instance_id="i")
+        await settled(keys, again, other)
+        assert again.group.member_id != member_id
+        assert set(again.partitions) == mine
+        assert all(token > before[key] for key, token in again.tokens.items())
+        assert other.told == theirs
+        await again.stop(leave=True)
+        await settled(keys, other)
+
+
+async def topics_that_grow_and_go(client, name):
+    """What is there stays as it is."""
+    keys = await topic(client, name, 4)
+    more = f"{name}.more"
+    await client.create_topic(more, 2)
+    async with Member(client, name, [name, more]) as member:
+        keys += [muster.TopicPartition(more, i) for i in range(2)]
+        await settled(keys, member)
+        before = member.tokens
+        await client.add_partitions(name, 6)
+        keys += [muster.TopicPartition(name, i) for i in (4, 5)]
+        await settled(keys, member)
+        assert before.items() <= member.tokens.items()
+        await client.delete_topic(more)
+        await settled([key for key in keys if key.topic == name], member)
+
+
+async def patterns_find_topics_that_are_made_later(client, name):
+    """Whole names; what it names itself it keeps."""
+    keys = await topic(client, name, 2)
+    async with Member(client, name, [], pattern=f"{name}(-[0-9]+)?") as member:
+        await settled(keys, member)
+        await topic(client, f"{name}-x", 2)
+        keys += await topic(client, f"{name}-1", 2)
+        await settled(keys, member)
+
+
+async def a_subscription_changes_while_it_works(client, name):
+    """It goes on with what it keeps."""
+    keys = await topic(client, name, 2)
+    others = await topic(client, f"{name}.other", 2)
+    async with Member(client, name) as member:
+        await settled(keys, member)
+        before = member.tokens
+        await member.group.subscribe([name, f"{name}.other"])
+        await settled([*keys, *others], member)
+        assert before.items() <= member.tokens.items()
+        await member.group.subscribe([f"{name}.other"])
+        await settled(others, member)
+
+
+async def an_assignor_that_is_none(client, name):
+    """It is refused for good."""
+    await topic(client, name)
+    async with client.group(name, [name], assignment="server", assignor="nope") as group:
+        with pytest.raises(UnsupportedAssignor):
+            await group.next_assignment()
+
+
+MODERN = {
+    scenario.__name__: scenario
+    for scenario in (
+        what_stays_never_stops,
+        work_is_committed_before_it_moves,
+        who_is_away_keeps_its_partitions,
+        who_is_not_back_in_time_loses_its_partitions,
+        static_members_are_back_where_they_were,
+        topics_that_grow_and_go,
+        patterns_find_topics_that_are_made_later,
+        a_subscription_changes_while_it_works,
+        an_assignor_that_is_none,
+    )
+}
