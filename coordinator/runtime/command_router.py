@@ -162,7 +162,7 @@ class CommandRouter:
     def offer(self, call: Call, size: int) -> None:
         """Put the command into the queue for the next entry, shed it, or refuse it for its growth.
 
-        The one place where growth is refused. Where only some partitions of a commit grow, the rest
+        Growth of callers is refused here alone. Where only some partitions of a commit grow, the rest
         is stored.
         """
         coordinator = self._coordinator
@@ -184,6 +184,11 @@ class CommandRouter:
         else:
             call.offered = True
             self._coordinator.wake()
+
+    def room_for(self, command: GroupCommand) -> int | None:
+        """How many bytes a command of the leader itself adds; None where there is no room now."""
+        growth = growth_of(self._coordinator.state, command)
+        return None if self._no_room(command, growth) is not None else growth.size
 
     def _no_room(self, command: Command, growth: Growth) -> Refused | None:
         coordinator = self._coordinator

@@ -14,9 +14,11 @@ existing offsets gain from other members' ids and from larger numbers: 300 bytes
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
+    JOIN_EPOCH,
+    NO_OWNER,
     AddPartitions,
     AlterAcls,
     AlterGroupConfig,
@@ -25,6 +27,7 @@ from musterd.coordinator.machine.commands import (
     Checkpoint,
     CloseRound,
     Command,
+    ConsumerGroupHeartbeat,
     CreateToken,
     CreateTopic,
     DeleteGroup,
@@ -39,13 +42,16 @@ from musterd.coordinator.machine.commands import (
     LeaveGroup,
     NoteBackup,
     NoteLevels,
+    NoteTopics,
     OffsetCommit,
     OffsetDelete,
     PartitionCommit,
+    Reconcile,
     RecordAudit,
     ReplaceNode,
     RevokeToken,
     ShardLevel,
+    StoreTarget,
     SyncGroup,
     TopicsChanged,
 )
@@ -71,6 +77,15 @@ one's."""
 
 ROUND_BYTES: Final = RECORD_BYTES + 1_024
 """Bytes of a round in the history, as they mostly are."""
+
+OWNER_BYTES: Final = 10
+"""Bytes of whoever shall own a partition, in the target of a modern group."""
+
+GRANT_BYTES: Final = 24
+"""Bytes of one partition in what a member of a modern group has: its number and its token."""
+
+NAME_BYTES: Final = 16
+"""Bytes of a topic in a list of them, besides its name."""
 
 SETTING_BYTES: Final = 64
 TOPIC_BYTES: Final = 3 * (RECORD_BYTES + 16)
@@ -114,7 +129,7 @@ class Growth(NamedTuple):
 NO_GROWTH: Final = Growth(0)
 
 
-def growth_of(  # noqa: PLR0911 - one per command that grows the state
+def growth_of(  # noqa: C901, PLR0911, PLR0912 - one per command that grows the state
     state: ShardState, command: Command
 ) -> Growth:
     """Return what `command` would add to `state`."""
@@ -126,6 +141,12 @@ def growth_of(  # noqa: PLR0911 - one per command that grows the state
             return _of_join(state.groups.get(command.group_id), command)
         case SyncGroup():
             return _of_sync(state.groups.get(command.group_id), command)
+        case ConsumerGroupHeartbeat():
+            return _of_consumer(state.groups.get(command.group_id), command)
+        case NoteTopics():
+            return _of_topics(state.groups.get(command.group_id), command)
+        case StoreTarget():
+            return _of_target(state.groups.get(command.group_id), command)
         case AlterGroupConfig():
             group = state.groups.get(command.group_id)
             known = group.config if group else {}
@@ -166,6 +187,7 @@ def growth_of(  # noqa: PLR0911 - one per command that grows the state
             | Checkpoint()
             | RevokeToken()
             | NoteBackup()
+            | Reconcile()
         ):
             return NO_GROWTH
         case _:
@@ -224,6 +246,89 @@ def _of_sync(group: Group | None, command: SyncGroup) -> Growth:
     held = sum(len(member.assignment) for member in group.members.values())
     more = sum(len(one.assignment) for one in command.assignments) - held
     return Growth(max(0, more), GOES_ON_SHARE)
+
+
+def _modern(group: Group | None) -> Any:
+    """What only a modern group has, None of others."""
+    return getattr(group, "modern", None)
+
+
+def _of_consumer(group: Group | None, command: ConsumerGroupHeartbeat) -> Growth:
+    """Whoever leaves, goes away, or says nothing new of itself adds nothing."""
+    if command.member_epoch < JOIN_EPOCH:
+        return NO_GROWTH
+    texts = (command.pattern, command.zone, command.assignor)
+    new = sum(len(text.encode()) for text in texts if text) + _names_bytes(command.topics or ())
+    modern, member_id = _modern(group), command.member_id
+    if modern is not None:
+        holder = group.instances.get(command.group_instance_id, "") if group else ""
+        known = modern.members.get(member_id) or modern.members.get(holder)
+        if known is not None:
+            return _of_known_consumer(known, command, new)
+    ids = (member_id, member_id, command.group_instance_id, command.group_instance_id)
+    said = (*ids, command.client_id, command.client_host, command.principal)
+    keys = 3 * len(command.group_id.encode())
+    header = HEADER_BYTES if group is None else 0
+    size = header + ROUND_BYTES + MEMBER_BYTES + new + _names_bytes(said) + keys
+    return Growth(size, RETURNS_SHARE if group is not None and group.offset_count else 1.0)
+
+
+def _of_known_consumer(known: Any, command: ConsumerGroupHeartbeat, new: int) -> Growth:
+    said = known.said
+    kept = (
+        (command.pattern, said.pattern),
+        (command.zone, said.zone),
+        (command.assignor, said.assignor),
+    )
+    old = sum(len(before.encode()) for now, before in kept if now)
+    old += _names_bytes(said.topics) if command.topics is not None else 0
+    more = max(0, new - old)
+    joins = ROUND_BYTES if command.member_epoch == JOIN_EPOCH else 0
+    return Growth(joins + more, 1.0 if more else GOES_ON_SHARE)
+
+
+def _names_bytes(names: tuple[str, ...]) -> int:
+    return sum(len(name.encode()) + NAME_BYTES for name in names)
+
+
+def _of_topics(group: Group | None, command: NoteTopics) -> Growth:
+    modern = _modern(group)
+    if modern is None:
+        return NO_GROWTH
+    size = 0
+    for topic, partitions in command.counts:
+        known = modern.topics.get(topic)
+        if known is None and partitions:
+            size += RECORD_BYTES + 2 * _names_bytes((topic,))
+        size += OWNER_BYTES * max(0, partitions - (known or 0))
+    for pattern, added, _ in command.patterns:
+        if added and pattern not in modern.patterns:
+            size += RECORD_BYTES + _names_bytes((pattern,))
+        size += _names_bytes(added)
+    return Growth(size, GOES_ON_SHARE) if size else NO_GROWTH
+
+
+def _of_target(group: Group | None, command: StoreTarget) -> Growth:
+    """The grants that follow from it, too: an owner that has none of the topic names it anew."""
+    modern = _modern(group)
+    if modern is None:
+        return NO_GROWTH
+    size = 0
+    for change in command.changes:
+        before = modern.target.get(change.topic, [])
+        given = {
+            number: owner
+            for number, owner in zip(change.partitions, change.owners, strict=False)
+            if owner != NO_OWNER
+        }
+        free = sum(number >= len(before) or before[number] == NO_OWNER for number in given)
+        named = [
+            owner
+            for owner in dict.fromkeys(given.values())
+            if change.topic not in modern.wanted.get(owner, {})
+        ]
+        size += GRANT_BYTES * free + len(named) * _names_bytes((change.topic,))
+    return Growth(size, GOES_ON_SHARE) if size else NO_GROWTH
 
 
 @dataclass(frozen=True, slots=True)

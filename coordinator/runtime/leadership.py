@@ -369,7 +369,8 @@ class Leadership:
     def _offer_planned(self, command: GroupCommand, size: int) -> bool:
         if isinstance(command, StoreTarget) and self.proposer.large_work >= STORING_MAX:
             return False
-        return self.proposer.offer(command, size) is None
+        growth = self._router.room_for(command)
+        return growth is not None and self.proposer.offer(command, size, growth=growth) is None
 
     def _raise_level(self) -> None:
         for command in self._levels.turn(self._shard.clock_ms):

@@ -1,23 +1,38 @@
 """State stays below its limits in bytes, and low disks refuse what grows it: before the log."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from musterd.coordinator.machine.commands import (
+    AWAY_EPOCH,
+    LEAVE_EPOCH,
+    NO_OWNER,
     AlterGroupConfig,
     ConfigSetting,
+    ConsumerGroupHeartbeat,
     CreateTopic,
     DeleteGroup,
+    NoteTopics,
     OffsetDelete,
     PartitionCommit,
+    PatternTopics,
+    Reconcile,
+    StoreTarget,
+    TargetChange,
+    TopicCount,
     TopicPartition,
 )
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import Subscription
 from musterd.coordinator.machine.replies import Committed, Joined, Refused, Synced
 from musterd.coordinator.machine.shard_state import reweigh
 from musterd.coordinator.runtime.growth import (
     GOES_ON_SHARE,
+    GRANT_BYTES,
+    NO_GROWTH,
+    OWNER_BYTES,
     RETURNS_SHARE,
     StateLimits,
     growth_of,
@@ -305,3 +320,89 @@ def test_full_disks_take_no_entry_and_forget_none_of_their_timers():
     rig.log.room = Room.ENOUGH
     rig.run(3_000)
     assert not rig.shard.state.groups["g"].members
+
+
+# ---- modern groups
+
+
+def modern(offsets=0):
+    """A shard with a group g: m, in join order 0, reads t, and shall own one of its partitions."""
+    said = Subscription("c", "h", 10_000, 60_000, ("t",))
+    group = SimpleNamespace(
+        instances={"i": "m"},
+        offset_count=offsets,
+        modern=SimpleNamespace(
+            members={"m": SimpleNamespace(said=said)},
+            topics={"t": 2},
+            patterns={},
+            target={"t": [0, NO_OWNER]},
+            wanted={0: {"t": {0: None}}},
+        ),
+    )
+    return SimpleNamespace(groups={"g": group})
+
+
+HEARTBEAT = ConsumerGroupHeartbeat("g", "m", 5)
+NOBODY = SimpleNamespace(groups={})
+
+
+def joins(member_id="new", topics=("t",), instance=""):
+    return ConsumerGroupHeartbeat("g", member_id, 0, topics=topics, group_instance_id=instance)
+
+
+@pytest.mark.parametrize("epoch", [LEAVE_EPOCH, AWAY_EPOCH, 5])
+def test_a_member_that_says_nothing_new_does_not_grow_a_modern_group(epoch):
+    """It leaves, goes away, or says what it released: a group at its limit takes that."""
+    assert growth_of(modern(), replace(HEARTBEAT, member_epoch=epoch)).size == 0
+    assert growth_of(modern(), Reconcile("g")) == NO_GROWTH
+
+
+def test_a_new_member_of_a_modern_group_weighs_what_it_says():
+    """The first one makes the group. Members of a group with offsets are let in above the limit."""
+    one = growth_of(modern(), joins())
+    assert growth_of(NOBODY, joins()).size > one.size
+    many = growth_of(modern(), joins(topics=("t" * 100, "u" * 100)))
+    assert many.size >= one.size + 199
+    assert one.share == 1.0
+    assert growth_of(modern(offsets=1), joins()).share == RETURNS_SHARE
+
+
+def test_a_member_of_a_modern_group_that_joins_again_goes_on():
+    """Also as the new process of a static one; what it says more of itself is growth."""
+    new = growth_of(modern(), joins()).size
+    for command in (joins("m"), joins("new", instance="i")):
+        assert growth_of(modern(), command).share == GOES_ON_SHARE
+        assert growth_of(modern(), command).size < new
+    more = growth_of(modern(), replace(HEARTBEAT, topics=("t", "u" * 200)))
+    assert more.size >= 200
+    assert more.share == 1.0
+    assert growth_of(modern(), replace(HEARTBEAT, pattern="p" * 200)).size >= 200
+    assert growth_of(modern(), replace(HEARTBEAT, topics=())).size == 0
+
+
+def test_topics_that_a_modern_group_comes_to_know_grow_it():
+    """By their partitions and names; that it reads less does not."""
+    note = NoteTopics("g", (), (), 1)
+    grown = growth_of(modern(), replace(note, counts=(TopicCount("t", 12),)))
+    assert grown == (10 * OWNER_BYTES, GOES_ON_SHARE)
+    new = growth_of(modern(), replace(note, counts=(TopicCount("u" * 100, 10),)))
+    assert new.size >= grown.size + 100
+    found = (PatternTopics("u.*", ("u" * 100, "v" * 100), ()),)
+    assert growth_of(modern(), replace(note, patterns=found)).size >= 200
+    less = replace(note, counts=(TopicCount("t", 0),), patterns=(PatternTopics("u.*", (), ("u",)),))
+    assert growth_of(modern(), less) == NO_GROWTH
+    assert growth_of(NOBODY, replace(note, counts=(TopicCount("t", 12),))) == NO_GROWTH
+
+
+def test_a_target_grows_a_modern_group_by_what_had_no_owner():
+    """A partition that moves adds the topic to what its new owner has, where it is new there."""
+
+    def target(numbers, owners):
+        change = TargetChange("t", numbers, owners, (1,) * len(numbers))
+        return growth_of(modern(), StoreTarget("g", 1, 0, (change,), last=True))
+
+    assert target((0,), (0,)) == NO_GROWTH
+    assert target((0,), (NO_OWNER,)) == NO_GROWTH
+    assert target((1,), (0,)) == (GRANT_BYTES, GOES_ON_SHARE)
+    assert 0 < target((0,), (1,)).size < GRANT_BYTES
+    assert target((0, 1), (1, 1)).size == target((0,), (1,)).size + GRANT_BYTES
