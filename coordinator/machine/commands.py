@@ -458,7 +458,7 @@ UNCHANGED_MS: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeat:
-    """A member of a modern group joins, confirms, changes what it said, leaves or goes away (gp-2.6).
+    """A member of a modern group joins, confirms, says something else, leaves or is away (gp-2.6).
 
     `member_epoch` is what it was told last, or one of `JOIN_EPOCH`, `LEAVE_EPOCH`, `AWAY_EPOCH`.
     None = as it said before: topics, pattern, zone, assignor; `owned`: it says nothing of it.

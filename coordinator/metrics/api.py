@@ -13,7 +13,14 @@ FENCED: Final = {
     int(ErrorCode.FENCED_INSTANCE_ID): "fenced_instance_id",
 }
 """The codes that tell a member that it is none any more, or not the one it thinks (gp-2.0.1)."""
-APIS: Final = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "ConsumerGroupHeartbeat")
+APIS: Final = (
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "OffsetCommit",
+    "ConsumerGroupHeartbeat",
+)
 
 
 class ApiMeter:

@@ -53,7 +53,6 @@ GroupRequest = (
     | DeleteGroup
     | OffsetDelete
     | AlterGroupConfig
-    | ConsumerGroupHeartbeat
 )
 
 
@@ -126,14 +125,10 @@ class CommandRouter:
             if plain and group is not None:
                 self.offer(call, size)
                 return
-        if isinstance(command, ConsumerGroupHeartbeat):
-            command = self._hear(call, command, group)
         if not _hold(call, command, coordinator.sessions):
             call.answer(Shed("parked calls"))
         elif group is None and _creates(command) and _is_full(coordinator.state):
             call.answer(_TOO_MANY_GROUPS)
-        elif isinstance(command, ConsumerGroupHeartbeat) and unchanged(group, command) is not None:
-            self._confirm_refusal(call, command, size)
         elif plain or coordinator.proposer.busy(command.group_id):
             self.offer(call, size)
         elif _waits_again(group, command):
@@ -143,21 +138,25 @@ class CommandRouter:
         else:
             self.offer(call, size)
 
-    def _hear(
-        self, call: Call, command: ConsumerGroupHeartbeat, group: Group | None
-    ) -> ConsumerGroupHeartbeat:
-        """A heartbeat is a sign of life. Return it with what this node knows of the id's holder."""
-        sessions = self._coordinator.sessions
+    def hear(self, call: Call, command: ConsumerGroupHeartbeat, size: int) -> None:
+        """Take a heartbeat of a modern group's member: it is a sign of life whatever it says."""
+        coordinator = self._coordinator
+        group = coordinator.state.groups.get(command.group_id)
+        joins = command.member_epoch == JOIN_EPOCH
         if command.member_epoch != LEAVE_EPOCH:
-            sessions.heard(MemberKey(command.group_id, command.member_id))
-        if group is None or command.member_epoch != JOIN_EPOCH or not command.group_instance_id:
-            return command
-        holder = group.instances.get(command.group_instance_id, command.member_id)
-        if holder == command.member_id:
-            return command
-        if sessions.is_disconnected(MemberKey(command.group_id, holder)):
-            command = call.command = replace(command, holder_disconnected=True)
-        return command
+            coordinator.sessions.heard(MemberKey(command.group_id, command.member_id))
+        if group is None and joins and _is_full(coordinator.state):
+            call.answer(_TOO_MANY_GROUPS)
+            return
+        if group is not None and joins and command.group_instance_id:
+            holder = group.instances.get(command.group_instance_id, command.member_id)
+            key = MemberKey(command.group_id, holder)
+            if holder != command.member_id and coordinator.sessions.is_disconnected(key):
+                command = call.command = replace(command, holder_disconnected=True)
+        if self._answer(command) is not None:
+            self._confirm_refusal(call, command, size)
+        else:
+            self.offer(call, size)
 
     def offer(self, call: Call, size: int) -> None:
         """Put the command into the queue for the next entry, shed it, or refuse it for its growth.
@@ -273,8 +272,6 @@ def _creates(command: GroupRequest) -> bool:
         return command.generation < 0
     if isinstance(command, AlterGroupConfig):
         return bool(command.settings)
-    if isinstance(command, ConsumerGroupHeartbeat):
-        return command.member_epoch == JOIN_EPOCH
     return isinstance(command, JoinGroup) and not command.member_id
 
 

@@ -4,13 +4,16 @@ Sessions, parked calls, the queue of commands and the timers are the leader's ow
 replicated: it is built from applied state when the replica is promoted, and dropped with it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
+
+from musterd.coordinator.machine.modern.group import Consumer
 
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     BeginDrop,
     Checkpoint,
+    ConsumerGroupHeartbeat,
     ExpireMember,
     GroupCommand,
     JoinGroup,
@@ -42,7 +45,6 @@ from musterd.coordinator.machine.events import (
     RebalanceStarted,
 )
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.replies import PARKED, Committed, Parked, Reply
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
 from musterd.coordinator.machine.state import Group
@@ -219,6 +221,8 @@ class Leadership:
         refused = refuse_command(self.state.level, command)
         if refused is not None:
             call.answer(refused)
+        elif isinstance(command, ConsumerGroupHeartbeat):
+            self._router.hear(call, command, size)
         elif isinstance(command, GroupRequest):
             self._router.take(call, command, size)
         else:
@@ -470,19 +474,7 @@ class Leadership:
             self.park(call)
         group_id: str | None = getattr(command, "group_id", None)
         if group_id is not None and events and not isinstance(command, OffsetCommit):
-            group = self.state.groups.get(group_id)
-            for event in events:
-                self._watch_members(event)
-                if group is not None and group.modern is not None:
-                    self._watch_consumers(event, group)
-                if isinstance(event, GenerationFormed) and group is not None:
-                    self._notices.formed(event, self._shard.registry)
-                    self.sessions.formed(group)
-                self.waiters.consume(event, group, self.state.dropped_version)
-            self.sessions.rounds_changed(group_id, group)
-            self._planner.moved(group_id, group)
-            if any(isinstance(event, _MOVES) for event in events):
-                self._shard.node.group_moved(self._shard.number, group_id)
+            self._moved(group_id, events)
         if isinstance(command, _OF_PLANS):
             self._planner.ended(command, changed=bool(events))
         if self._planner.hurried:
@@ -494,6 +486,22 @@ class Leadership:
         if isinstance(command, OffsetCommit) and isinstance(reply, Committed):
             self.sessions.heard(MemberKey(command.group_id, command.member_id))
         call.answer(reply)
+
+    def _moved(self, group_id: str, events: Sequence[Event]) -> None:
+        """A command changed a group by these events."""
+        group = self.state.groups.get(group_id)
+        for event in events:
+            self._watch_members(event)
+            if group is not None and group.modern is not None:
+                self._watch_consumers(event, group)
+            if isinstance(event, GenerationFormed) and group is not None:
+                self._notices.formed(event, self._shard.registry)
+                self.sessions.formed(group)
+            self.waiters.consume(event, group, self.state.dropped_version)
+        self.sessions.rounds_changed(group_id, group)
+        self._planner.moved(group_id, group)
+        if any(isinstance(event, _MOVES) for event in events):
+            self._shard.node.group_moved(self._shard.number, group_id)
 
     def _watch_members(self, event: Event) -> None:
         match event:
@@ -509,7 +517,6 @@ class Leadership:
                 self.sessions.member_gone(MemberKey(event.group_id, event.member_id))
             case _:
                 pass
-
 
     def _watch_consumers(self, event: Event, group: Group) -> None:
         match event:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from musterd.coordinator.machine.commands import GroupCommand, NoteTopics, Reconcile, StoreTarget
-from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import unknown_topics
+
+from musterd.coordinator.machine.commands import GroupCommand, NoteTopics, Reconcile, StoreTarget
+from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.plan import Part, Spec, TargetPlan, parts, planning
 from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.shard_state import ShardState
@@ -218,7 +219,7 @@ class Planner:
     def _look_at(
         self, group: Group, clock_ms: int, registry: ShardState | None, offer: Offer
     ) -> int:
-        """Propose what is due for a group, or begin its plan; returns how many names it compared."""
+        """Propose what is due for a group, or begin its plan; return how many names that took."""
         modern, group_id = group.modern, group.group_id
         if modern is None:
             return 0

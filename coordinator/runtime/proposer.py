@@ -423,7 +423,7 @@ class Proposer:
             del self._reserved[group_id]
 
 
-def work_of(  # noqa: PLR0911 - one per kind of work
+def work_of(  # noqa: C901, PLR0911 - one per kind of work
     command: Command, offsets: int = 0
 ) -> int:
     """Return the work of applying a command, in partitions that it names; 1 for most others.
@@ -442,15 +442,8 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             return max(1, len(command.members) // MEMBERS_PER_PARTITION)
         case JoinGroup():
             return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
-        case ConsumerGroupHeartbeat():
-            owned = sum(len(one.partitions) for one in command.owned or ())
-            names = len(command.topics or ()) + len(command.owned or ()) + owned
-            return 1 + names // TOPICS_PER_PARTITION
-        case NoteTopics():
-            named = sum(len(one.added) + len(one.removed) for one in command.patterns)
-            return 1 + (len(command.counts) + named) // CHANGES_PER_PARTITION
-        case StoreTarget():
-            return 1 + sum(len(one.partitions) for one in command.changes) // CHANGES_PER_PARTITION
+        case ConsumerGroupHeartbeat() | NoteTopics() | StoreTarget():
+            return _work_of_modern(command)
         case BeginDrop() | EndDrop() | ForgetDeletion():
             return max(1, len(command.topics))
         case AlterAcls():
@@ -480,6 +473,19 @@ def work_of(  # noqa: PLR0911 - one per kind of work
             return 1
         case _:
             assert_never(command)
+
+
+def _work_of_modern(command: ConsumerGroupHeartbeat | NoteTopics | StoreTarget) -> int:
+    match command:
+        case ConsumerGroupHeartbeat():
+            owned = sum(len(one.partitions) for one in command.owned or ())
+            names = len(command.topics or ()) + len(command.owned or ()) + owned
+            return 1 + names // TOPICS_PER_PARTITION
+        case NoteTopics():
+            named = sum(len(one.added) + len(one.removed) for one in command.patterns)
+            return 1 + (len(command.counts) + named) // CHANGES_PER_PARTITION
+        case StoreTarget():
+            return 1 + sum(len(one.partitions) for one in command.changes) // CHANGES_PER_PARTITION
 
 
 def _is_denied(pending: Pending) -> bool:

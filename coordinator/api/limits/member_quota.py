@@ -20,7 +20,6 @@ from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import Group
 
-
 Joining = JoinGroup | ConsumerGroupHeartbeat
 """What brings a newcomer; a heartbeat that joins."""
 

@@ -306,7 +306,9 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         self, request: pb.ConsumerGroupHeartbeatRequest, call: ActiveCall
     ) -> pb.ConsumerGroupHeartbeatResponse:
         """Answered after what it changes is durable on a majority; nothing is held."""
-        entries = len(request.topics.names) + sum(len(one.partitions) for one in request.owned.topics)
+        entries = len(request.topics.names) + sum(
+            len(one.partitions) for one in request.owned.topics
+        )
         with await call.arriving(1):
             host, who = translate.client_host(call.peer), call.principal
             who = "" if who == ANONYMOUS else who
@@ -322,7 +324,9 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         heard = await call.ask(command, call.size, Heard)
         key = MemberKey(command.group_id, command.member_id)
         timeout_ms = self.core.shard_for(command.group_id).session_timeout_ms(key)
-        interval_ms = min(LIMITS.heartbeat_interval_ms, (timeout_ms or LIMITS.session_timeout_ms) // 3)
+        interval_ms = min(
+            LIMITS.heartbeat_interval_ms, (timeout_ms or LIMITS.session_timeout_ms) // 3
+        )
         async with call.slices() as slices:
             await slices.turn(len(heard.grants))
             return translate.heard(heard, interval_ms)
