@@ -288,21 +288,26 @@ class Group:
 
         return decorate if handler is None else decorate(handler)
 
-    async def run(self, *, handle_sigterm: bool = True) -> None:
+    async def run(self, *, handle_sigterm: bool = True, back_in: float = 0) -> None:
         """Work until `stop` or SIGTERM; then give up what is owned, flush commits, and leave.
 
         It returns after `away`, too; called again it goes on as the same member.
 
         Args:
             handle_sigterm: drain on SIGTERM, where the process has no handler of its own for it.
+            back_in: where it is not 0, SIGTERM makes the member `away` for so many seconds instead
+                of leaving: this process ends, and another one with its `group_instance_id` starts.
 
         Raises:
+            InvalidRequest: there is no `on_partition`; or see `away`.
             MusterError: joining is of no use, and why.
             Exception: what a partition's task or a listener raised; the group is closed first.
         """
         if self._handler is None:
             raise InvalidRequest("decorate a coroutine with @group.on_partition before run()")
-        with drain_on_sigterm(self.stop, enabled=handle_sigterm):
+        if back_in:
+            self._check_away(back_in)
+        with drain_on_sigterm(lambda: self._drain(back_in), enabled=handle_sigterm):
             try:
                 while True:
                     self._work_on(await self.next_assignment(), self._handler)
@@ -356,20 +361,30 @@ class Group:
             MusterError: the coordinator did not take it, or nobody answered: the work has ended,
                 and the partitions go to others when the session ends.
         """
-        if self._options.join.consumer is None:
-            raise InvalidRequest("away: only where the coordinator assigns (assignment='server')")
-        if not 0 < back_in <= BACK_IN_S_MAX:
-            raise InvalidRequest(
-                f"away: back_in is {back_in}; up to {BACK_IN_S_MAX} s are possible"
-            )
+        self._check_away(back_in)
         self._refuse_if_over()
-        if self._starting is not None and self._starting is not _current_task():
-            self._starting.cancel()
-        self._is_away, self._away_refused = True, None
-        self._feed(Away(round(back_in * 1000) or 1, reason))
+        self._go_away(back_in, reason)
         await self._until_ended()
         if self._away_refused is not None:
             raise self._away_refused
+
+    def _check_away(self, back_in: float) -> None:
+        if self._options.join.consumer is None:
+            raise InvalidRequest("away: only where the coordinator assigns (assignment='server')")
+        if not 0 < back_in <= BACK_IN_S_MAX:
+            raise InvalidRequest(f"away: back_in is {back_in}; at most {BACK_IN_S_MAX} s")
+
+    def _go_away(self, back_in: float, reason: str) -> None:
+        self._stop_starting()
+        self._is_away, self._away_refused = True, None
+        self._feed(Away(round(back_in * 1000) or 1, reason))
+
+    def _drain(self, back_in: float) -> None:
+        """On SIGTERM."""
+        if back_in:
+            self._go_away(back_in, "the process ends, and another one follows")
+        else:
+            self.stop()
 
     def stop(self, reason: str = "closed by the application", *, leave: bool | None = None) -> None:
         """Begin to close; `run` returns when it is done. Call it from this loop or its signals.
@@ -378,10 +393,12 @@ class Group:
             reason: for people.
             leave: see `close`.
         """
-        starting = self._starting
-        if starting is not None and starting is not _current_task():
-            starting.cancel()
+        self._stop_starting()
         self._feed(Close(reason, leave))
+
+    def _stop_starting(self) -> None:
+        if self._starting is not None and self._starting is not _current_task():
+            self._starting.cancel()
 
     async def close(self, *, leave: bool | None = None) -> None:
         """Give up what is owned, flush, leave. Bounded by the rebalance timeout and 3 s for Leave.

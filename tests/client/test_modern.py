@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 
 import grpc
 import pytest
@@ -253,6 +255,35 @@ async def test_a_member_that_is_away_keeps_its_partitions(open_cluster):
         await first.group.close()
         assert len(cluster.seen("ConsumerGroupHeartbeat")) == calls, "nothing more is said"
         await second.stop()
+
+
+async def test_a_worker_that_is_told_to_end_is_away(open_cluster):
+    """SIGTERM, with `back_in`: its work is committed, and nothing is said when it closes."""
+    async with open_cluster(1) as (cluster, client):
+        group = client.group("g", ["t"], assignment="server", group_instance_id="i")
+        begun = []
+
+        @group.on_partition
+        async def work(p):
+            p.commit(p.id)
+            begun.append(p.id)
+            if len(begun) == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+
+        await group.run(back_in=60)
+        await group.close()
+        (member,) = cluster.modern["g"].members.values()
+        assert member.away_until is not None
+        assert len(member.assigned) == 4
+        last = cluster.seen("ConsumerGroupHeartbeat")[-1].request
+        assert (last.member_epoch, last.back_in_ms) == (-2, 60_000)
+        stored = {
+            key.partition: one.value.offset for key, one in cluster.groups["g"].offsets.items()
+        }
+        assert stored == {0: 0, 1: 1, 2: 2, 3: 3}
+        with pytest.raises(InvalidRequest):
+            await client.group("g", ["t"]).run(back_in=1)
 
 
 async def test_a_static_member_that_closes_is_back_where_it_was(open_cluster):
