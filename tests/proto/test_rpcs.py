@@ -46,6 +46,7 @@ LEFT_OUT = {
     },
     "the command line": {
         "JoinGroup SyncGroup Heartbeat LeaveGroup Session": "a command is no member",
+        "ConsumerGroupHeartbeat": "nor of a modern group",
         "Checkpoints RecordAudit": "between nodes",
         "ReadBackup NoteBackup": "the server's package adds the command (backup/cli.py)",
     },

@@ -159,7 +159,16 @@ SYNC: Final = _command(
     bytes_max=LIMITS.sync_max_bytes,
 )
 LEAVE: Final = _command(_counted("members", requests.refuse_leaving), _group)
-COMMIT: Final = _command(_counted("partitions", requests.refuse_commits), _group)
+
+
+def _tokens(request: pb.OffsetCommitRequest) -> Refused | None:
+    tokens = request.fencing_tokens
+    if not tokens or len(tokens) == len(request.partitions):
+        return None
+    return _invalid("A commit has a fencing token for each of its partitions, or none.")
+
+
+COMMIT: Final = _command(_counted("partitions", requests.refuse_commits), _group, _tokens)
 
 
 def _subscribed(request: pb.ConsumerGroupHeartbeatRequest) -> Refused | None:
@@ -186,6 +195,9 @@ def refuse_heartbeat_form(command: ConsumerGroupHeartbeat) -> Refused | None:
 
     Asked of the command, in the call's turn: it may name many topics.
     """
+    if command.pattern:
+        message = "Patterns are not taken yet: name the topics."
+        return Refused(Error.INVALID_REGULAR_EXPRESSION, message)
     most = LIMITS.id_max_bytes
     owned = command.owned or ()
     for names in (command.topics or (), (one.topic for one in owned)):

@@ -1,0 +1,347 @@
+"""The leader sees to modern groups: topics first, then plans, in slices, then what they ask for."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+from musterd.coordinator.machine.commands import (
+    NoteTopics,
+    Reconcile,
+    StoreTarget,
+    TargetChange,
+    TopicCount,
+)
+from musterd.coordinator.machine.plan import PlanMember, Spec
+from musterd.coordinator.runtime import planner as module
+from musterd.coordinator.runtime.planner import PLANS_MAX, Planner, PlanTurns
+from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS_MAX
+
+TURN_MS = 10
+
+
+@dataclass
+class Modern:
+    """As much of a modern group as the planner looks at."""
+
+    spec_version: int = 1
+    target_epoch: int = 0
+    storing: int = 0
+    behind: dict = field(default_factory=dict)
+    topics: dict = field(default_factory=lambda: {"t": 8})
+    members: tuple = ("a", "b")
+
+
+@dataclass
+class Scripted:
+    """A shard whose machine does what the test says."""
+
+    planner: Planner = field(default_factory=lambda: Planner(PlanTurns()))
+    groups: dict = field(default_factory=dict)
+    registry: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(topics_version=1))
+    news: dict = field(default_factory=dict)
+    offered: list = field(default_factory=list)
+    clock_ms: int = 0
+    takes: bool = True
+    trusted: bool = True
+
+    def group(self, name="g", epoch=1, **fields):
+        """A group whose plan is due, unless `epoch` says otherwise."""
+        modern = Modern(**fields)
+        self.groups[name] = SimpleNamespace(group_id=name, generation=epoch, modern=modern)
+        self.planner.moved(name, self.groups[name])
+        return self.groups[name]
+
+    def changes(self, group):
+        """Its spec is another, and a plan is due."""
+        group.generation += 1
+        group.modern.spec_version += 1
+        self.planner.moved(group.group_id, group)
+
+    def turn(self, turns=1):
+        """Let time pass; returns what was offered meanwhile."""
+        before = len(self.offered)
+        for _ in range(turns):
+            self.clock_ms += TURN_MS
+            registry = self.registry if self.trusted else None
+            self.planner.turn(object(), self.clock_ms, registry, self.groups, self._offer)
+        return self.offered[before:]
+
+    def _offer(self, command, size):
+        assert size > 0
+        if self.takes:
+            self.offered.append(command)
+        return self.takes
+
+    def applies(self, command, *, changed=True):
+        """The command was applied, as the machine would."""
+        group = self.groups[command.group_id]
+        if isinstance(command, StoreTarget) and changed and command.last:
+            group.modern.target_epoch = group.generation
+        if isinstance(command, NoteTopics) and changed:
+            self.news.pop(command.group_id, None)
+            group.modern.spec_version += 1
+            group.generation += 1
+        if changed:
+            self.planner.moved(command.group_id, group)
+        self.planner.ended(command, changed=changed)
+
+    def settle(self):
+        """What is offered is applied, until there is nothing more."""
+        for _ in range(300):
+            for command in self.turn():
+                self.applies(command)
+            if not self.planner.busy:
+                return
+        raise AssertionError("it does not come to rest")
+
+
+@pytest.fixture
+def shard(monkeypatch):
+    """A shard that leads, with the machine's part replaced by the script."""
+    scripted = Scripted()
+
+    def spec_of(group):
+        members = [PlanMember(name, ("t",)) for name in group.modern.members]
+        return Spec(members, dict(group.modern.topics))
+
+    def changes_of(_group, part):
+        return (TargetChange("t", tuple(c.partition for c in part.changes), (), ()),)
+
+    def unknown_topics(group, _registry, _limit):
+        return scripted.news.get(group.group_id)
+
+    monkeypatch.setattr(module, "spec_of", spec_of)
+    monkeypatch.setattr(module, "changes_of", changes_of)
+    monkeypatch.setattr(module, "unknown_topics", unknown_topics)
+    return scripted
+
+
+def kinds(commands):
+    """Their types, in order."""
+    return [type(command) for command in commands]
+
+
+def news_of(shard, name="g"):
+    """The registry has something that the group does not know."""
+    shard.registry.topics_version += 1
+    shard.news[name] = NoteTopics(name, (TopicCount("t", 9),), (), shard.registry.topics_version)
+
+
+def test_a_plan_that_is_due_is_stored_and_carried_out_in_the_turn_in_which_it_is_made(shard):
+    """A single change waits for nothing."""
+    shard.group()
+    stored, reconcile = shard.turn()
+    assert (stored.spec_version, stored.part, stored.last) == (1, 0, True)
+    assert reconcile == Reconcile("g")
+
+
+def test_nothing_is_planned_twice_while_its_commands_are_under_way(shard):
+    """Nor reconciled."""
+    shard.group(behind={0: None})
+    shard.turn()
+    assert shard.turn(300) == []
+    assert shard.planner.busy
+
+
+def test_topics_are_noted_before_a_plan_is_made(shard):
+    """Else the plan would be of topics that are others by then."""
+    news_of(shard)
+    shard.group()
+    (note,) = shard.turn()
+    assert kinds([note]) == [NoteTopics]
+    assert shard.turn(20) == []
+    shard.applies(note)
+    assert kinds(shard.turn()) == [StoreTarget, Reconcile]
+
+
+def test_a_group_at_rest_is_looked_at_when_the_registry_moves(shard):
+    """And comes to rest again."""
+    shard.group()
+    shard.settle()
+    news_of(shard)
+    assert kinds(shard.turn()) == [NoteTopics]
+
+
+def test_a_registry_that_cannot_be_trusted_is_not_asked(shard):
+    """Plans are made of what the group knows."""
+    news_of(shard)
+    shard.trusted = False
+    shard.group()
+    assert kinds(shard.turn()) == [StoreTarget, Reconcile]
+
+
+def test_a_plan_whose_spec_moved_is_given_up_and_made_anew(shard):
+    """After the assignment interval."""
+    group = shard.group(topics={"t": 20_000})
+    assert shard.turn() == []
+    shard.changes(group)
+    group.modern.topics = {"t": 8}
+    assert shard.turn(8) == []
+    stored = shard.turn(3)[0]
+    assert stored.spec_version == 2
+
+
+def test_a_target_that_was_refused_is_planned_again(shard):
+    """INVALID_UPDATE_VERSION: the machine had another spec, or expected another part."""
+    group = shard.group()
+    stored, reconcile = shard.turn()
+    group.modern.spec_version = 5
+    shard.applies(stored, changed=False)
+    shard.applies(reconcile, changed=False)
+    again = shard.turn(11)[0]
+    assert again.spec_version == 5
+
+
+@pytest.mark.parametrize("kind", [NoteTopics, StoreTarget, Reconcile])
+def test_what_did_not_get_into_the_log_is_proposed_again(shard, kind):
+    """Whatever became of the entry, the state says what is due."""
+    if kind is NoteTopics:
+        news_of(shard)
+    shard.group(epoch=0 if kind is Reconcile else 1, behind={0: None})
+    for command in shard.turn():
+        shard.planner.failed(command)
+    assert kind in kinds(shard.turn(11))
+
+
+def test_what_the_queue_does_not_take_waits_for_another_turn(shard):
+    """Without asking for one at once: the queue is full."""
+    shard.group()
+    shard.takes = False
+    assert shard.turn(3) == []
+    assert not shard.planner.hurried
+    assert shard.planner.busy
+    shard.takes = True
+    assert kinds(shard.turn()) == [StoreTarget, Reconcile]
+
+
+def test_a_burst_costs_a_plan_an_interval_that_doubles_up_to_a_second(shard):
+    """The first at once, then after 100 ms, 200 ms and so on, while changes keep coming."""
+    group = shard.group()
+    begun = []
+    for _ in range(500):
+        for command in shard.turn():
+            shard.applies(command)
+            if isinstance(command, StoreTarget):
+                begun.append(shard.clock_ms)
+        shard.changes(group)
+    waits = [later - sooner for sooner, later in pairwise(begun)]
+    assert waits[:6] == [100, 200, 400, 800, 1_000, 1_000]
+    assert waits[-1] == ASSIGNMENT_INTERVAL_MS_MAX
+
+
+def test_a_change_after_quiet_waits_for_nothing(shard):
+    """However many there were before."""
+    group = shard.group()
+    for _ in range(100):
+        shard.changes(group)
+        for command in shard.turn():
+            shard.applies(command)
+    shard.settle()
+    for quiet_ms in (ASSIGNMENT_INTERVAL_MS_MAX, 10 * ASSIGNMENT_INTERVAL_MS_MAX):
+        shard.turn(quiet_ms // TURN_MS)
+        shard.changes(group)
+        offered = shard.turn()
+        assert StoreTarget in kinds(offered)
+        for command in offered:
+            shard.applies(command)
+        shard.settle()
+
+
+def test_a_large_plan_goes_a_slice_a_turn_and_small_ones_pass_it(shard):
+    """The loop is never held for longer than one slice."""
+    shard.group("large", topics={"t": 20_000})
+    assert shard.turn() == []
+    made = []
+    plan = shard.planner._plans["large"]
+    plan.steps = (made.append(shard.clock_ms) for _ in range(50))
+    shard.group("small")
+    assert {c.group_id for c in shard.turn(5)} == {"small"}
+    shard.turn(20)
+    assert len(made) == len(set(made))
+    assert len(made) > 10
+    assert shard.planner.hurried
+
+
+def test_parts_of_a_large_target_follow_each_other_in_order(shard):
+    """The last of them puts it in force."""
+    shard.group(topics={"t": 2_500})
+    offered = shard.turn(100)
+    stored = [one for one in offered if isinstance(one, StoreTarget)]
+    assert [(one.part, one.last) for one in stored] == [(0, False), (1, False), (2, True)]
+    assert {one.spec_version for one in stored} == {1}
+    assert kinds(offered[-1:]) == [Reconcile]
+
+
+def test_a_node_makes_a_bounded_number_of_plans_at_once(shard):
+    """The others wait, and have their turn."""
+    for number in range(PLANS_MAX + 3):
+        shard.group(f"g{number}", topics={"t": 20_000})
+    shard.turn(3)
+    assert shard.planner.turns.plans == PLANS_MAX
+    for name in list(shard.groups)[:-1]:
+        del shard.groups[name]
+        shard.planner.moved(name, None)
+    assert shard.turn(500)
+    assert shard.planner.turns.plans == 0
+
+
+def test_grants_are_carried_out_until_nobody_is_behind(shard):
+    """One command at a time; one that changes nothing is not repeated by itself."""
+    group = shard.group(epoch=0, behind={0: None})
+    for _ in range(3):
+        (one,) = shard.turn()
+        assert one == Reconcile("g")
+        shard.applies(one)
+    (one,) = shard.turn()
+    shard.applies(one, changed=False)
+    assert shard.turn(20) == []
+    shard.planner.moved("g", group)
+    assert shard.turn() == [Reconcile("g")]
+
+
+def test_nothing_is_carried_out_while_a_target_is_half_stored(shard):
+    """Half a target would give partitions to two members in turn."""
+    shard.group(epoch=0, behind={0: None}, storing=1)
+    assert shard.turn(20) == []
+
+
+def test_a_new_leader_finds_what_the_last_one_did_not_get_to(shard):
+    """By the state alone: half a target is planned anew."""
+    group = shard.group(storing=1)
+    shard.turn()
+    shard.planner.release()
+    shard.planner = Planner(PlanTurns())
+    shard.planner.begin([group])
+    assert kinds(shard.turn())[0] is StoreTarget
+
+
+def test_a_leader_that_is_deposed_lets_its_plans_go(shard):
+    """They count among the node's no more."""
+    shard.group(topics={"t": 20_000})
+    shard.turn()
+    assert shard.planner.turns.plans == 1
+    shard.planner.release()
+    assert (shard.planner.turns.plans, shard.planner.turns.planners) == (0, 0)
+
+
+def test_a_shard_is_not_at_rest_while_a_plan_is_due(shard):
+    """Also while it waits for the interval."""
+    group = shard.group()
+    shard.settle()
+    shard.changes(group)
+    shard.turn()
+    assert shard.planner.busy
+    shard.settle()
+    assert not shard.planner.busy
+
+
+def test_a_group_that_is_gone_or_classic_is_forgotten(shard):
+    """Nothing is kept of it."""
+    shard.group(topics={"t": 20_000})
+    shard.turn()
+    del shard.groups["g"]
+    shard.planner.moved("g", None)
+    assert not shard.planner.busy
+    assert shard.turn(20) == []
