@@ -10,16 +10,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from muster.v1.group_pb2 import ConsumerAssignment
-from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionSet, RoundTimer
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
+    ConsumerGroupEmptied,
+    ConsumerRejoined,
+    ConsumerRemoved,
     Ending,
     Event,
+    GrantsChanged,
     GroupDeleted,
     GroupEmptied,
     MemberRemoved,
@@ -27,6 +31,8 @@ from musterd.coordinator.machine.events import (
     OffsetRemoved,
     RebalanceStarted,
     RemovalCause,
+    SpecChanged,
+    TargetStored,
     Trigger,
 )
 from musterd.coordinator.machine.evolve_history import last_round
@@ -56,11 +62,20 @@ ASSIGNMENTS_BYTES_MAX: Final = 128 * KIB
 """Bytes of one group's assignments whose owners are known: decoding them takes as long as they have
 entries, even empty ones."""
 DEATHS: Final = frozenset(
-    {RemovalCause.SESSION_EXPIRED, RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED}
+    {
+        RemovalCause.SESSION_EXPIRED,
+        RemovalCause.NOT_REJOINED,
+        RemovalCause.NOT_SYNCED,
+        RemovalCause.NOT_RELEASED,
+        RemovalCause.NOT_BACK,
+    }
 )
 """How members go that did not say so, and that nobody removed."""
 DEATH_TRIGGERS: Final = frozenset({Trigger.SESSION_EXPIRY, Trigger.SYNC_TIMEOUT})
 COMMIT_RESULTS: Final = ("ok", "superseded", "fenced", "rejected", "retriable")
+
+_STEPS: Final = (ConsumerGroupEmptied, ConsumerRemoved, GrantsChanged, TargetStored)
+"""Events that may end a rebalance of a modern group."""
 
 Partition = tuple[str, int]
 
@@ -111,6 +126,18 @@ class GroupCounts:
             if len(self.released) == OWNERS_MAX:
                 break
 
+    def granted(self, member_id: str, sets: Iterable[PartitionSet]) -> None:
+        """Count what a member of a modern group is given that another one had last."""
+        if self.owners is None:
+            return
+        known = self.renamed.get(member_id, member_id)
+        for topic, partitions in sets:
+            for number in partitions:
+                last = self.owners.get((topic, number))
+                self.partitions_moved += last not in (None, known)
+                if last is not None or len(self.owners) < OWNERS_MAX:
+                    self.owners[topic, number] = known
+
 
 class GroupMeter:
     """Counts what happens to groups. `applied` is an observer of every shard."""
@@ -131,6 +158,8 @@ class GroupMeter:
         self._groups_max = groups_max
         self._rivals: dict[str, int] = {}
         self._opened: dict[str, tuple[int, Trigger]] = {}
+        self._epochs: dict[str, int] = {}
+        """The last epoch that was counted of a modern group that is rebalancing."""
         self._next_round_s = clock_s() + ROUND_S
 
     # ---- counting
@@ -152,41 +181,69 @@ class GroupMeter:
         """Count the events of one entry, if this node leads the shard."""
         if self._shards[shard].log.role is not Role.LEADER:
             return
+        stepped: dict[str, None] = {}
         for result in results:
             if type(result.command) is not OffsetCommit:  # counted where it is answered
                 for event in result.events:
                     self._count(event, entry.time_ms)
+                    if isinstance(event, _STEPS):
+                        stepped[event.group_id] = None
+        for group_id in stepped:
+            modern = modern_of(self.find(group_id))
+            if modern is None or is_settled(modern, self._epochs.get(group_id, 0)):
+                self._closed(group_id, entry.time_ms)
 
     def _count(self, event: Event, time_ms: int) -> None:
         match event:
             case RebalanceStarted():
-                self.of(event.group_id).rebalances[event.trigger] += 1
-                if len(self._opened) < OPEN_ROUNDS_MAX:
-                    self._opened.setdefault(event.group_id, (time_ms, event.trigger))
+                self._begun(event.group_id, event.trigger, time_ms)
+            case SpecChanged() | GrantsChanged():
+                self._modern(event, time_ms)
             case AssignmentPublished():
                 self._closed(event.group_id, time_ms)
                 self._moved(event)
             case GroupEmptied():
                 self._closed(event.group_id, time_ms)
-            case MemberReplaced():
+            case MemberReplaced() | ConsumerRejoined() if event.replaced_id:
                 self._renamed(event)
             case OffsetRemoved():
                 self.offsets_removed[event.ending] += 1
             case GroupDeleted():
                 self.groups_removed[event.ending] += 1
-            case MemberRemoved() if event.cause is RemovalCause.SESSION_EXPIRED:
+            case MemberRemoved() | ConsumerRemoved() if event.cause is RemovalCause.SESSION_EXPIRED:
                 self.of(event.group_id).expirations += 1
             case _:
                 pass
 
+    def _begun(self, group_id: str, trigger: Trigger, time_ms: int) -> None:
+        self.of(group_id).rebalances[trigger] += 1
+        if len(self._opened) < OPEN_ROUNDS_MAX:
+            self._opened.setdefault(group_id, (time_ms, trigger))
+
+    def _modern(self, event: SpecChanged | GrantsChanged, time_ms: int) -> None:
+        """A modern group rebalances from a new epoch on until its target is carried out."""
+        group_id = event.group_id
+        if isinstance(event, GrantsChanged):
+            counts = self.of(group_id)
+            if counts is not self.other:
+                counts.granted(event.member_id, event.granted)
+            return
+        modern = modern_of(self.find(group_id))
+        due = modern is None or event.epoch > modern.target_epoch
+        if due and event.epoch > self._epochs.get(group_id, 0):
+            if group_id in self._epochs or len(self._epochs) < OPEN_ROUNDS_MAX:
+                self._epochs[group_id] = event.epoch
+            self._begun(group_id, event.trigger, time_ms)
+
     def _closed(self, group_id: str, time_ms: int) -> None:
         """A rebalance ends with its assignment; opened again in between, it is still one."""
+        self._epochs.pop(group_id, None)
         opened = self._opened.pop(group_id, None)
         if opened is not None:
             began_ms, trigger = opened
             self.durations[trigger].observe(max(0, time_ms - began_ms) / 1000)
 
-    def _renamed(self, event: MemberReplaced) -> None:
+    def _renamed(self, event: MemberReplaced | ConsumerRejoined) -> None:
         """A static member under another id owns what it owned: nothing moved."""
         counts = self.of(event.group_id)
         known = counts.renamed.pop(event.replaced_id, event.replaced_id)
@@ -280,6 +337,13 @@ def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> O
     """
     if workers_died(group):
         return Ownership(abandoned(group, counts.owners or {}, topics), 0)
+    modern = modern_of(group)
+    if modern is not None:
+        if not is_settled(modern, group.generation):
+            return None
+        owned_by_all = sum(map(len, modern.held.values()))
+        idle = sum(not (one.assigned or one.revoking) for one in modern.members.values())
+        return Ownership(sum(modern.topics.values()) - owned_by_all, idle)
     if group.phase is not Phase.STABLE or group.protocol_type != "consumer":
         return None
     if counts.owners_generation != group.generation:
@@ -295,6 +359,20 @@ def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> O
     busy = set(counts.owners.values())
     idle = sum(counts.renamed.get(member, member) not in busy for member in group.members)
     return Ownership(unassigned, idle)
+
+
+def modern_of(group: Group | None) -> Any:
+    """What only a modern group has, None of others."""
+    return getattr(group, "modern", None)
+
+
+def is_settled(modern: Any, epoch: int) -> bool:
+    """True where the target of `epoch`, or of a later one, is in force and carried out."""
+    return (
+        modern.target_epoch >= epoch
+        and not modern.behind
+        and not any(timer is RoundTimer.REVOCATION for _, timer, _ in modern.timers.values())
+    )
 
 
 def workers_died(group: Group) -> bool:

@@ -12,11 +12,14 @@ import structlog
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
+    ConsumerRemoved,
     Event,
     GroupEmptied,
     MemberRemoved,
     RebalanceStarted,
     RemovalCause,
+    SpecChanged,
+    TargetStored,
 )
 from musterd.coordinator.machine.evolve_history import last_round
 from musterd.coordinator.machine.history import RoundEnd
@@ -37,7 +40,13 @@ from musterd.raft.notices import (
 log = structlog.get_logger()
 
 EXPIRED: Final = frozenset(
-    {RemovalCause.SESSION_EXPIRED, RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED}
+    {
+        RemovalCause.SESSION_EXPIRED,
+        RemovalCause.NOT_REJOINED,
+        RemovalCause.NOT_SYNCED,
+        RemovalCause.NOT_RELEASED,
+        RemovalCause.NOT_BACK,
+    }
 )
 """How members go that were not heard of in time."""
 
@@ -99,7 +108,7 @@ class EventLog:
 
     def _group_event(self, shard: ShardId, event: Event) -> None:
         match event:
-            case MemberRemoved() if event.cause in EXPIRED:
+            case MemberRemoved() | ConsumerRemoved() if event.cause in EXPIRED:
                 log.info(
                     "member expired",
                     shard=shard,
@@ -125,6 +134,23 @@ class EventLog:
                 self._ended(shard, event, RoundEnd.STABLE)
             case GroupEmptied():
                 self._ended(shard, event, RoundEnd.EMPTIED)
+            case SpecChanged():
+                log.info(
+                    "what plans are made from has changed",
+                    shard=shard,
+                    group=event.group_id,
+                    epoch=event.epoch,
+                    trigger=event.trigger.name.lower(),
+                    member=event.member_id,
+                    reason=event.reason,
+                )
+            case TargetStored() if event.target_epoch:
+                log.info(
+                    "the target is in force",
+                    shard=shard,
+                    group=event.group_id,
+                    epoch=event.target_epoch,
+                )
             case _:
                 pass
 

@@ -31,7 +31,11 @@ from musterd.chaos.verdict import Violation
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
+    ConsumerJoined,
+    ConsumerRejoined,
+    ConsumerRemoved,
     Ending,
+    Event,
     GenerationFormed,
     GroupDeleted,
     MemberJoined,
@@ -214,13 +218,6 @@ class GroupHistory:
                 self._stored(result.command)
             for event in result.events:
                 match event:
-                    case MemberJoined():  # a first Join that is repeated brings the same id again
-                        self._joins(event.group_id, event.member_id, event.group_instance_id)
-                    case MemberRemoved():
-                        self._leaves(event.group_id, event.member_id)
-                    case MemberReplaced():
-                        self._leaves(event.group_id, event.replaced_id)
-                        self._joins(event.group_id, event.member_id, event.group_instance_id)
                     case GenerationFormed():
                         self._forms(event)
                     case OffsetRemoved(ending=Ending.EXPIRED):
@@ -230,7 +227,24 @@ class GroupHistory:
                     case GroupDeleted():
                         self._deleted(event.group_id)
                     case _:
-                        pass
+                        self._moves(event)
+
+    def _moves(self, event: Event) -> None:
+        match event:
+            case MemberJoined() | ConsumerJoined():
+                # a first Join that is repeated brings the same id again
+                self._joins(event.group_id, event.member_id, event.group_instance_id)
+            case MemberRemoved() | ConsumerRemoved():
+                self._leaves(event.group_id, event.member_id)
+            case MemberReplaced():
+                self._leaves(event.group_id, event.replaced_id)
+                self._joins(event.group_id, event.member_id, event.group_instance_id)
+            case ConsumerRejoined() if event.replaced_id:
+                instance = self._instances.get((event.group_id, event.replaced_id), "")
+                self._leaves(event.group_id, event.replaced_id)
+                self._joins(event.group_id, event.member_id, instance)
+            case _:
+                pass
 
     def _stored(self, commit: OffsetCommit) -> None:
         """A client that was not answered sends it again, and a proxy may do so later."""

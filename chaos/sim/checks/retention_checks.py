@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from musterd.chaos.sim.checks.applied import Applied
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.coordinator.machine.events import (
+    ConsumerGroupEmptied,
+    ConsumerJoined,
     Ending,
     GroupDeleted,
     GroupEmptied,
@@ -34,9 +36,9 @@ class Expiries:
             match event:
                 case OffsetCommitted():
                     self._stored_ms[event.group_id, event.partition] = event.wall_ms
-                case GroupEmptied():
+                case GroupEmptied() | ConsumerGroupEmptied():
                     self._emptied_ms[event.group_id] = one.entry.wall_ms
-                case RebalanceStarted():
+                case RebalanceStarted() | ConsumerJoined():
                     self._emptied_ms.pop(event.group_id, None)
                 case OffsetRemoved(ending=Ending.EXPIRED):
                     self._expired(event.group_id, event.partition, one.entry.wall_ms)
