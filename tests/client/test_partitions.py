@@ -6,6 +6,7 @@ import pytest
 
 from muster import Assignment, Committed, CommittedOffset, TopicPartition
 from muster.errors import IllegalGeneration, RebalanceInProgress, RequestTimedOut
+from muster.group import partition_tasks
 from muster.group.partition_positions import PartitionPositions
 from muster.group.partition_tasks import PartitionTasks
 
@@ -110,6 +111,31 @@ async def test_taking_one_leaves_the_others_at_work():
     await world.tasks.stop(1000)
     assert world.commits[-1] == (2, {B: 9})
     assert len(world.started) == 2
+
+
+async def test_what_is_lost_while_others_are_sent_is_never_committed(monkeypatch):
+    """It would go out under the token of a later grant; the others are not touched."""
+    monkeypatch.setattr(partition_tasks, "COMMIT_BYTES", 1)  # each in a commit of its own
+    world = World()
+    world.tasks.give(assignment(1, A, B))
+    await world.until(lambda: world.reads)
+    world.reads[0].set_result(0)
+    await world.until(lambda: len(world.started) == 2)
+    a, b = world.started
+    world.answering.clear()
+    a.commit(7)
+    b.commit(8)
+    await world.until(lambda: world.sent == 1)
+    world.tasks.begin_to_drop([B])
+    with pytest.raises(IllegalGeneration):
+        b.commit(9)
+    world.answering.set()
+    await world.tasks.drop([B], 1000)
+    a.commit(10)
+    await world.until(lambda: (1, {A: 10}) in world.commits)
+    await world.tasks.stop(1000)
+    assert [keys.keys() for _, keys in world.commits] == [{A}, {A}]
+    assert (a.phase, b.phase) == ("revoking", "revoking")
 
 
 @pytest.mark.parametrize("refusals", [1, 3])
