@@ -1,0 +1,395 @@
+"""ConsumerGroupHeartbeat (gp-2.6): members of a modern group join, confirm, change, leave, go away.
+
+Who a member is, is checked as in classic groups, by instance id first. An epoch that is older than
+the member's is taken where the member says what it works on, and that is all its own: its answer
+was lost, or the coordinator granted more meanwhile (C8; epochs rise here without a heartbeat).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from musterd.coordinator.machine.commands import (
+    AWAY_EPOCH,
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    UNCHANGED_MS,
+    ConsumerGroupHeartbeat,
+)
+from musterd.coordinator.machine.decide.decision import (
+    Decision,
+    refuse,
+    unavailable,
+    unknown_member,
+)
+from musterd.coordinator.machine.decide.fencing import next_token
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
+    ConsumerAway,
+    ConsumerJoined,
+    ConsumerRejoined,
+    ConsumerUpdated,
+    GroupEvent,
+    RemovalCause,
+    Subscription,
+    Trigger,
+)
+from musterd.coordinator.machine.modern.departures import remove, removal, spec_changed
+from musterd.coordinator.machine.modern.evolve_modern import rejoined, regranted
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, said_bytes
+from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
+from musterd.coordinator.machine.quotation import quoted
+from musterd.coordinator.machine.replies import Heard
+from musterd.coordinator.machine.state import Group, Phase
+
+UNIT: Final = 1_000
+"""The capacity of a member that says none, in thousandths."""
+
+
+def heard(consumer: Consumer) -> Heard:
+    """Return how a member stands, from applied state."""
+    return Heard(
+        consumer.member_id,
+        consumer.epoch,
+        consumer.version,
+        tuple(consumer.grants()),
+        consumer.away_until_ms,
+    )
+
+
+def unchanged(group: Group | None, command: ConsumerGroupHeartbeat) -> Heard | None:
+    """Return the answer to a heartbeat that changes nothing; None: the log decides, or refuses."""
+    if group is None or group.modern is None or command.member_epoch <= JOIN_EPOCH:
+        return None
+    consumer = group.modern.members.get(command.member_id)
+    if consumer is None or consumer.is_away or _refuse_member(group, consumer, command):
+        return None
+    if _confirms(consumer, command) or _said(consumer.said, command) != consumer.said:
+        return None
+    return heard(consumer)
+
+
+def decide_consumer_heartbeat(
+    group: Group | None, command: ConsumerGroupHeartbeat, env: Envelope
+) -> Decision:
+    """gp-2.6 C5 to C10; what no state could accept is refused before (requests.py)."""
+    if group is not None and group.phase is Phase.DEAD:
+        return unavailable()
+    joins = command.member_epoch == JOIN_EPOCH
+    if group is None or group.phase is Phase.EMPTY:
+        if joins:
+            return _join(group or Group(command.group_id), ModernGroup(), command, env)
+        message = f"There is no modern group {quoted(command.group_id)}."
+        return refuse(Error.GROUP_ID_NOT_FOUND, message)
+    modern = group.modern
+    if modern is None:
+        return refuse(
+            Error.GROUP_ID_NOT_FOUND,
+            f"Group {quoted(command.group_id)} is a classic one and has members: stop them first.",
+        )
+    if joins:
+        return _join_modern(group, modern, command, env)
+    consumer = modern.members.get(command.member_id)
+    stranger = _refuse_stranger(group, consumer, command)
+    if stranger is not None or consumer is None:
+        return stranger or unknown_member(command.member_id)
+    if command.member_epoch == LEAVE_EPOCH:
+        gone = removal(group, consumer, RemovalCause.LEFT, command.reason, env)
+        events = remove(group, modern, env, (gone,), Trigger.MEMBER_LEFT)
+        return Decision(events, Heard(consumer.member_id, LEAVE_EPOCH, 0, (), left=True))
+    if command.member_epoch == AWAY_EPOCH:
+        return _away(group, modern, consumer, command, env)
+    refused = _refuse_member(group, consumer, command)
+    return refused or _go_on(group, modern, consumer, command, env)
+
+
+# ---- joins
+
+
+def _join_modern(
+    group: Group, modern: ModernGroup, command: ConsumerGroupHeartbeat, env: Envelope
+) -> Decision:
+    """A member of the group, a static one's new process, or a new member (C6, C7, C9)."""
+    consumer = modern.members.get(command.member_id)
+    if consumer is not None:
+        if consumer.instance_id != command.group_instance_id:
+            message = "A member's instance id stays what it was when it joined first."
+            return refuse(Error.INVALID_REQUEST, message)
+        return _join_again(group, modern, consumer, command, env)
+    holder = modern.members.get(group.instances.get(command.group_instance_id, ""))
+    if holder is None or not command.group_instance_id:
+        return _join(group, modern, command, env)
+    if command.member_id == holder.replaced_id:
+        return refuse(
+            Error.FENCED_INSTANCE_ID,
+            f"Member {quoted(holder.member_id)} has taken the place of this one.",
+        )
+    if holder.is_away or command.holder_disconnected:
+        return _join_again(group, modern, holder, command, env)
+    return refuse(
+        Error.UNRELEASED_INSTANCE_ID,
+        f"Instance id {quoted(command.group_instance_id)} is held by member "
+        f"{quoted(holder.member_id)} of {holder.said.client_host or 'an unknown host'}, which is "
+        "connected: stop it, or wait until its session is over.",
+    )
+
+
+def _join(
+    group: Group, modern: ModernGroup, command: ConsumerGroupHeartbeat, env: Envelope
+) -> Decision:
+    """Take in a new member, which holds nothing until a plan gives it something."""
+    limits = env.limits
+    if len(modern.members) >= limits.group_max_members:
+        message = f"The group has its {limits.group_max_members} members."
+        return refuse(Error.GROUP_MAX_SIZE_REACHED, message)
+    said = _said(_NOTHING, command)
+    changed = spec_changed(group, modern, env, Trigger.MEMBER_JOINED, command.member_id, "")
+    joined = ConsumerJoined(
+        command.group_id,
+        command.member_id,
+        command.group_instance_id,
+        said,
+        changed.epoch,
+        env.time_ms,
+        command.principal,
+    )
+    consumer = Consumer(
+        member_id=command.member_id,
+        instance_id=command.group_instance_id,
+        said=said,
+        join_seq=modern.next_join_seq,
+        epoch=changed.epoch,
+        joined_epoch=changed.epoch,
+        joined_ms=env.time_ms,
+        principal=command.principal,
+    )
+    refused = _refuse_weight(modern, 0, consumer, env)
+    return refused or Decision((joined, changed), heard(consumer))
+
+
+def _join_again(
+    group: Group,
+    modern: ModernGroup,
+    former: Consumer,
+    command: ConsumerGroupHeartbeat,
+    env: Envelope,
+) -> Decision:
+    """A member comes back holding nothing: what is its own stays so, under a new token (C9, C11)."""
+    said = _said(former.said, command)
+    after = replace(former, said=said, member_id=command.member_id)
+    refused = _refuse_weight(modern, said_bytes(former), after, env)
+    if refused is not None:
+        return refused
+    replaced_id = former.member_id if former.member_id != command.member_id else ""
+    events: list[GroupEvent] = []
+    epoch = group.generation
+    plans = _reads_others(former.said, said)
+    trigger = Trigger.METADATA_CHANGED
+    if former.is_away and former.away_epoch != group.generation and not plans:
+        plans, trigger = True, Trigger.RETURNED
+    if plans or former.is_away or _is_other_spec(former.said, said) or replaced_id:
+        changed = spec_changed(group, modern, env, trigger, command.member_id, "", plans=plans)
+        events.append(changed)
+        epoch = changed.epoch
+    event = ConsumerRejoined(
+        group.group_id,
+        command.member_id,
+        replaced_id,
+        said,
+        max(former.epoch, 1) if not plans else epoch,
+        next_token(group, env),
+        env.time_ms,
+        command.principal,
+    )
+    after = rejoined(former, event)
+    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions, event.token)
+    for topic, partitions in former.revoking.items():
+        reconciler.free(topic, partitions)
+    reconciler.reconcile(after, {}, confirmed=False)
+    return _with_grants(after, (event, *events), reconciler)
+
+
+# ---- members
+
+
+def _go_on(
+    group: Group,
+    modern: ModernGroup,
+    consumer: Consumer,
+    command: ConsumerGroupHeartbeat,
+    env: Envelope,
+) -> Decision:
+    """gp-2.6 C10: what it says of itself, then its grants."""
+    if consumer.is_away:
+        return unknown_epoch(consumer)
+    said = _said(consumer.said, command)
+    refused = _refuse_weight(modern, said_bytes(consumer), replace(consumer, said=said), env)
+    if refused is not None:
+        return refused
+    events: list[GroupEvent] = []
+    if said != consumer.said:
+        events.append(ConsumerUpdated(group.group_id, consumer.member_id, said))
+    plans = _reads_others(consumer.said, said)
+    if plans or _is_other_spec(consumer.said, said):
+        trigger = Trigger.METADATA_CHANGED
+        events.append(
+            spec_changed(group, modern, env, trigger, consumer.member_id, "", plans=plans)
+        )
+    owned = None if command.owned is None else pairs(command.owned)
+    after = replace(consumer, said=said)
+    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    reconciler.reconcile(after, owned, confirmed=_confirms(consumer, command))
+    return _with_grants(after, events, reconciler)
+
+
+def _away(
+    group: Group,
+    modern: ModernGroup,
+    consumer: Consumer,
+    command: ConsumerGroupHeartbeat,
+    env: Envelope,
+) -> Decision:
+    """It keeps what it has for as long as it says, within the group's limit; no plan is made."""
+    back_in_ms = min(command.back_in_ms, env.limits.away_max_ms)
+    until_ms = env.time_ms + back_in_ms
+    reason = command.reason[: env.limits.reason_max_chars]
+    away = ConsumerAway(group.group_id, consumer.member_id, until_ms, reason)
+    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    reconciler.done[consumer.join_seq] = None
+    for topic, partitions in consumer.revoking.items():
+        reconciler.free(topic, partitions)
+    reconciler.follow()
+    trigger = Trigger.METADATA_CHANGED
+    changed = spec_changed(
+        group, modern, env, trigger, consumer.member_id, away.reason, plans=False
+    )
+    answer = Heard(consumer.member_id, AWAY_EPOCH, consumer.version + 1, (), until_ms)
+    return Decision((away, *reconciler.events, changed), answer)
+
+
+def _with_grants(
+    consumer: Consumer, events: Sequence[GroupEvent], reconciler: Reconciler
+) -> Decision:
+    """The events so far, the grants that the reconciler found, and the answer that says so."""
+    reconciler.follow()
+    for event in reconciler.events:
+        if event.member_id == consumer.member_id:
+            consumer = regranted(consumer, event)
+    return Decision((*events, *reconciler.events), heard(consumer))
+
+
+# ---- refusals
+
+
+def unknown_epoch(consumer: Consumer) -> Decision:
+    """The member is at another epoch: it lost what it had, and joins again with epoch 0."""
+    return refuse(
+        Error.FENCED_MEMBER_EPOCH,
+        f"The member epoch is {consumer.epoch}: give up all partitions, and join with epoch 0.",
+    )
+
+
+def _refuse_stranger(
+    group: Group, consumer: Consumer | None, command: ConsumerGroupHeartbeat
+) -> Decision | None:
+    """By instance id first, so that an old process is told that it was fenced (gp-2.0.4)."""
+    instance_id = command.group_instance_id
+    if instance_id:
+        holder = group.instances.get(instance_id)
+        if holder is None:
+            return unknown_member(command.member_id)
+        if holder != command.member_id:
+            return refuse(
+                Error.FENCED_INSTANCE_ID,
+                f"Instance id {quoted(instance_id)} is held by member {quoted(holder)} now.",
+            )
+    return unknown_member(command.member_id) if consumer is None else None
+
+
+def _refuse_member(
+    group: Group, consumer: Consumer, command: ConsumerGroupHeartbeat
+) -> Decision | None:
+    """C7 and C8: identity and epoch."""
+    stranger = _refuse_stranger(group, consumer, command)
+    if stranger is not None:
+        return stranger
+    epoch = command.member_epoch
+    if epoch == consumer.epoch:
+        return None
+    if epoch > consumer.epoch or epoch < consumer.joined_epoch or command.owned is None:
+        return unknown_epoch(consumer)
+    owned = pairs(command.owned)
+    if any(not consumer.token_of(topic, partition) for topic, partition in owned):
+        return unknown_epoch(consumer)
+    return None
+
+
+def _refuse_weight(
+    modern: ModernGroup, before: int, consumer: Consumer, env: Envelope
+) -> Decision | None:
+    """Refuse what makes the group heavier than it may be; where it gets no heavier there is room."""
+    more = said_bytes(consumer) - before
+    most = env.limits.group_metadata_max_bytes
+    if more <= 0 or modern.said_bytes + more <= most:
+        return None
+    return refuse(
+        Error.GROUP_MAX_SIZE_REACHED,
+        f"The members' ids, topics and patterns together are at most {most} bytes.",
+    )
+
+
+# ---- what a heartbeat says
+
+
+_NOTHING: Final = Subscription("", "", 0, 0, ())
+
+
+def _said(before: Subscription, command: ConsumerGroupHeartbeat) -> Subscription:
+    """What the member says of itself from now on: what is missing is as before."""
+    joins = command.member_epoch == JOIN_EPOCH
+    timeout_ms, capacity = command.rebalance_timeout_ms, command.capacity
+    return Subscription(
+        client_id=command.client_id if joins else before.client_id,
+        client_host=command.client_host if joins else before.client_host,
+        session_timeout_ms=command.session_timeout_ms if joins else before.session_timeout_ms,
+        rebalance_timeout_ms=before.rebalance_timeout_ms
+        if timeout_ms == UNCHANGED_MS
+        else timeout_ms,
+        topics=_known(before.topics, command.topics),
+        pattern=before.pattern if command.pattern is None else command.pattern,
+        assignor=before.assignor if command.assignor is None else command.assignor,
+        zone=before.zone if command.zone is None else command.zone,
+        capacity=(before.capacity or UNIT) if capacity == UNCHANGED_MS else capacity,
+    )
+
+
+def _known(before: tuple[str, ...], topics: tuple[str, ...] | None) -> tuple[str, ...]:
+    """In order of names, each once."""
+    return before if topics is None else tuple(sorted(dict.fromkeys(topics)))
+
+
+def _reads_others(before: Subscription, said: Subscription) -> bool:
+    """True where the member reads other topics: a plan is due (gp-1.10)."""
+    return (before.topics, before.pattern) != (said.topics, said.pattern)
+
+
+def _is_other_spec(before: Subscription, said: Subscription) -> bool:
+    """True where plans would be made from something else, though none is due for that alone."""
+    return (before.zone, before.capacity, before.assignor) != (
+        said.zone,
+        said.capacity,
+        said.assignor,
+    )
+
+
+def _confirms(consumer: Consumer, command: ConsumerGroupHeartbeat) -> bool:
+    """True where it has partitions to release, and works on none of them any more."""
+    if command.owned is None or not consumer.revoking:
+        return False
+    owned = pairs(command.owned)
+    return not any(
+        (topic, partition) in owned
+        for topic, tokens in consumer.revoking.items()
+        for partition in tokens
+    )

@@ -1,0 +1,150 @@
+"""Members of a modern group go: they leave, fall silent, are removed, or do not do what they said."""
+
+from collections.abc import Sequence
+
+from musterd.coordinator.machine.commands import (
+    CloseRound,
+    ExpireMember,
+    LeaveGroup,
+    LeavingMember,
+    RoundTimer,
+)
+from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
+    ConsumerGroupEmptied,
+    ConsumerRemoved,
+    GroupEvent,
+    RemovalCause,
+    SpecChanged,
+    Trigger,
+)
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
+from musterd.coordinator.machine.modern.reconciler import Reconciler
+from musterd.coordinator.machine.replies import Done, LeaveResult, Left
+from musterd.coordinator.machine.state import Group
+
+NOT_RELEASED = "did not release its partitions within the rebalance timeout"
+NOT_BACK = "was not back in the time that it had named"
+
+
+def spec_changed(
+    group: Group,
+    modern: ModernGroup,
+    env: Envelope,
+    trigger: Trigger,
+    member_id: str,
+    reason: str,
+    *,
+    plans: bool = True,
+) -> SpecChanged:
+    """What plans are made from is another; where it `plans`, the group epoch rises (gp-1.10)."""
+    epoch = group.generation
+    if plans:
+        epoch = max(epoch, env.generation_floor) + 1
+    return SpecChanged(
+        group_id=group.group_id,
+        epoch=epoch,
+        spec_version=modern.spec_version + 1,
+        trigger=trigger,
+        member_id=member_id,
+        reason=reason[: env.limits.reason_max_chars],
+        time_ms=env.time_ms,
+        wall_ms=env.wall_ms,
+    )
+
+
+def remove(
+    group: Group,
+    modern: ModernGroup,
+    env: Envelope,
+    gone: Sequence[ConsumerRemoved],
+    trigger: Trigger,
+) -> tuple[GroupEvent, ...]:
+    """Return what follows when these members are gone: a plan, and grants of what they had.
+
+    What the target gives to others goes to them at once; the rest waits for the plan.
+    """
+    if len(gone) == len(modern.members):
+        epoch = max(group.generation, env.generation_floor) + 1
+        return (*gone, ConsumerGroupEmptied(group.group_id, epoch, env.wall_ms))
+    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    for event in gone:
+        consumer = modern.members[event.member_id]
+        reconciler.done[consumer.join_seq] = None
+        for tokens in (consumer.assigned, consumer.revoking):
+            for topic, partitions in tokens.items():
+                reconciler.free(topic, partitions)
+    reconciler.follow()
+    first = gone[0]
+    changed = spec_changed(group, modern, env, trigger, first.member_id, first.reason)
+    return (*gone, *reconciler.events, changed)
+
+
+def removal(
+    group: Group, consumer: Consumer, cause: RemovalCause, reason: str, env: Envelope
+) -> ConsumerRemoved:
+    """Return the event; a longer reason is cut (KIP-800)."""
+    cut = reason[: env.limits.reason_max_chars]
+    return ConsumerRemoved(group.group_id, consumer.member_id, cause, cut)
+
+
+def decide_modern_leave(
+    group: Group, modern: ModernGroup, command: LeaveGroup, env: Envelope
+) -> Decision:
+    """LeaveGroup: each entry on its own, after the earlier ones; one plan for the batch (gp-L2)."""
+    cause = RemovalCause.KICKED if command.kicked else RemovalCause.LEFT
+    trigger = Trigger.MEMBER_KICKED if command.kicked else Trigger.MEMBER_LEFT
+    gone: dict[str, ConsumerRemoved] = {}
+    results: list[LeaveResult] = []
+    for entry in command.members:
+        error, consumer = _leaving(group, modern, entry)
+        if consumer is not None and consumer.member_id in gone:
+            error = Error.UNKNOWN_MEMBER_ID
+        elif consumer is not None and error is Error.NONE:
+            gone[consumer.member_id] = removal(group, consumer, cause, entry.reason, env)
+        results.append(LeaveResult(entry.member_id, error, entry.group_instance_id))
+    events = remove(group, modern, env, tuple(gone.values()), trigger) if gone else ()
+    return Decision(events, Left(tuple(results)))
+
+
+def _leaving(
+    group: Group, modern: ModernGroup, entry: LeavingMember
+) -> tuple[Error, Consumer | None]:
+    member_id = entry.member_id
+    if entry.group_instance_id:
+        holder = group.instances.get(entry.group_instance_id)
+        if holder is None:
+            return Error.UNKNOWN_MEMBER_ID, None
+        if member_id and member_id != holder:
+            return Error.FENCED_INSTANCE_ID, None
+        member_id = holder
+    consumer = modern.members.get(member_id)
+    return (Error.NONE if consumer else Error.UNKNOWN_MEMBER_ID), consumer
+
+
+def decide_modern_expiry(
+    group: Group, modern: ModernGroup, command: ExpireMember, env: Envelope
+) -> Decision:
+    """Remove the member if it has not joined again since, and is not away; else nothing (sc-H17)."""
+    consumer = modern.members.get(command.member_id)
+    if consumer is None or consumer.joins != command.joined_round or consumer.is_away:
+        return Decision((), Done(changed=False))
+    gone = removal(group, consumer, RemovalCause.SESSION_EXPIRED, command.reason, env)
+    return Decision(remove(group, modern, env, (gone,), Trigger.SESSION_EXPIRY), Done())
+
+
+def decide_modern_timer(
+    group: Group, modern: ModernGroup, command: CloseRound, env: Envelope
+) -> Decision:
+    """Act if the firing names the armed deadline, and it is reached (sc-Y25)."""
+    named = (command.deadline_ms, command.timer, command.round)
+    if modern.timers.get(command.member_id) != named or env.time_ms < command.deadline_ms:
+        return Decision((), Done(changed=False))
+    consumer = modern.members[command.member_id]
+    if command.timer is RoundTimer.AWAY:
+        gone = removal(group, consumer, RemovalCause.NOT_BACK, NOT_BACK, env)
+    else:
+        gone = removal(group, consumer, RemovalCause.NOT_RELEASED, NOT_RELEASED, env)
+    return Decision(remove(group, modern, env, (gone,), Trigger.SESSION_EXPIRY), Done())

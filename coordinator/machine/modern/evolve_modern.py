@@ -1,0 +1,275 @@
+"""What the events of a modern group make of it. Only `evolve` calls this."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from musterd.coordinator.machine.events import (
+    ConsumerAway,
+    ConsumerGroupEmptied,
+    ConsumerJoined,
+    ConsumerRejoined,
+    ConsumerRemoved,
+    ConsumerUpdated,
+    GrantsChanged,
+    SpecChanged,
+    TargetStored,
+    TopicsNoted,
+)
+from musterd.coordinator.machine.modern.group import (
+    Consumer,
+    ModernGroup,
+    Tokens,
+    count_in,
+    count_out,
+    hold,
+    let_go,
+    note_timer,
+    resize,
+    retarget,
+)
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.invariant import invariant
+
+ModernEvent = (
+    ConsumerJoined
+    | ConsumerUpdated
+    | ConsumerRejoined
+    | ConsumerAway
+    | ConsumerRemoved
+    | SpecChanged
+    | TopicsNoted
+    | TargetStored
+    | GrantsChanged
+    | ConsumerGroupEmptied
+)
+
+
+def evolve_modern(group: Group, event: ModernEvent) -> None:
+    """Apply one event of a modern group."""
+    if isinstance(event, ConsumerJoined):
+        _joined(group, event)
+        return
+    modern = group.modern
+    invariant(modern is not None, f"{type(event).__name__} in a group that is not modern")
+    assert modern is not None  # noqa: S101 - for the type checker
+    match event:
+        case ConsumerUpdated():
+            consumer = modern.members[event.member_id]
+            count_out(modern, consumer)
+            consumer.said = event.said
+            count_in(modern, consumer)
+        case ConsumerRejoined():
+            _rejoined(group, modern, event)
+        case ConsumerAway():
+            _away(group, modern, event)
+        case ConsumerRemoved():
+            _removed(group, modern, event)
+        case SpecChanged():
+            _spec_changed(group, modern, event)
+        case TopicsNoted():
+            _topics_noted(group, modern, event)
+        case TargetStored():
+            _target_stored(group, modern, event)
+        case GrantsChanged():
+            _grants_changed(group, modern, event)
+        case ConsumerGroupEmptied():
+            _emptied(group, modern, event)
+        case _:
+            assert_never(event)
+
+
+def _joined(group: Group, event: ConsumerJoined) -> None:
+    if group.modern is None:
+        invariant(group.phase is Phase.EMPTY, "a classic group with members (gp-1.11)")
+        group.modern = ModernGroup()
+        group.phase, group.protocol_type = Phase.MODERN, "consumer"
+        group.emptied_wall_ms = 0
+    modern = group.modern
+    invariant(event.member_id not in modern.members, "a member joined twice")
+    if event.group_instance_id:
+        held = event.group_instance_id in group.instances
+        invariant(not held, "an instance id held twice (sc-G24)")
+        group.instances[event.group_instance_id] = event.member_id
+    consumer = Consumer(
+        member_id=event.member_id,
+        instance_id=event.group_instance_id,
+        said=event.said,
+        join_seq=modern.next_join_seq,
+        epoch=event.member_epoch,
+        joined_epoch=event.member_epoch,
+        joined_ms=event.time_ms,
+        principal=event.principal,
+    )
+    modern.next_join_seq += 1
+    modern.members[event.member_id] = consumer
+    count_in(modern, consumer)
+
+
+def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
+    """A new value: who comes back, in the former's place. All that it keeps has the new token."""
+    return Consumer(
+        member_id=event.member_id,
+        instance_id=former.instance_id,
+        said=event.said,
+        join_seq=former.join_seq,
+        epoch=event.member_epoch,
+        joined_epoch=event.member_epoch,
+        joined_ms=event.time_ms,
+        principal=event.principal,
+        previous_epoch=former.epoch,
+        joins=former.joins + 1,
+        version=former.version + 1,
+        timer_seq=former.timer_seq + 1,
+        replaced_id=event.replaced_id or former.replaced_id,
+        assigned={
+            topic: dict.fromkeys(partitions, event.token)
+            for topic, partitions in former.assigned.items()
+        },
+    )
+
+
+def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
+    """A new value: the member with the grants that the event leaves it."""
+    assigned = {topic: dict(tokens) for topic, tokens in consumer.assigned.items()}
+    revoking = {topic: dict(tokens) for topic, tokens in consumer.revoking.items()}
+    for topic, partitions in event.released:
+        for partition in partitions:
+            was_told = topic in revoking and partition in revoking[topic]
+            _drop(revoking if was_told else assigned, topic, partition)
+    for topic, partitions in event.revoking:
+        for partition in partitions:
+            revoking.setdefault(topic, {})[partition] = _drop(assigned, topic, partition)
+    for topic, partitions in event.granted:
+        assigned.setdefault(topic, {}).update(dict.fromkeys(partitions, event.token))
+    after = replace(consumer, assigned=assigned, revoking=revoking)
+    if event.released or event.revoking or event.granted:
+        after.version += 1
+    if event.member_epoch != consumer.epoch:
+        after.previous_epoch, after.epoch = consumer.epoch, event.member_epoch
+    if event.deadline_ms:
+        after.timer_seq += 1
+        after.deadline_ms = event.deadline_ms
+    elif not revoking:
+        after.deadline_ms = 0
+    return after
+
+
+def _rejoined(group: Group, modern: ModernGroup, event: ConsumerRejoined) -> None:
+    former_id = event.replaced_id or event.member_id
+    invariant(former_id in modern.members, "a stranger came back")
+    former = modern.members[former_id]
+    consumer = rejoined(former, event)
+    take_token(group, event.token)
+    count_out(modern, former)
+    if event.replaced_id:
+        invariant(event.member_id not in modern.members, "replaced by a member")
+        group.instances[consumer.instance_id] = event.member_id
+    members = [consumer if one is former else one for one in modern.members.values()]
+    modern.members = {member.member_id: member for member in members}
+    count_in(modern, consumer)
+
+
+def _away(group: Group, modern: ModernGroup, event: ConsumerAway) -> None:
+    """It works on nothing from now on, so what it was to release is free."""
+    consumer = modern.members[event.member_id]
+    for topic, partitions in consumer.revoking.items():
+        let_go(modern, topic, partitions)
+    consumer.revoking = {}
+    consumer.deadline_ms = 0
+    consumer.timer_seq += 1
+    consumer.away_until_ms = event.until_ms
+    consumer.away_epoch = group.generation
+    consumer.version += 1
+    note_timer(modern, consumer)
+
+
+def _removed(group: Group, modern: ModernGroup, event: ConsumerRemoved) -> None:
+    invariant(event.member_id in modern.members, "a stranger was removed")
+    consumer = modern.members.pop(event.member_id)
+    count_out(modern, consumer)
+    modern.behind.pop(consumer.join_seq, None)
+    if consumer.instance_id:
+        del group.instances[consumer.instance_id]
+
+
+def _spec_changed(group: Group, modern: ModernGroup, event: SpecChanged) -> None:
+    invariant(event.spec_version == modern.spec_version + 1, "a spec version was left out")
+    invariant(event.epoch >= group.generation, "the group epoch fell (I6)")
+    modern.spec_version = event.spec_version
+    group.generation = event.epoch
+
+
+def _topics_noted(group: Group, modern: ModernGroup, event: TopicsNoted) -> None:
+    for pattern, added, removed in event.patterns:
+        gone = frozenset(removed)
+        names = [name for name in modern.patterns.get(pattern, ()) if name not in gone]
+        modern.patterns[pattern] = tuple(sorted(dict.fromkeys((*names, *added))))
+    for pattern in sorted(modern.patterns):
+        if pattern not in modern.pattern_readers:
+            del modern.patterns[pattern]
+    for topic, partitions in event.counts:
+        for seq in resize(modern, topic, partitions):
+            if seq in modern.by_seq:
+                modern.behind[seq] = None
+    modern.topics_version = event.topics_version
+    group.topics_version = max(group.topics_version, event.topics_version)
+
+
+def _target_stored(group: Group, modern: ModernGroup, event: TargetStored) -> None:
+    invariant(event.spec_version == modern.spec_version, "a target of another spec (I7)")
+    invariant(
+        event.part == 0 or (event.spec_version == modern.storing and event.part == modern.next_part),
+        "a part of a target was left out (I7)",
+    )
+    modern.storing, modern.next_part = event.spec_version, event.part + 1
+    for change in event.changes:
+        for seq in retarget(modern, change):
+            if seq in modern.by_seq:
+                modern.behind[seq] = None
+    if event.target_epoch:
+        invariant(event.target_epoch == group.generation, "a target of another epoch (I6)")
+        modern.storing = modern.next_part = 0
+        modern.target_epoch = event.target_epoch
+
+
+def _grants_changed(group: Group, modern: ModernGroup, event: GrantsChanged) -> None:
+    invariant(event.member_id in modern.members, "grants of a stranger")
+    consumer = regranted(modern.members[event.member_id], event)
+    modern.members[event.member_id] = consumer
+    for topic, partitions in event.released:
+        let_go(modern, topic, partitions)
+    if event.granted:
+        take_token(group, event.token)
+    for topic, partitions in event.granted:
+        held = modern.held.get(topic, {})
+        invariant(not any(p in held for p in partitions), "a partition with two owners (I5)")
+        hold(modern, consumer.member_id, topic, partitions)
+    note_timer(modern, consumer)
+    if event.behind:
+        modern.behind[consumer.join_seq] = None
+    else:
+        modern.behind.pop(consumer.join_seq, None)
+
+
+def _emptied(group: Group, modern: ModernGroup, event: ConsumerGroupEmptied) -> None:
+    invariant(not modern.members, "emptied with members (I2)")
+    invariant(event.epoch >= group.generation, "the group epoch fell (I6)")
+    group.phase, group.modern = Phase.EMPTY, None
+    group.generation = event.epoch
+    group.topics_version = 0
+    group.emptied_wall_ms = event.wall_ms
+
+
+def take_token(group: Group, token: int) -> None:
+    """A token is larger than every one before, and than the group epoch's past (I9)."""
+    invariant(token > group.fence, "a fencing token is taken once (I9)")
+    group.fence = token
+
+
+def _drop(tokens: Tokens, topic: str, partition: int) -> int:
+    """Take one partition out; returns its token."""
+    invariant(topic in tokens and partition in tokens[topic], "a grant that is not there changed")
+    token = tokens[topic].pop(partition)
+    if not tokens[topic]:
+        del tokens[topic]
+    return token

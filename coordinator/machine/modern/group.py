@@ -1,0 +1,284 @@
+"""The state of a modern group, as every replica of its shard holds it.
+
+What it shares with classic groups is in `state.Group`: offsets, overrides, the last token, who
+holds each instance id; its `generation` is the group epoch here. `evolve` alone writes the fields.
+
+A partition goes from one member to another in steps, each of which is replicated: the target says
+who shall have it, the owner's grant turns to *revoking*, the owner releases it (or is gone), and
+the next owner's grant is *active* from then on, under a token that is larger than every one before.
+A member's grants are at most the partitions that the target gave it at some time; so what a member
+holds beyond the target is revoking, or about to be.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from musterd.coordinator.machine.commands import (
+    NO_OWNER,
+    PartitionSet,
+    RoundTimer,
+    TargetChange,
+)
+from musterd.coordinator.machine.events import Subscription
+from musterd.coordinator.machine.replies import Grant, GrantPhase
+
+Tokens = dict[str, dict[int, int]]
+"""Topic -> partition -> the fencing token of its grant. No topic without partitions."""
+
+Held = dict[str, dict[int, str]]
+"""Topic -> partition -> the member id of whoever has a grant of it."""
+
+
+@dataclass(slots=True)
+class Consumer:
+    """A member of a modern group. Times are shard time, in ms.
+
+    `epoch` is what it is told: that of its last change, `previous_epoch` the one before. `joins`
+    counts its joins, so that a session that ended before the last one removes nobody. `version`
+    rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
+    it was told to release before `deadline_ms`, 0 = nothing. `timer_seq` counts such deadlines.
+    `away_until_ms` is 0 while it is not away; `away_epoch` was the group's when it went.
+    `replaced_id` is whose place it took last, as the new process of a static member.
+    """
+
+    member_id: str
+    instance_id: str
+    said: Subscription
+    join_seq: int
+    epoch: int
+    joined_epoch: int
+    joined_ms: int
+    principal: str
+    previous_epoch: int = 0
+    joins: int = 1
+    version: int = 1
+    timer_seq: int = 0
+    deadline_ms: int = 0
+    away_until_ms: int = 0
+    away_epoch: int = 0
+    replaced_id: str = ""
+    assigned: Tokens = field(default_factory=dict)
+    revoking: Tokens = field(default_factory=dict)
+
+    @property
+    def is_away(self) -> bool:
+        """True from when it said that it would be back until it is, or is removed."""
+        return self.away_until_ms > 0
+
+    def token_of(self, topic: str, partition: int) -> int:
+        """The token of its grant of this partition, active or revoking; 0 = it has none."""
+        return self.assigned.get(topic, _NONE).get(partition) or self.revoking.get(
+            topic, _NONE
+        ).get(partition, 0)
+
+    def grants(self) -> Iterator[Grant]:
+        """Yield its grants in order of topic and partition."""
+        for topic in sorted({**self.assigned, **self.revoking}):
+            active, revoking = self.assigned.get(topic, _NONE), self.revoking.get(topic, _NONE)
+            for partition in sorted((*active, *revoking)):
+                if partition in active:
+                    yield Grant(topic, partition, active[partition], GrantPhase.ACTIVE)
+                else:
+                    yield Grant(topic, partition, revoking[partition], GrantPhase.REVOKING)
+
+
+_NONE: Final[dict[int, int]] = {}
+
+
+@dataclass(slots=True)
+class ModernGroup:
+    """What only a modern group has. `members` is in join order.
+
+    `spec_version` counts changes of what plans are made from; a plan is due while the group epoch
+    is above `target_epoch`. `storing` is the spec version of the plan of which `next_part` parts
+    are stored and not all, 0 = none: nothing is granted or revoked by half a target. `topics` are
+    the existing topics that the members read, with their partition counts, as of `topics_version`
+    of the registry; `patterns` what each pattern stands for, sorted. `target` says for each of the
+    topics who shall own each partition, by join sequence. `behind` are the join sequences of those
+    for whom the target is still to be carried out.
+    """
+
+    members: dict[str, Consumer] = field(default_factory=dict)
+    target_epoch: int = 0
+    spec_version: int = 0
+    storing: int = 0
+    next_part: int = 0
+    next_join_seq: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    topics_version: int = 0
+    patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    target: dict[str, list[int]] = field(default_factory=dict)
+    behind: dict[int, None] = field(default_factory=dict)
+    by_seq: dict[int, str] = field(default_factory=dict, metadata={"derived": True})
+    wanted: dict[int, dict[str, dict[int, None]]] = field(
+        default_factory=dict, metadata={"derived": True}
+    )
+    """The target by member: join sequence -> topic -> partitions, in no order."""
+    held: Held = field(default_factory=dict, metadata={"derived": True})
+    readers: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
+    """How many members name each topic."""
+    pattern_readers: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
+    timers: dict[str, tuple[int, RoundTimer, int]] = field(
+        default_factory=dict, metadata={"derived": True}
+    )
+    """Member id -> deadline, what it is of, and its `timer_seq`; without order."""
+    said_bytes: int = field(default=0, metadata={"derived": True})
+    """What the members say of themselves, in all."""
+
+    def reads(self, consumer: Consumer, topic: str) -> bool:
+        """True where the member reads this topic: it names it, or its pattern stands for it."""
+        said = consumer.said
+        return topic in said.topics or (
+            bool(said.pattern) and topic in self.patterns.get(said.pattern, ())
+        )
+
+    def topics_of(self, consumer: Consumer) -> dict[str, None]:
+        """Existing topics that the member reads, in no order."""
+        names = (*consumer.said.topics, *self.patterns.get(consumer.said.pattern, ()))
+        return {name: None for name in names if name in self.topics}
+
+    def is_settled(self, consumer: Consumer) -> bool:
+        """True where the member holds what the target gives it, and nothing else."""
+        return (
+            not consumer.revoking
+            and consumer.join_seq not in self.behind
+            and _count(self.wanted.get(consumer.join_seq, {})) == _count(consumer.assigned)
+        )
+
+    @property
+    def granted(self) -> int:
+        """How many partitions have an owner."""
+        return _count(self.held)
+
+
+def _count(by_topic: dict[str, dict[int, int]] | dict[str, dict[int, None]] | Held) -> int:
+    return sum(map(len, by_topic.values()))
+
+
+def said_bytes(consumer: Consumer) -> int:
+    """How much a member weighs against the group's limit: its ids and what it says of itself."""
+    said = consumer.said
+    texts = (
+        *(consumer.member_id, consumer.instance_id, said.client_id, said.client_host),
+        *(said.pattern, said.assignor, said.zone, *said.topics),
+    )
+    return sum(len(text.encode()) for text in texts)
+
+
+def partition_sets(by_topic: dict[str, Iterable[int]]) -> tuple[PartitionSet, ...]:
+    """Put partitions in order; topics without any are left out."""
+    found = ((topic, tuple(sorted(by_topic[topic]))) for topic in sorted(by_topic))
+    return tuple(PartitionSet(topic, partitions) for topic, partitions in found if partitions)
+
+
+# ---- what evolve does to it
+
+
+def count_in(modern: ModernGroup, consumer: Consumer) -> None:
+    """Derive what follows from a member that is new, or as it is after a change."""
+    modern.by_seq[consumer.join_seq] = consumer.member_id
+    modern.said_bytes += said_bytes(consumer)
+    for topic in consumer.said.topics:
+        modern.readers[topic] = modern.readers.get(topic, 0) + 1
+    if consumer.said.pattern:
+        pattern = consumer.said.pattern
+        modern.pattern_readers[pattern] = modern.pattern_readers.get(pattern, 0) + 1
+    for tokens in (consumer.assigned, consumer.revoking):
+        for topic, partitions in tokens.items():
+            hold(modern, consumer.member_id, topic, partitions)
+    note_timer(modern, consumer)
+
+
+def count_out(modern: ModernGroup, consumer: Consumer) -> None:
+    """Take back what `count_in` derived."""
+    del modern.by_seq[consumer.join_seq]
+    modern.said_bytes -= said_bytes(consumer)
+    for topic in consumer.said.topics:
+        _less(modern.readers, topic)
+    if consumer.said.pattern:
+        _less(modern.pattern_readers, consumer.said.pattern)
+    for tokens in (consumer.assigned, consumer.revoking):
+        for topic, partitions in tokens.items():
+            let_go(modern, topic, partitions)
+    modern.timers.pop(consumer.member_id, None)
+
+
+def _less(counts: dict[str, int], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
+
+
+def hold(modern: ModernGroup, member_id: str, topic: str, partitions: Iterable[int]) -> None:
+    """Note who has the grants of these partitions."""
+    modern.held.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
+
+
+def let_go(modern: ModernGroup, topic: str, partitions: Iterable[int]) -> None:
+    """Note that nobody has them."""
+    held = modern.held[topic]
+    for partition in partitions:
+        del held[partition]
+    if not held:
+        del modern.held[topic]
+
+
+def note_timer(modern: ModernGroup, consumer: Consumer) -> None:
+    """Note the one deadline that the member has, if any."""
+    if consumer.is_away:
+        timer = (consumer.away_until_ms, RoundTimer.AWAY, consumer.timer_seq)
+        modern.timers[consumer.member_id] = timer
+    elif consumer.deadline_ms:
+        timer = (consumer.deadline_ms, RoundTimer.REVOCATION, consumer.timer_seq)
+        modern.timers[consumer.member_id] = timer
+    else:
+        modern.timers.pop(consumer.member_id, None)
+
+
+def retarget(modern: ModernGroup, change: TargetChange) -> list[int]:
+    """Write new owners into the target; returns the join sequences that this concerns."""
+    owners = modern.target[change.topic]
+    concerned: list[int] = []
+    for partition, owner in zip(change.partitions, change.owners, strict=True):
+        former, owners[partition] = owners[partition], owner
+        if former != NO_OWNER:
+            _unwant(modern, former, change.topic, partition)
+            concerned.append(former)
+        if owner != NO_OWNER:
+            want(modern, owner, change.topic, partition)
+            concerned.append(owner)
+    return concerned
+
+
+def want(modern: ModernGroup, owner: int, topic: str, partition: int) -> None:
+    """Note a partition of the target with the member that shall own it."""
+    modern.wanted.setdefault(owner, {}).setdefault(topic, {})[partition] = None
+
+
+def _unwant(modern: ModernGroup, owner: int, topic: str, partition: int) -> None:
+    by_topic = modern.wanted[owner]
+    del by_topic[topic][partition]
+    if not by_topic[topic]:
+        del by_topic[topic]
+        if not by_topic:
+            del modern.wanted[owner]
+
+
+def resize(modern: ModernGroup, topic: str, partitions: int) -> list[int]:
+    """A topic has so many partitions now, 0 = it is gone; returns whom that concerns.
+
+    Partitions of a topic only become more, or it goes.
+    """
+    owners = modern.target.get(topic, [])
+    if partitions:
+        modern.topics[topic] = partitions
+        modern.target[topic] = owners + [NO_OWNER] * (partitions - len(owners))
+        return []
+    modern.topics.pop(topic, None)
+    modern.target.pop(topic, None)
+    concerned = [owner for owner in owners if owner != NO_OWNER]
+    for partition, owner in enumerate(owners):
+        if owner != NO_OWNER:
+            _unwant(modern, owner, topic, partition)
+    return concerned

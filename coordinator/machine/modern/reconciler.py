@@ -1,0 +1,184 @@
+"""The reconciler: what a member is granted and has to release next (gp-1.8, with its corrections).
+
+It compares what a member holds with what the target gives it, of topics that it reads. What it
+holds beyond that is revoked; while any of it is not released the member gets nothing new (KIP-848).
+What nobody holds is granted. Nothing is done by a target of which a part is missing.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from musterd.coordinator.machine.commands import NO_OWNER, PartitionSet
+from musterd.coordinator.machine.decide.fencing import next_token
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.events import GrantsChanged
+from musterd.coordinator.machine.modern.group import (
+    Consumer,
+    ModernGroup,
+    Tokens,
+    partition_sets,
+)
+from musterd.coordinator.machine.state import Group
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Decides the grants of some members of one group, in one command.
+
+    At most `left` partitions change their grants; whoever is not reached is behind. `freed` has
+    what events of the same decision free: members that are gone, partitions that were released.
+    """
+
+    group: Group
+    modern: ModernGroup
+    env: Envelope
+    left: int
+    token: int = 0
+    freed: dict[str, dict[int, None]] = field(default_factory=dict)
+    events: list[GrantsChanged] = field(default_factory=list)
+    done: dict[int, None] = field(default_factory=dict)
+
+    def free(self, topic: str, partitions: Iterable[int]) -> None:
+        """Nobody has these partitions once the events so far are applied."""
+        self.freed.setdefault(topic, {}).update(dict.fromkeys(partitions))
+
+    def reconcile(
+        self, consumer: Consumer, owned: Collection[tuple[str, int]] | None, *, confirmed: bool
+    ) -> bool:
+        """Decide one member's grants; True where there is an event.
+
+        Args:
+            consumer: as it is, with what it said last.
+            owned: what it says it works on; None where it says nothing.
+            confirmed: it released all that it was told to.
+        """
+        self.done[consumer.join_seq] = None
+        released: dict[str, Iterable[int]] = {}
+        if confirmed:
+            released.update(consumer.revoking)
+        elif consumer.revoking:  # it goes on when it has confirmed
+            unread = {
+                topic: tokens
+                for topic, tokens in consumer.assigned.items()
+                if not self.modern.reads(consumer, topic)
+            }
+            return self._note(consumer, {}, unread, {}, behind=False)
+        self._take_back(released)
+        if self.modern.storing or consumer.is_away:
+            return self._note(consumer, released, {}, {}, behind=not consumer.is_away)
+        revoke = self._beyond_target(consumer)
+        at_once = _not_in(revoke, owned) if owned is not None else {}
+        if revoke and len(at_once) == len(revoke):
+            released.update(at_once)
+            self._take_back(at_once)
+            revoke = {}
+        if revoke:
+            return self._note(consumer, released, revoke, {}, behind=False)
+        granted, behind = self._grantable(consumer)
+        return self._note(consumer, released, {}, granted, behind=behind)
+
+    def follow(self) -> None:
+        """Decide for those whose target has what was freed, in join order."""
+        waiting: dict[int, None] = {}
+        for topic, partitions in self.freed.items():
+            owners = self.modern.target.get(topic, ())
+            for partition in partitions:
+                owner = owners[partition] if partition < len(owners) else NO_OWNER
+                if owner not in self.done and owner in self.modern.by_seq:
+                    waiting[owner] = None
+        for seq in sorted(waiting):
+            consumer = self.modern.members[self.modern.by_seq[seq]]
+            if consumer.revoking or consumer.is_away:
+                continue
+            if self.left > 0:
+                self.reconcile(consumer, None, confirmed=False)
+            elif seq not in self.modern.behind:
+                self._note(consumer, {}, {}, {}, behind=True)
+
+    def _take_back(self, released: dict[str, Iterable[int]]) -> None:
+        for topic, partitions in released.items():
+            self.free(topic, partitions)
+
+    def _beyond_target(self, consumer: Consumer) -> Tokens:
+        """Active grants that the target does not give it, or of topics that it does not read."""
+        wanted = self.modern.wanted.get(consumer.join_seq, {})
+        found: Tokens = {}
+        for topic, tokens in consumer.assigned.items():
+            keep = wanted.get(topic, {}) if self.modern.reads(consumer, topic) else {}
+            gone = {partition: token for partition, token in tokens.items() if partition not in keep}
+            if gone:
+                found[topic] = gone
+        return found
+
+    def _grantable(self, consumer: Consumer) -> tuple[dict[str, Iterable[int]], bool]:
+        """Return what it may have now of its target, within `left`, and whether there is more."""
+        found: dict[str, Iterable[int]] = {}
+        wanted = self.modern.wanted.get(consumer.join_seq, {})
+        for topic in sorted(wanted):
+            if not self.modern.reads(consumer, topic):
+                continue
+            held, freed = self.modern.held.get(topic, {}), self.freed.get(topic, {})
+            ready = [
+                partition
+                for partition in sorted(wanted[topic])
+                if partition not in held or partition in freed
+            ]
+            if len(ready) > self.left:
+                found[topic] = ready[: self.left]
+                self.left = 0
+                return found, True
+            self.left -= len(ready)
+            if ready:
+                found[topic] = ready
+        return found, False
+
+    def _note(
+        self,
+        consumer: Consumer,
+        released: dict[str, Iterable[int]],
+        revoking: Tokens,
+        granted: dict[str, Iterable[int]],
+        *,
+        behind: bool,
+    ) -> bool:
+        """Make the event, where anything changes."""
+        is_behind = consumer.join_seq in self.modern.behind
+        gone, kept = partition_sets(released), partition_sets(dict(revoking))
+        new = partition_sets(granted)
+        if not (gone or kept or new) and behind == is_behind:
+            return False
+        token = deadline_ms = 0
+        if new:
+            token = self.token = next_token(self.group, self.env, self.token)
+        if kept:
+            self.left -= sum(len(one.partitions) for one in kept)
+            deadline_ms = self.env.time_ms + consumer.said.rebalance_timeout_ms
+        epoch = consumer.epoch if kept or not (gone or new) else self.modern.target_epoch
+        self.events.append(
+            GrantsChanged(
+                self.group.group_id,
+                consumer.member_id,
+                max(epoch, consumer.epoch),
+                gone,
+                kept,
+                new,
+                token,
+                deadline_ms,
+                behind,
+            )
+        )
+        return True
+
+
+def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]]) -> dict[str, Iterable[int]]:
+    """Return the topics of which no partition is among `owned`, with their partitions."""
+    return {
+        topic: partitions
+        for topic, partitions in tokens.items()
+        if not any((topic, partition) in owned for partition in partitions)
+    }
+
+
+def pairs(sets: Iterable[PartitionSet]) -> dict[tuple[str, int], None]:
+    """Partitions one by one, to look them up."""
+    return {(topic, partition): None for topic, partitions in sets for partition in partitions}
