@@ -33,6 +33,7 @@ LEVELS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
             "rules of who may do what, and bearer tokens",
             "the audit trail",
             "quotas of principals and groups; who made each member one",
+            "modern groups, in which the coordinator assigns",
         ),
     }
 )

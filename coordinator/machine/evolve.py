@@ -6,13 +6,13 @@ broken invariant.
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import assert_never
 
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.commit_events import CommitColumns, CommitEvents
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
+    ConsumerJoined,
     GenerationFormed,
     GroupConfigChanged,
     GroupDeleted,
@@ -38,6 +38,7 @@ from musterd.coordinator.machine.evolve_history import (
     note_removal,
     note_start,
 )
+from musterd.coordinator.machine.modern.evolve_modern import evolve_modern
 from musterd.coordinator.machine.state import LEGAL_PREDECESSORS, Blob, Group, Member, Offset, Phase
 from musterd.invariant import invariant
 
@@ -46,7 +47,10 @@ def evolve(group: Group | None, event: GroupEvent) -> Group | None:
     """Apply one event; returns the group, which some events may create; None: it is deleted."""
     if group is None:
         invariant(
-            isinstance(event, MemberJoined | OffsetCommitted | PendingAdded | GroupConfigChanged),
+            isinstance(
+                event,
+                MemberJoined | OffsetCommitted | PendingAdded | GroupConfigChanged | ConsumerJoined,
+            ),
             f"{type(event).__name__} without a group",
         )
         group = Group(event.group_id)
@@ -209,7 +213,7 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
         case GroupEmptied():
             _group_emptied(group, event)
         case _:
-            assert_never(event)
+            evolve_modern(group, event)
 
 
 def _move(group: Group, phase: Phase) -> None:

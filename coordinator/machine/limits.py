@@ -90,6 +90,17 @@ class Limits:
     initial_delay_max_ms: int = 5 * 60 * 1000
     """The longest initial delay that a group may set for itself."""
     alter_config_max_settings: int = 100
+    modern_max_partitions: int = 100_000
+    """Partitions of all topics that a modern group reads."""
+    note_topics_max: int = 1_000
+    """Topics, and names of patterns, in one command that tells a modern group of them."""
+    reconcile_max_partitions: int = 1_000
+    """Partitions whose grants one command changes, or whose owners a part of a target does: a few
+    ms. (One member's release, and what it frees, may be more.)"""
+    member_max_topics: int = 1_000
+    """Topics that a member of a modern group names."""
+    away_max_ms: int = 10 * 60 * 1000
+    """For so long a member of a modern group may be away and keep what it has."""
     park_max_ms: int = 25_000
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Literal, NamedTuple
 
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import ConfigValue
 from musterd.coordinator.machine.evolve_history import rounds_of
+from musterd.coordinator.machine.modern.group import Grant
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.machine.subscriptions import named_topics
 
@@ -141,24 +142,6 @@ class Configured:
 
     values: tuple[ConfigValue, ...]
     changed: bool = True
-
-
-class GrantPhase(IntEnum):
-    """What the owner of a partition may do (docs/modern.md). The numbers are the wire's."""
-
-    ACTIVE = 1
-    """Work on it, and commit."""
-    REVOKING = 2
-    """Stop working on it, commit what is done, and say so."""
-
-
-class Grant(NamedTuple):
-    """The right of one member to one partition."""
-
-    topic: str
-    partition: int
-    token: int
-    phase: GrantPhase
 
 
 @dataclass(frozen=True, slots=True)

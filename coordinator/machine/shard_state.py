@@ -46,6 +46,9 @@ from musterd.coordinator.machine.events import (
     AuditRecorded,
     BackupNoted,
     CheckpointTaken,
+    ConsumerJoined,
+    ConsumerRejoined,
+    ConsumerRemoved,
     DeletionForgotten,
     DropBegun,
     DropEnded,
@@ -349,8 +352,28 @@ def _count_members(state: ShardState, group: Group | None, event: GroupEvent, si
         case MemberReplaced():
             member_id = event.member_id if sign > 0 else event.replaced_id
             count_member(state, group.members[member_id], sign)
+        case ConsumerJoined() | ConsumerRejoined() | ConsumerRemoved():
+            _count_consumer(state, group, event, sign)
         case _:
             pass
+
+
+def _count_consumer(
+    state: ShardState,
+    group: Group,
+    event: ConsumerJoined | ConsumerRejoined | ConsumerRemoved,
+    sign: int,
+) -> None:
+    """Count the member where it is: before the event, after it, or both."""
+    member_id = event.member_id
+    if isinstance(event, ConsumerRejoined) and sign < 0:
+        member_id = event.replaced_id or member_id
+    members = {} if group.modern is None else group.modern.members
+    is_there = isinstance(event, ConsumerRejoined) or isinstance(event, ConsumerJoined) == (
+        sign > 0
+    )
+    if is_there:
+        count_member(state, members[member_id], sign)
 
 
 def _delete_counted(

@@ -58,6 +58,7 @@ from typing import Protocol as Shape
 from musterd.coordinator.machine.commands import Protocol, RoundTimer
 from musterd.coordinator.machine.events import GenerationFormed
 from musterd.coordinator.machine.history import Rebalance
+from musterd.coordinator.machine.modern.group import ModernGroup
 
 
 class Phase(StrEnum):
@@ -71,16 +72,20 @@ class Phase(StrEnum):
     """A generation is formed: the group leader's assignment is awaited."""
     STABLE = "Stable"
     """The assignment is durable and may be had."""
+    MODERN = "Modern"
+    """The coordinator assigns, and there are members; Kafka's states of such a group follow from
+    the rest (gp-1.7)."""
     DEAD = "Dead"
     """Deleted; terminal."""
 
 
 LEGAL_PREDECESSORS: Mapping[Phase, tuple[Phase, ...]] = MappingProxyType(
     {
-        Phase.EMPTY: (Phase.PREPARING_REBALANCE,),
+        Phase.EMPTY: (Phase.PREPARING_REBALANCE, Phase.MODERN),
         Phase.PREPARING_REBALANCE: (Phase.EMPTY, Phase.COMPLETING_REBALANCE, Phase.STABLE),
         Phase.COMPLETING_REBALANCE: (Phase.PREPARING_REBALANCE,),
         Phase.STABLE: (Phase.COMPLETING_REBALANCE,),
+        Phase.MODERN: (Phase.EMPTY,),
         Phase.DEAD: (
             Phase.EMPTY,
             Phase.PREPARING_REBALANCE,
@@ -282,7 +287,8 @@ class Group:
     generation is the token (rules 1 and 2).
     `instances` says who holds each instance id: like `tally` it follows from the members. `digest`
     is the sum of those of the group's records. `stored` has the offsets: as objects while they are
-    in use, else as bytes (`offsets` and `thawed`).
+    in use, else as bytes (`offsets` and `thawed`). `modern` is there while the coordinator assigns:
+    the members are in it, and `generation` is the group epoch.
     """
 
     group_id: str
@@ -307,6 +313,7 @@ class Group:
     token: int = 0
     fence: int = 0
     rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)
+    modern: ModernGroup | None = None
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
     digest: int = field(default=0, metadata={"derived": True})
@@ -330,6 +337,27 @@ class Group:
         if not isinstance(self.stored, dict):
             self.stored = self.stored.unpacked()
         return self.stored
+
+    @property
+    def member_count(self) -> int:
+        """How many members it has, of either protocol."""
+        return len(self.members) if self.modern is None else len(self.modern.members)
+
+    def has_member(self, member_id: str) -> bool:
+        """True where there is such a member, of either protocol."""
+        members = self.members if self.modern is None else self.modern.members
+        return member_id in members
+
+    def sessions(self) -> Iterator[tuple[str, int, bool]]:
+        """Yield each member that has to be heard from: its id, its timeout in ms, if it is static.
+
+        Members of a modern group that are away have no session.
+        """
+        for member in self.members.values():
+            yield member.member_id, member.session_timeout_ms, bool(member.instance_id)
+        for one in self.modern.members.values() if self.modern is not None else ():
+            if not one.is_away:
+                yield one.member_id, one.said.session_timeout_ms, bool(one.instance_id)
 
     @property
     def from_empty(self) -> bool:
@@ -374,18 +402,31 @@ def recount(group: Group) -> Tally:
 
 def holders(group: Group) -> dict[str, str]:
     """Which member holds each instance id, found anew."""
-    return {m.instance_id: m.member_id for m in group.members.values() if m.instance_id}
+    held = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id}
+    for one in group.modern.members.values() if group.modern is not None else ():
+        if one.instance_id:
+            held[one.instance_id] = one.member_id
+    return held
 
 
 class DeadlineKey(NamedTuple):
-    """Names a round's timer; with its deadline, the CloseRound that fires it."""
+    """Names a timer; with its deadline, the CloseRound that fires it.
+
+    `member_id` is "" where it is a round's, else whose it is; `round` is then its `timer_seq`.
+    """
 
     group_id: str
     round: int
     timer: RoundTimer
+    member_id: str = ""
 
 
 def deadlines(group: Group) -> Iterator[tuple[DeadlineKey, int]]:
     """Yield the deadlines that a new coordinator re-arms, in ms of shard time (not sessions)."""
     if group.timer is not None:
         yield DeadlineKey(group.group_id, group.round, group.timer), group.deadline_ms
+    timers = {} if group.modern is None else group.modern.timers
+    if timers:  # the earliest; of several the first in order of their ids
+        member_id = min(timers, key=lambda one: (timers[one][0], one))
+        deadline_ms, timer, seq = timers[member_id]
+        yield DeadlineKey(group.group_id, seq, timer, member_id), deadline_ms

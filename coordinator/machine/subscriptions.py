@@ -16,9 +16,10 @@ CONSUMER = "consumer"
 def named_topics(group: Group) -> KeysView[str]:
     """Every topic that a member names, in no order, whatever the protocol type makes of it.
 
-    It is the group's own count, not a copy: nobody walks what all the members name.
+    It is the group's own count, not a copy: nobody walks what all the members name. Of a modern
+    group it is what its members read and there is.
     """
-    return group.tally.topics.keys()
+    return group.tally.topics.keys() if group.modern is None else group.modern.topics.keys()
 
 
 def is_subscribed(group: Group, topic: str) -> bool:

@@ -161,8 +161,8 @@ class CommandRouter:
     def offer(self, call: Call, size: int) -> None:
         """Put the command into the queue for the next entry, shed it, or refuse it for its growth.
 
-        Growth of callers is refused here alone. Where only some partitions of a commit grow, the rest
-        is stored.
+        Growth of callers is refused here alone. Where only some partitions of a commit grow, the
+        rest is stored.
         """
         coordinator = self._coordinator
         growth = growth_of(coordinator.state, call.command)

@@ -7,8 +7,6 @@ replicated: it is built from applied state when the replica is promoted, and dro
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from musterd.coordinator.machine.modern.group import Consumer
-
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     BeginDrop,
@@ -45,6 +43,7 @@ from musterd.coordinator.machine.events import (
     RebalanceStarted,
 )
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.replies import PARKED, Committed, Parked, Reply
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
 from musterd.coordinator.machine.state import Group

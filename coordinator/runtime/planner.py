@@ -11,11 +11,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from musterd.coordinator.machine.modern.spec import changes_of, spec_of
-from musterd.coordinator.machine.modern.topics import unknown_topics
-
 from musterd.coordinator.machine.commands import GroupCommand, NoteTopics, Reconcile, StoreTarget
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan import Part, Spec, TargetPlan, parts, planning
 from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.shard_state import ShardState

@@ -1,6 +1,7 @@
 """OffsetCommit (gp-2.7): how far the members have read."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.commit_events import CommitEvents, StoredResults
@@ -22,6 +23,7 @@ from musterd.coordinator.machine.events import (
     OffsetSuperseded,
     Trigger,
 )
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
@@ -45,6 +47,9 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
         older = _refuse_older(group, command, env)
         if older is not None:
             return older
+    stale = _stale(group, command)
+    if stale:
+        return _decide_around(group, command, stale, env)
     stored = _store_all(group, command, env)
     if stored is not None:
         return stored
@@ -52,6 +57,41 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
         return _decide_atomic(group, command, env)
     events, results = _each(group, command, env)
     return Decision(events, Committed(results))
+
+
+def _stale(group: Group | None, command: OffsetCommit) -> dict[int, PartitionResult]:
+    """Return, by position, the partitions whose token is not that of the member's present grant."""
+    modern = None if group is None else group.modern
+    if modern is None:
+        return {}
+    consumer = modern.members[command.member_id]
+    found: dict[int, PartitionResult] = {}
+    for at, (wanted, token) in enumerate(zip(command.partitions, command.tokens, strict=True)):
+        now = consumer.token_of(wanted.topic, wanted.partition)
+        if token != now or not token:
+            message = f"The member's grant has token {now}, not {token}."
+            if not now:
+                message = "The member has no grant of this partition."
+            found[at] = _result(wanted, Error.STALE_MEMBER_EPOCH, message)
+    return found
+
+
+def _decide_around(
+    group: Group | None, command: OffsetCommit, stale: dict[int, PartitionResult], env: Envelope
+) -> Decision:
+    """Store the partitions whose tokens are good; of an atomic commit nothing."""
+    if command.atomic:
+        message = "The commit is atomic, and a token of it is stale."
+        results = [
+            stale.get(at) or _result(wanted, Error.OPERATION_NOT_ATTEMPTED, message)
+            for at, wanted in enumerate(command.partitions)
+        ]
+        return Decision((), Committed(tuple(results)))
+    good = [one for at, one in enumerate(command.partitions) if at not in stale]
+    events, found = _each(group, replace(command, partitions=tuple(good), tokens=()), env)
+    left = iter(found)
+    merged = (stale.get(at) or next(left) for at in range(len(command.partitions)))
+    return Decision(events, Committed(tuple(merged)))
 
 
 def decide_again(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:
@@ -276,10 +316,30 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
     stranger = refuse_identity(group, command.member_id, command.group_instance_id)
     if stranger is not None:
         return stranger
+    if group.modern is not None:
+        return _refuse_untokened(group.modern.members[command.member_id], command)
     if command.generation != group.generation:
         return illegal_generation(command.generation, group.generation)
     if group.phase is Phase.COMPLETING_REBALANCE:
         return refuse(Error.REBALANCE_IN_PROGRESS, "The new generation has no assignment yet.")
+    return None
+
+
+def _refuse_untokened(consumer: Consumer, command: OffsetCommit) -> Decision | None:
+    """A member of a modern group names the token of each partition, and commits nothing when away.
+
+    Its member epoch is not looked at: tokens say more, and a commit that races with a new epoch is
+    not refused for that (KIP-1251).
+    """
+    if consumer.is_away:
+        return refuse(
+            Error.STALE_MEMBER_EPOCH, "The member is away: its last commit was before that."
+        )
+    if len(command.tokens) != len(command.partitions):
+        return refuse(
+            Error.INVALID_REQUEST,
+            "A commit of a member of a modern group names the fencing token of each partition.",
+        )
     return None
 
 

@@ -6,6 +6,7 @@ from typing import assert_never, cast
 from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
     CloseRound,
+    ConsumerGroupHeartbeat,
     DeleteGroup,
     DropOffsets,
     ExpireMember,
@@ -13,8 +14,11 @@ from musterd.coordinator.machine.commands import (
     GroupCommand,
     JoinGroup,
     LeaveGroup,
+    NoteTopics,
     OffsetCommit,
     OffsetDelete,
+    Reconcile,
+    StoreTarget,
     SyncGroup,
     TopicsChanged,
 )
@@ -36,6 +40,18 @@ from musterd.coordinator.machine.decide.timer import decide_timer
 from musterd.coordinator.machine.decide.topics import decide_topics
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.modern.decide_heartbeat import decide_consumer_heartbeat
+from musterd.coordinator.machine.modern.decide_target import (
+    decide_note_topics,
+    decide_reconcile,
+    decide_store_target,
+)
+from musterd.coordinator.machine.modern.departures import (
+    decide_modern_expiry,
+    decide_modern_leave,
+    decide_modern_timer,
+)
+from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import Group, Phase
 
@@ -61,11 +77,23 @@ def decide(  # noqa: PLR0912 - one arm per command
         case SyncGroup():
             return decide_sync(group, command, env)
         case LeaveGroup():
-            return decide_leave(group, command, env)
+            return (
+                decide_leave(group, command, env)
+                if group is None or group.modern is None
+                else decide_modern_leave(group, group.modern, command, env)
+            )
         case ExpireMember():
-            return decide_expiry(group, command, env)
+            return (
+                decide_expiry(group, command, env)
+                if group is None or group.modern is None
+                else decide_modern_expiry(group, group.modern, command, env)
+            )
         case CloseRound():
-            return decide_timer(group, command, env)
+            return (
+                decide_timer(group, command, env)
+                if group is None or group.modern is None
+                else decide_modern_timer(group, group.modern, command, env)
+            )
         case DeleteGroup():
             return decide_delete(group, command)
         case OffsetDelete():
@@ -78,6 +106,14 @@ def decide(  # noqa: PLR0912 - one arm per command
             return decide_drop(group, command)
         case AlterGroupConfig():
             return decide_config(group, command, cluster)
+        case ConsumerGroupHeartbeat():
+            return decide_consumer_heartbeat(group, command, env)
+        case NoteTopics():
+            return decide_note_topics(group, command, env)
+        case StoreTarget():
+            return decide_store_target(group, command, env)
+        case Reconcile():
+            return decide_reconcile(group, command, env)
         case _:
             assert_never(command)
 
@@ -93,7 +129,10 @@ def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> R
 
 
 def heartbeat(group: Group | None, member_id: str, generation: int, instance_id: str = "") -> Error:
-    """Return the answer to a heartbeat, from applied state alone (gp-2.4, gp-H2 to gp-H6)."""
+    """Return the answer to a heartbeat, from applied state alone (gp-2.4, gp-H2 to gp-H6).
+
+    Of a member of a modern group `generation` is the version of its assignment that it knows.
+    """
     if group is None:
         return Error.UNKNOWN_MEMBER_ID
     if group.phase is Phase.DEAD:
@@ -101,8 +140,18 @@ def heartbeat(group: Group | None, member_id: str, generation: int, instance_id:
     stranger = identity_error(group, member_id, instance_id)
     if stranger is not Error.NONE:
         return stranger
+    if group.modern is not None:
+        return _heartbeat_of_consumer(group.modern, member_id, generation)
     if generation != group.generation:
         return Error.ILLEGAL_GENERATION
     if group.phase is Phase.PREPARING_REBALANCE:
         return Error.REBALANCE_IN_PROGRESS
     return Error.NONE
+
+
+def _heartbeat_of_consumer(modern: ModernGroup, member_id: str, version: int) -> Error:
+    """REBALANCE_IN_PROGRESS: its epoch or its grants are others than it knows."""
+    if modern.members[member_id].is_away:
+        return Error.UNKNOWN_MEMBER_ID
+    same = version == modern.members[member_id].version
+    return Error.NONE if same else Error.REBALANCE_IN_PROGRESS

@@ -19,7 +19,7 @@ def identity_error(group: Group, member_id: str, instance_id: str) -> Error:
             return Error.UNKNOWN_MEMBER_ID
         if holder != member_id:
             return Error.FENCED_INSTANCE_ID
-    return Error.NONE if member_id in group.members else Error.UNKNOWN_MEMBER_ID
+    return Error.NONE if group.has_member(member_id) else Error.UNKNOWN_MEMBER_ID
 
 
 def refuse_identity(group: Group, member_id: str, instance_id: str) -> Decision | None:
@@ -35,9 +35,13 @@ def refuse_identity(group: Group, member_id: str, instance_id: str) -> Decision 
 
 def fenced(group: Group, instance_id: str) -> Decision:
     """Says who holds the instance id now (gp-P-19)."""
-    holder = group.members[group.instances[instance_id]]
+    holder_id = group.instances[instance_id]
+    if group.modern is None:
+        host = group.members[holder_id].client_host
+    else:
+        host = group.modern.members[holder_id].said.client_host
     return refuse(
         Error.FENCED_INSTANCE_ID,
-        f"Instance id {quoted(instance_id)} is held by member {quoted(holder.member_id)} of "
-        f"{holder.client_host or 'an unknown host'} now.",
+        f"Instance id {quoted(instance_id)} is held by member {quoted(holder_id)} of "
+        f"{host or 'an unknown host'} now.",
     )

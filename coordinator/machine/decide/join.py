@@ -17,6 +17,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import MemberJoined, MemberRejoined, PendingAdded, Trigger
 from musterd.coordinator.machine.evolve import member_from, rejoined
+from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import PARKED, IdGiven, join_reply
 from musterd.coordinator.machine.state import Group, Member, Phase
 
@@ -28,6 +29,12 @@ def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decis
         return unknown_member(member_id)
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
+    if group is not None and group.modern is not None:
+        return refuse(
+            Error.INCONSISTENT_GROUP_PROTOCOL,
+            f"The coordinator of group {quoted(command.group_id)} assigns: join it as a member of "
+            'a modern group (assignment="server"), or stop its members first.',
+        )
     member = None if group is None else group.members.get(member_id)
     holder = None if group is None else _holder(group, command)
     full = refuse_full(group, command, member, holder, env)
@@ -59,7 +66,7 @@ def _holder(group: Group, command: JoinGroup) -> Member | None:
 
     Where the nonce names a member, that one comes first: it is a repeated first Join of its own.
     """
-    if command.member_id:
+    if command.member_id or group.modern is not None:
         return None
     holder_id = group.instances.get(command.group_instance_id)
     return None if holder_id is None else group.members[holder_id]

@@ -8,11 +8,15 @@ from musterd.coordinator.machine.commands import (
     AlterAcls,
     AlterQuotas,
     Command,
+    ConsumerGroupHeartbeat,
     CreateToken,
     NoteBackup,
     NoteLevels,
+    NoteTopics,
+    Reconcile,
     RecordAudit,
     RevokeToken,
+    StoreTarget,
 )
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Refused
@@ -27,6 +31,10 @@ LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
         RevokeToken: 6,
         NoteBackup: 6,
         AlterQuotas: 6,
+        ConsumerGroupHeartbeat: 6,
+        NoteTopics: 6,
+        StoreTarget: 6,
+        Reconcile: 6,
     }
 )
 """The level from which on a shard takes a command; what is not in it was always taken.

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
+    ConsumerGroupHeartbeat,
     GroupCommand,
     JoinGroup,
     LeaveGroup,
@@ -21,6 +22,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import Limits
+from musterd.coordinator.machine.modern.refusals import refuse_heartbeat
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import metadata_bytes
@@ -67,6 +69,8 @@ def refuse_request(command: GroupCommand, limits: Limits, level: int = LEVEL) ->
             refused = refuse_deletions(len(command.partitions), limits)
         case AlterGroupConfig():
             refused = refuse_settings(len(command.settings) + len(command.removed), limits)
+        case ConsumerGroupHeartbeat():
+            refused = refuse_topics(len(command.topics or ()), limits)
         case _:
             pass
     return refused or refuse_fields(command, limits, level)
@@ -85,6 +89,8 @@ def refuse_fields(command: GroupCommand, limits: Limits, level: int = LEVEL) -> 
             return _refuse_ids([topic for topic, _ in command.partitions], limits)
         case AlterGroupConfig():
             return _refuse_settings(command)
+        case ConsumerGroupHeartbeat():
+            return refuse_heartbeat(command, limits)
         case _:
             return None
 
@@ -133,6 +139,11 @@ def refuse_settings(count: int, limits: Limits) -> Refused | None:
     return _refuse_count(
         "The settings that change at once", count, limits.alter_config_max_settings
     )
+
+
+def refuse_topics(count: int, limits: Limits) -> Refused | None:
+    """Why a member of a modern group cannot name so many topics, or None."""
+    return _refuse_count("The topics that a member names", count, limits.member_max_topics)
 
 
 def refuse_deletions(count: int, limits: Limits) -> Refused | None:

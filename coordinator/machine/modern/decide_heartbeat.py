@@ -35,8 +35,8 @@ from musterd.coordinator.machine.events import (
     Subscription,
     Trigger,
 )
-from musterd.coordinator.machine.modern.departures import remove, removal, spec_changed
-from musterd.coordinator.machine.modern.evolve_modern import rejoined, regranted
+from musterd.coordinator.machine.modern.departures import removal, remove, spec_changed
+from musterd.coordinator.machine.modern.evolve_modern import regranted, rejoined
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, said_bytes
 from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
 from musterd.coordinator.machine.quotation import quoted
@@ -175,7 +175,7 @@ def _join_again(
     command: ConsumerGroupHeartbeat,
     env: Envelope,
 ) -> Decision:
-    """A member comes back holding nothing: what is its own stays so, under a new token (C9, C11)."""
+    """A member comes back holding nothing: what is its own gets a new token (C9, C11)."""
     said = _said(former.said, command)
     after = replace(former, said=said, member_id=command.member_id)
     refused = _refuse_weight(modern, said_bytes(former), after, env)
@@ -328,7 +328,7 @@ def _refuse_member(
 def _refuse_weight(
     modern: ModernGroup, before: int, consumer: Consumer, env: Envelope
 ) -> Decision | None:
-    """Refuse what makes the group heavier than it may be; where it gets no heavier there is room."""
+    """Refuse what makes the group heavier than it may be. What adds nothing has room."""
     more = said_bytes(consumer) - before
     most = env.limits.group_metadata_max_bytes
     if more <= 0 or modern.said_bytes + more <= most:

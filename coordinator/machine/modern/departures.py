@@ -1,4 +1,4 @@
-"""Members of a modern group go: they leave, fall silent, are removed, or do not do what they said."""
+"""Members of a modern group go: they leave, fall silent, or do not do what they said."""
 
 from collections.abc import Sequence
 
@@ -127,7 +127,7 @@ def _leaving(
 def decide_modern_expiry(
     group: Group, modern: ModernGroup, command: ExpireMember, env: Envelope
 ) -> Decision:
-    """Remove the member if it has not joined again since, and is not away; else nothing (sc-H17)."""
+    """Remove the member if it has not joined again since and is not away (sc-H17)."""
     consumer = modern.members.get(command.member_id)
     if consumer is None or consumer.joins != command.joined_round or consumer.is_away:
         return Decision((), Done(changed=False))

@@ -218,7 +218,8 @@ def _topics_noted(group: Group, modern: ModernGroup, event: TopicsNoted) -> None
 def _target_stored(group: Group, modern: ModernGroup, event: TargetStored) -> None:
     invariant(event.spec_version == modern.spec_version, "a target of another spec (I7)")
     invariant(
-        event.part == 0 or (event.spec_version == modern.storing and event.part == modern.next_part),
+        event.part == 0
+        or (event.spec_version == modern.storing and event.part == modern.next_part),
         "a part of a target was left out (I7)",
     )
     modern.storing, modern.next_part = event.spec_version, event.part + 1

@@ -12,7 +12,8 @@ holds beyond the target is revoking, or about to be.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 from musterd.coordinator.machine.commands import (
     NO_OWNER,
@@ -21,13 +22,30 @@ from musterd.coordinator.machine.commands import (
     TargetChange,
 )
 from musterd.coordinator.machine.events import Subscription
-from musterd.coordinator.machine.replies import Grant, GrantPhase
 
 Tokens = dict[str, dict[int, int]]
 """Topic -> partition -> the fencing token of its grant. No topic without partitions."""
 
 Held = dict[str, dict[int, str]]
 """Topic -> partition -> the member id of whoever has a grant of it."""
+
+
+class GrantPhase(IntEnum):
+    """What the owner of a partition may do (docs/modern.md). The numbers are the wire's."""
+
+    ACTIVE = 1
+    """Work on it, and commit."""
+    REVOKING = 2
+    """Stop working on it, commit what is done, and say so."""
+
+
+class Grant(NamedTuple):
+    """The right of one member to one partition."""
+
+    topic: str
+    partition: int
+    token: int
+    phase: GrantPhase
 
 
 @dataclass(slots=True)
@@ -173,6 +191,24 @@ def partition_sets(by_topic: dict[str, Iterable[int]]) -> tuple[PartitionSet, ..
 
 
 # ---- what evolve does to it
+
+
+def derive(modern: ModernGroup) -> None:
+    """Find all that follows from the rest anew, of a group whose records were loaded."""
+    modern.members = {
+        member.member_id: member
+        for member in sorted(modern.members.values(), key=lambda member: member.join_seq)
+    }
+    modern.topics = {topic: len(owners) for topic, owners in modern.target.items()}
+    modern.by_seq, modern.wanted, modern.held = {}, {}, {}
+    modern.readers, modern.pattern_readers, modern.timers = {}, {}, {}
+    modern.said_bytes = 0
+    for topic, owners in modern.target.items():
+        for partition, owner in enumerate(owners):
+            if owner != NO_OWNER:
+                want(modern, owner, topic, partition)
+    for consumer in modern.members.values():
+        count_in(modern, consumer)
 
 
 def count_in(modern: ModernGroup, consumer: Consumer) -> None:

@@ -105,7 +105,9 @@ class Reconciler:
         found: Tokens = {}
         for topic, tokens in consumer.assigned.items():
             keep = wanted.get(topic, {}) if self.modern.reads(consumer, topic) else {}
-            gone = {partition: token for partition, token in tokens.items() if partition not in keep}
+            gone = {
+                partition: token for partition, token in tokens.items() if partition not in keep
+            }
             if gone:
                 found[topic] = gone
         return found

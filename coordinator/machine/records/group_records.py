@@ -3,8 +3,13 @@
 Keys are relative to the shard:
 
     b"g" + group id           + b"h"                        the group without its maps
+    b"g" + group id           + b"i"                        for whom a modern one's target is to be
+                                                            carried out, if for anybody
+    b"g" + group id           + b"j" + member id            a member of a modern group
     b"g" + group id           + b"k"                        its overrides of the defaults, if any
+    b"g" + group id           + b"l" + member id            the grants of a member of a modern group
     b"g" + group id           + b"m" + member id            a member
+    b"g" + group id           + b"n"                        epochs and counters of a modern group
     b"g" + group id           + b"o" + topic + partition    a stored offset
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
     b"g" + group id           + b"r" + round                one of its last rounds (history.py)
@@ -14,6 +19,9 @@ Keys are relative to the shard:
     b"g" + group id           + b"v" + member id            its assignment, if it has one
     b"g" + group id           + b"w"                        since when it is Empty, if known
     b"g" + group id           + b"x"                        what an application keeps with it
+    b"g" + group id           + b"y" + topic                its target, of a modern group
+    b"g" + group id           + b"z" + pattern              what a pattern stands for in a modern
+                                                            group
     b"t" + topic                                            partitions of a topic (shard 0)
     b"u" + topic                                            when it changed last (shard 0)
     b"v" + topic                                            when it was created, if known (shard 0)
@@ -50,7 +58,14 @@ from musterd.coordinator.machine.commit_events import CommitColumns, CommitEvent
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
+    ConsumerAway,
+    ConsumerGroupEmptied,
+    ConsumerJoined,
+    ConsumerRejoined,
+    ConsumerRemoved,
+    ConsumerUpdated,
     GenerationFormed,
+    GrantsChanged,
     GroupConfigChanged,
     GroupDeleted,
     GroupEmptied,
@@ -67,9 +82,14 @@ from musterd.coordinator.machine.events import (
     PendingRemoved,
     RebalanceStarted,
     RoundExtended,
+    SpecChanged,
+    TargetStored,
+    TopicsNoted,
 )
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
+from musterd.coordinator.machine.modern.evolve_modern import ModernEvent
+from musterd.coordinator.machine.modern.group import ModernGroup, derive
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import (
     DIGEST_MODULUS,
@@ -83,6 +103,20 @@ from musterd.coordinator.machine.records.encoding import (
     RecordError,
     put_int,
     put_text,
+)
+from musterd.coordinator.machine.records.modern_values import (
+    put_behind,
+    put_consumer,
+    put_grants,
+    put_modern,
+    put_names,
+    put_target,
+    take_behind,
+    take_consumer,
+    take_grants,
+    take_modern,
+    take_names,
+    take_target,
 )
 from musterd.coordinator.machine.records.packed_offsets import (
     PACKED_OFFSETS_MAX,
@@ -150,6 +184,12 @@ _BLOB = b"x"
 _CONFIG = b"k"
 _TOPICS = b"u"
 _FENCE = b"t"
+_BEHIND = b"i"
+_CONSUMER = b"j"
+_GRANTS = b"l"
+_MODERN = b"n"
+_TARGET = b"y"
+_PATTERN = b"z"
 _T = TypeVar("_T")
 
 
@@ -173,6 +213,13 @@ class PendingOf(NamedTuple):
     kind: bytes = _PENDING
 
 
+class ModernOf(NamedTuple):
+    """Names a record of a modern group: a member's, its grants', a topic's or a pattern's."""
+
+    name: str
+    kind: bytes
+
+
 class RoundOf(NamedTuple):
     """Names the record of one of the last rounds."""
 
@@ -187,9 +234,21 @@ class OwnRecord(Enum):
     CONFIG = _CONFIG
     TOPICS = _TOPICS
     FENCE = _FENCE
+    BEHIND = _BEHIND
+    MODERN = _MODERN
 
 
-Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | OwnRecord
+Ref = (
+    None
+    | str
+    | tuple[str, int]
+    | AssignmentOf
+    | StaticOf
+    | PendingOf
+    | RoundOf
+    | ModernOf
+    | OwnRecord
+)
 """One record of a group: None its header, a member id, a (topic, partition), or what it names."""
 
 
@@ -209,6 +268,8 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + _ASSIGNMENT + ref.member_id.encode()
         case StaticOf() | PendingOf():
             return group_prefix(group_id) + ref.kind + ref.member_id.encode()
+        case ModernOf():
+            return group_prefix(group_id) + ref.kind + ref.name.encode()
         case RoundOf():
             return group_prefix(group_id) + _ROUND + put_int(ref.round)
         case OwnRecord():
@@ -247,6 +308,8 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case RoundOf():
             kept = group.rebalances.get(ref.round)
             return None if kept is None else put_round(kept)
+        case ModernOf():
+            return None if group.modern is None else _modern_value(group.modern, ref)
         case OwnRecord():
             return _own_value(group, ref)
         case _:
@@ -306,8 +369,25 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
             return put_number(group.topics_version) if group.topics_version else None
         case OwnRecord.FENCE:
             return put_fence(group) if group.fence or group.token else None
+        case OwnRecord.MODERN:
+            return None if group.modern is None else put_modern(group.modern)
+        case OwnRecord.BEHIND:
+            behind = group.modern is not None and group.modern.behind
+            return put_behind(group.modern) if group.modern is not None and behind else None
         case _:
             assert_never(own)
+
+
+def _modern_value(modern: ModernGroup, ref: ModernOf) -> bytes | None:
+    match ref.kind:
+        case b"j":
+            return _put_known(modern.members.get(ref.name), put_consumer)
+        case b"l":
+            return _put_known(modern.members.get(ref.name), put_grants)
+        case b"y":
+            return _put_known(modern.target.get(ref.name), put_target)
+        case _:
+            return _put_known(modern.patterns.get(ref.name), put_names)
 
 
 def _put_known(value: _T | None, put: Callable[[_T], bytes]) -> bytes | None:
@@ -335,6 +415,18 @@ def _refs(group: Group) -> tuple[Ref, ...]:
         *map(AssignmentOf, group.members),
         *map(RoundOf, group.rebalances),
         *OwnRecord,
+        *_modern_refs(group.modern),
+    )
+
+
+def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf, ...]:
+    if modern is None:
+        return ()
+    return (
+        *(ModernOf(member_id, _CONSUMER) for member_id in modern.members),
+        *(ModernOf(member_id, _GRANTS) for member_id in modern.members),
+        *(ModernOf(topic, _TARGET) for topic in modern.target),
+        *(ModernOf(pattern, _PATTERN) for pattern in modern.patterns),
     )
 
 
@@ -389,7 +481,46 @@ def touched(  # noqa: PLR0912 - one arm per event
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
         case _:
+            return _touched_of_modern(None if group is None else group.modern, event)
+
+
+def _touched_of_modern(modern: ModernGroup | None, event: ModernEvent) -> tuple[Ref, ...]:
+    """Return the same of the events of modern groups."""
+    match event:
+        case ConsumerJoined():
+            return (None, OwnRecord.MODERN, OwnRecord.EMPTIED, *_of_consumer(event.member_id))
+        case ConsumerUpdated():
+            return (ModernOf(event.member_id, _CONSUMER),)
+        case ConsumerRejoined():
+            former_id = event.replaced_id or event.member_id
+            before, after = _of_consumer(former_id), _of_consumer(event.member_id)
+            return (OwnRecord.FENCE, *before, *after)
+        case ConsumerAway():
+            return (ModernOf(event.member_id, _GRANTS),)
+        case ConsumerRemoved():
+            return (OwnRecord.BEHIND, *_of_consumer(event.member_id))
+        case SpecChanged():
+            return (None, OwnRecord.MODERN)
+        case TopicsNoted():
+            topics = (ModernOf(count.topic, _TARGET) for count in event.counts)
+            named = (one.pattern for one in event.patterns)
+            kept = () if modern is None else modern.patterns
+            patterns = (ModernOf(pattern, _PATTERN) for pattern in (*named, *kept))
+            return (OwnRecord.MODERN, OwnRecord.TOPICS, OwnRecord.BEHIND, *topics, *patterns)
+        case TargetStored():
+            topics = (ModernOf(change.topic, _TARGET) for change in event.changes)
+            return (OwnRecord.MODERN, OwnRecord.BEHIND, *topics)
+        case GrantsChanged():
+            return (ModernOf(event.member_id, _GRANTS), OwnRecord.FENCE, OwnRecord.BEHIND)
+        case ConsumerGroupEmptied():
+            own = (OwnRecord.MODERN, OwnRecord.EMPTIED, OwnRecord.TOPICS, OwnRecord.BEHIND)
+            return (None, *own, *_modern_refs(modern))
+        case _:
             assert_never(event)
+
+
+def _of_consumer(member_id: str) -> tuple[ModernOf, ModernOf]:
+    return ModernOf(member_id, _CONSUMER), ModernOf(member_id, _GRANTS)
 
 
 def _syncs_last(group: Group | None) -> bool:
@@ -509,9 +640,25 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
             member.assignment = take_assignment(value)
         else:
             take_static(member, Reader(value))
+    elif kind in (_CONSUMER, _GRANTS, _TARGET, _PATTERN):
+        _take_modern(group, kind, key.rest(), value)
     else:
         key.end()
         _take_own(group, kind, value)
+
+
+def _take_modern(group: Group, kind: bytes, name: str, value: bytes) -> None:
+    modern = group.modern = group.modern or ModernGroup()
+    if kind == _CONSUMER:
+        modern.members[name] = take_consumer(name, value)
+    elif kind == _GRANTS:
+        if name not in modern.members:
+            raise RecordError(f"grants of nobody in group {quoted(group.group_id)}")
+        take_grants(modern.members[name], value)
+    elif kind == _TARGET:
+        modern.target[name] = take_target(value)
+    else:
+        modern.patterns[name] = take_names(value)
 
 
 def _take_own(group: Group, kind: bytes, value: bytes) -> None:
@@ -525,6 +672,9 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
         group.topics_version = take_number(value)
     elif kind == _FENCE:
         take_fence(group, Reader(value))
+    elif kind in (_MODERN, _BEHIND):
+        modern = group.modern = group.modern or ModernGroup()
+        (take_modern if kind == _MODERN else take_behind)(modern, value)
     else:
         raise RecordError(f"a record of unknown kind {kind.hex()}")
 
@@ -534,5 +684,7 @@ def _finished(group: Group) -> Group:
     members = sorted(group.members.values(), key=lambda member: member.join_seq)
     group.members = {member.member_id: member for member in members}
     group.tally = recount(group)
+    if group.modern is not None:
+        derive(group.modern)
     group.instances = holders(group)
     return group

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from musterd.coordinator.machine.access import AclRule, RuleIndex, Token
 from musterd.coordinator.machine.audit import NO_HASH, put_entry, take_entry
 from musterd.coordinator.machine.commands import AuditEntry
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.quotas import QuotaOf
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_of, record_digest
 from musterd.coordinator.machine.records.encoding import (
@@ -358,11 +359,12 @@ def load_in_slices(
 
 def _add_group(state: ShardState, group: Group) -> None:
     state.groups[group.group_id] = group
-    for member in group.members.values():
+    modern = () if group.modern is None else group.modern.members.values()
+    for member in (*group.members.values(), *modern):
         count_member(state, member)
 
 
-def count_member(state: ShardState, member: Member, sign: int = 1) -> None:
+def count_member(state: ShardState, member: Member | Consumer, sign: int = 1) -> None:
     """Count a member of its principal in (1) or out (-1)."""
     if not member.principal:
         return

@@ -1,0 +1,109 @@
+"""What the leader tells a modern group: topics, and the target that it planned (gp-7.8 [REC])."""
+
+from typing import Final
+
+from musterd.coordinator.machine.commands import NO_OWNER, NoteTopics, Reconcile, StoreTarget
+from musterd.coordinator.machine.decide.decision import Decision, refuse
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import GroupEvent, TargetStored, TopicsNoted, Trigger
+from musterd.coordinator.machine.modern.departures import spec_changed
+from musterd.coordinator.machine.modern.group import ModernGroup
+from musterd.coordinator.machine.modern.reconciler import Reconciler
+from musterd.coordinator.machine.plan import Why
+from musterd.coordinator.machine.replies import Done
+from musterd.coordinator.machine.state import Group
+
+TOPICS_CHANGED: Final = "topics that the group reads changed"
+NOTHING: Final = Decision((), Done(changed=False))
+_REASONS: Final = len(Why)
+
+
+def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) -> Decision:
+    """Take in what is news; a plan is due where any of it is."""
+    modern = None if group is None else group.modern
+    if group is None or modern is None or command.topics_version < modern.topics_version:
+        return NOTHING
+    counts = tuple(
+        count
+        for count in command.counts
+        if _is_news(modern.topics.get(count.topic, 0), count.partitions)
+    )
+    patterns = tuple(one for one in command.patterns if one.pattern in modern.pattern_readers)
+    partitions = sum(modern.topics.values())
+    partitions += sum(c.partitions - modern.topics.get(c.topic, 0) for c in counts)
+    if partitions > env.limits.modern_max_partitions:
+        most = env.limits.modern_max_partitions
+        return refuse(
+            Error.INVALID_REQUEST,
+            f"A group whose coordinator assigns reads at most {most} partitions; with these topics "
+            f"it would be {partitions}: split it.",
+        )
+    noted = TopicsNoted(group.group_id, counts, patterns, command.topics_version)
+    if not (counts or patterns):
+        same = command.topics_version == modern.topics_version
+        return NOTHING if same else Decision((noted,), Done())
+    trigger = Trigger.TOPICS_CHANGED
+    return Decision((noted, spec_changed(group, modern, env, trigger, "", TOPICS_CHANGED)), Done())
+
+
+def _is_news(before: int, partitions: int) -> bool:
+    """A topic grows, or it goes; it never shrinks."""
+    return partitions > before or (partitions == 0 and before > 0)
+
+
+def decide_store_target(group: Group | None, command: StoreTarget, env: Envelope) -> Decision:
+    """Take the next part of a plan that was made from what the group is now; else plan again."""
+    modern = None if group is None else group.modern
+    if group is None or modern is None or command.spec_version != modern.spec_version:
+        return refuse(Error.INVALID_UPDATE_VERSION, "It was planned from another state.")
+    due = command.part == 0 or (
+        modern.storing == command.spec_version and modern.next_part == command.part
+    )
+    if not due or group.generation == modern.target_epoch:
+        return refuse(Error.INVALID_UPDATE_VERSION, "Another part of a target is due, or none is.")
+    changed = sum(len(change.partitions) for change in command.changes)
+    if changed > env.limits.reconcile_max_partitions or not _fits(modern, command):
+        return refuse(Error.INVALID_REQUEST, "It is no part of a target of this group.")
+    stored = TargetStored(
+        group_id=group.group_id,
+        spec_version=command.spec_version,
+        part=command.part,
+        changes=command.changes,
+        target_epoch=group.generation if command.last else 0,
+        time_ms=env.time_ms,
+    )
+    return Decision((stored,), Done())
+
+
+def _fits(modern: ModernGroup, command: StoreTarget) -> bool:
+    """True where all topics, partitions, owners and reasons exist, and no partition comes twice."""
+    for topic, partitions, owners, reasons in command.changes:
+        count = modern.topics.get(topic, 0)
+        if not len(partitions) == len(owners) == len(reasons) or not partitions:
+            return False
+        if list(partitions) != sorted(dict.fromkeys(partitions)):
+            return False
+        if not 0 <= partitions[0] <= partitions[-1] < count:
+            return False
+        if any(owner != NO_OWNER and owner not in modern.by_seq for owner in owners):
+            return False
+        if any(not 0 <= reason < _REASONS for reason in reasons):
+            return False
+    topics = [change.topic for change in command.changes]
+    return len(dict.fromkeys(topics)) == len(topics)
+
+
+def decide_reconcile(group: Group | None, command: Reconcile, env: Envelope) -> Decision:
+    """Go on with those who are behind the target, in join order, as far as one entry goes."""
+    modern = None if group is None else group.modern
+    if group is None or modern is None or modern.storing or command.group_id != group.group_id:
+        return NOTHING
+    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    for seq in sorted(modern.behind):
+        if reconciler.left <= 0:
+            break
+        consumer = modern.members[modern.by_seq[seq]]
+        reconciler.reconcile(consumer, None, confirmed=False)
+    events: tuple[GroupEvent, ...] = tuple(reconciler.events)
+    return Decision(events, Done(changed=bool(events)))

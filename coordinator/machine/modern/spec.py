@@ -1,0 +1,82 @@
+"""What plans are made from: a group's spec, and what a plan's changes are in the group's terms."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from musterd.coordinator.machine.commands import NO_OWNER, TargetChange
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
+from musterd.coordinator.machine.plan import Assignor, Part, PlanMember, Spec, Why
+from musterd.coordinator.machine.state import Group
+from musterd.invariant import invariant
+
+NUMBER_OF: Final = {why: number for number, why in enumerate(Why)}
+"""The number of each reason, in `TargetChange` and in stored plans. New ones go to the end."""
+
+
+def spec_of(group: Group) -> Spec:
+    """Return a copy of all that a plan of this group depends on, as of `modern.spec_version`."""
+    modern = group.modern
+    invariant(modern is not None, "the spec of a group that is not modern")
+    assert modern is not None  # noqa: S101 - for the type checker
+    names = {**modern.by_seq, NO_OWNER: ""}
+    return Spec(
+        members=[_member(modern, consumer) for consumer in modern.members.values()],
+        topics=dict(modern.topics),
+        last={
+            topic: [names.get(owner, _gone(owner)) for owner in owners]
+            for topic, owners in modern.target.items()
+        },
+        assignor=assignor_of(modern.members.values()),
+    )
+
+
+def _gone(seq: int) -> str:
+    """An owner that is a member no more: nobody has such an id, which would be too long for one."""
+    return "gone" + "-" * 256 + str(seq)
+
+
+def _member(modern: ModernGroup, consumer: Consumer) -> PlanMember:
+    return PlanMember(
+        member_id=consumer.member_id,
+        topics=tuple(sorted(modern.topics_of(consumer))),
+        instance_id=consumer.instance_id,
+        replaced_id="",  # its place in join order, and with it the target, went over
+        zone=consumer.said.zone,
+        capacity=consumer.said.capacity,
+        away=consumer.is_away,
+    )
+
+
+def assignor_of(members: Iterable[Consumer]) -> Assignor:
+    """Return the assignor that most members name; of several the first of the list (gp-7.1)."""
+    votes = dict.fromkeys(Assignor, 0)
+    for consumer in members:
+        if consumer.said.assignor:
+            votes[Assignor(consumer.said.assignor)] += 1
+    best = Assignor.UNIFORM
+    for assignor, count in votes.items():
+        if count > votes[best]:
+            best = assignor
+    return best
+
+
+def changes_of(group: Group, part: Part) -> tuple[TargetChange, ...]:
+    """Return a part of a plan as it is stored; changes of topics that are gone are left out.
+
+    The group must be as it was planned from: its `spec_version` is that of the plan.
+    """
+    modern = group.modern
+    invariant(modern is not None, "a plan of a group that is not modern")
+    assert modern is not None  # noqa: S101 - for the type checker
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for change in part.changes:
+        if change.topic not in modern.topics:
+            continue
+        owner = modern.members[change.owner].join_seq if change.owner else NO_OWNER
+        row = (change.partition, owner, NUMBER_OF[change.why])
+        found.setdefault(change.topic, []).append(row)
+    changes: list[TargetChange] = []
+    for topic, rows in found.items():
+        partitions, owners, reasons = zip(*rows, strict=True)
+        changes.append(TargetChange(topic, partitions, owners, reasons))
+    return tuple(changes)

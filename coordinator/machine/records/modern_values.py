@@ -1,0 +1,209 @@
+"""The values of the records of a modern group: as values.py says of the others."""
+
+from struct import Struct
+
+from musterd.coordinator.machine.events import Subscription
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, Tokens
+from musterd.coordinator.machine.records.encoding import (
+    RECORD_VERSION,
+    Reader,
+    RecordError,
+    put_count,
+    put_int,
+    put_text,
+    put_texts,
+)
+
+_VERSION = bytes((RECORD_VERSION,))
+
+
+def put_modern(modern: ModernGroup) -> bytes:
+    """The group's epochs and counters, without its maps."""
+    return b"".join(
+        (
+            _VERSION,
+            put_int(modern.target_epoch),
+            put_int(modern.spec_version),
+            put_int(modern.storing),
+            put_int(modern.next_part),
+            put_int(modern.next_join_seq),
+            put_int(modern.topics_version),
+        )
+    )
+
+
+def take_modern(modern: ModernGroup, value: bytes) -> None:
+    """Back from `put_modern`, into the group."""
+    reader = Reader(value)
+    reader.version()
+    modern.target_epoch = reader.integer()
+    modern.spec_version = reader.integer()
+    modern.storing = reader.integer()
+    modern.next_part = reader.integer()
+    modern.next_join_seq = reader.integer()
+    modern.topics_version = reader.integer()
+    reader.end()
+
+
+def put_behind(modern: ModernGroup) -> bytes:
+    """For whom the target is still to be carried out."""
+    return _VERSION + _put_ints(sorted(modern.behind))
+
+
+def take_behind(modern: ModernGroup, value: bytes) -> None:
+    """Back from `put_behind`, into the group."""
+    reader = Reader(value)
+    reader.version()
+    modern.behind = dict.fromkeys(_take_ints(reader))
+    reader.end()
+
+
+def put_consumer(consumer: Consumer) -> bytes:
+    """A member: what it said of itself, and when it joined."""
+    said = consumer.said
+    return b"".join(
+        (
+            _VERSION,
+            put_text(consumer.instance_id),
+            put_text(consumer.replaced_id),
+            put_int(consumer.join_seq),
+            put_int(consumer.joined_epoch),
+            put_int(consumer.joined_ms),
+            put_int(consumer.joins),
+            put_text(consumer.principal),
+            put_text(said.client_id),
+            put_text(said.client_host),
+            put_int(said.session_timeout_ms),
+            put_int(said.rebalance_timeout_ms),
+            put_texts(said.topics),
+            put_text(said.pattern),
+            put_text(said.assignor),
+            put_text(said.zone),
+            put_int(said.capacity),
+        )
+    )
+
+
+def take_consumer(member_id: str, value: bytes) -> Consumer:
+    """Back from `put_consumer`; its grants have a record of their own."""
+    reader = Reader(value)
+    reader.version()
+    instance_id, replaced_id = reader.text(), reader.text()
+    join_seq, joined_epoch, joined_ms = reader.integer(), reader.integer(), reader.integer()
+    joins, principal = reader.integer(), reader.text()
+    said = Subscription(
+        client_id=reader.text(),
+        client_host=reader.text(),
+        session_timeout_ms=reader.integer(),
+        rebalance_timeout_ms=reader.integer(),
+        topics=reader.texts(),
+        pattern=reader.text(),
+        assignor=reader.text(),
+        zone=reader.text(),
+        capacity=reader.integer(),
+    )
+    reader.end()
+    return Consumer(
+        member_id=member_id,
+        instance_id=instance_id,
+        said=said,
+        join_seq=join_seq,
+        epoch=0,
+        joined_epoch=joined_epoch,
+        joined_ms=joined_ms,
+        principal=principal,
+        joins=joins,
+        replaced_id=replaced_id,
+    )
+
+
+def put_grants(consumer: Consumer) -> bytes:
+    """A member's epochs, deadlines and grants."""
+    return b"".join(
+        (
+            _VERSION,
+            put_int(consumer.epoch),
+            put_int(consumer.previous_epoch),
+            put_int(consumer.version),
+            put_int(consumer.timer_seq),
+            put_int(consumer.deadline_ms),
+            put_int(consumer.away_until_ms),
+            put_int(consumer.away_epoch),
+            _put_tokens(consumer.assigned),
+            _put_tokens(consumer.revoking),
+        )
+    )
+
+
+def take_grants(consumer: Consumer, value: bytes) -> None:
+    """Back from `put_grants`, into the member."""
+    reader = Reader(value)
+    reader.version()
+    consumer.epoch = reader.integer()
+    consumer.previous_epoch = reader.integer()
+    consumer.version = reader.integer()
+    consumer.timer_seq = reader.integer()
+    consumer.deadline_ms = reader.integer()
+    consumer.away_until_ms = reader.integer()
+    consumer.away_epoch = reader.integer()
+    consumer.assigned = _take_tokens(reader)
+    consumer.revoking = _take_tokens(reader)
+    reader.end()
+
+
+def put_target(owners: list[int]) -> bytes:
+    """The owners of one topic's partitions in the target, by partition."""
+    return _VERSION + _put_ints(owners)
+
+
+def take_target(value: bytes) -> list[int]:
+    """Back from `put_target`."""
+    reader = Reader(value)
+    reader.version()
+    owners = list(_take_ints(reader))
+    reader.end()
+    return owners
+
+
+def put_names(names: tuple[str, ...]) -> bytes:
+    """The topics that a pattern stands for."""
+    return _VERSION + put_texts(names)
+
+
+def take_names(value: bytes) -> tuple[str, ...]:
+    """Back from `put_names`."""
+    reader = Reader(value)
+    reader.version()
+    names = reader.texts()
+    reader.end()
+    return names
+
+
+def _put_tokens(tokens: Tokens) -> bytes:
+    """By topic and partition, whatever the order in which they were granted."""
+    parts = [put_count(len(tokens))]
+    for topic in sorted(tokens):
+        pairs = sorted(tokens[topic].items())
+        parts.append(put_text(topic) + _put_ints([partition for partition, _ in pairs]))
+        parts.append(_put_ints([token for _, token in pairs]))
+    return b"".join(parts)
+
+
+def _take_tokens(reader: Reader) -> Tokens:
+    found: Tokens = {}
+    for _ in range(reader.count()):
+        topic, partitions, tokens = reader.text(), _take_ints(reader), _take_ints(reader)
+        if len(partitions) != len(tokens):
+            raise RecordError("partitions without tokens")
+        found[topic] = dict(zip(partitions, tokens, strict=True))
+    return found
+
+
+def _put_ints(values: list[int]) -> bytes:
+    return put_count(len(values)) + Struct(f">{len(values)}q").pack(*values)
+
+
+def _take_ints(reader: Reader) -> tuple[int, ...]:
+    count = reader.count()
+    layout = Struct(f">{count}q")
+    return layout.unpack(reader.take(layout.size))
