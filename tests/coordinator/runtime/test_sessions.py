@@ -3,13 +3,14 @@
 Blocks of `command args` / `----` / output. Time is given, never waited for. Commands:
 
 promote GROUP/MEMBER:SESSION ...   a new leader with these members
-joined GROUP/MEMBER SESSION        the member is in the applied group
+joined GROUP/MEMBER SESSION [static] the member is in the applied group
 gone GROUP/MEMBER                  it was removed
 timer GROUP ROUND TIMER DEADLINE   the group's round timer in applied state; `timer GROUP none`
 formed GROUP/MEMBER ...            a generation of these members formed
 open | reply | break GROUP/MEMBER  a held call of the member begins, ends with a reply, breaks off
 beat GROUP/MEMBER                  such a call begins, and is a heartbeat
 heard GROUP/MEMBER                 a call that was not held
+left GROUP/MEMBER                  whether its process seems gone
 why GROUP/MEMBER                   the reason that its removal would carry now
 run MS [lag=MS] [paused] [still] [many] [herd]
                                    turns of 10 ms for so long; prints what fires and when
@@ -24,8 +25,9 @@ from pathlib import Path
 
 import pytest
 
-from musterd.coordinator.machine.commands import RoundTimer
-from musterd.coordinator.machine.state import Group, Member
+from musterd.coordinator.machine.commands import CloseRound, RoundTimer
+from musterd.coordinator.machine.state import DeadlineKey, Group, Member
+from musterd.coordinator.runtime import sessions as module
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.shard_time import ShardTime
@@ -61,8 +63,8 @@ class Bench:
             for key in ends
         )
 
-    def do_joined(self, name, session):
-        self.sessions.member_present(_key(name), int(session))
+    def do_joined(self, name, session, *flags):
+        self.sessions.member_present(_key(name), int(session), static="static" in flags)
 
     def do_gone(self, name):
         self.sessions.member_gone(_key(name))
@@ -106,6 +108,9 @@ class Bench:
 
     def do_why(self, name):
         return self.sessions.why_silent(_key(name))
+
+    def do_left(self, name):
+        return "gone" if self.sessions.is_disconnected(_key(name)) else "there"
 
     def do_crowd(self, count, session):
         for number in range(int(count)):
@@ -204,3 +209,18 @@ def test_scenario(path, request, golden):
 def test_there_are_scenarios():
     """The folder is found: an empty one would test nothing."""
     assert len(FILES) >= 8
+
+
+def test_a_timer_of_a_member_fires_for_it(monkeypatch):
+    """In a modern group, whose earliest deadline is armed; with its number, not a round's."""
+    key = DeadlineKey("g", 3, RoundTimer.REVOCATION, "m")
+    monkeypatch.setattr(module, "deadlines", lambda _group: [(key, 50)])
+    bench = Bench()
+    bench.sessions.rounds_changed("g", Group("g"))
+    bench.run("run", "40")
+    assert not bench.sessions.rounds_due(many_joins=True)
+    bench.clock_ms += 10
+    now = bench.time.advance(bench.clock_ms)
+    bench.sessions.turn(now, lag_ms=0, loop_round=9, waited_rounds=0, heard=True, herd=False)
+    closing = bench.sessions.rounds_due(many_joins=True)
+    assert closing == [CloseRound("g", 3, RoundTimer.REVOCATION, 50, "m")]
