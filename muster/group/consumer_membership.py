@@ -229,6 +229,7 @@ class ConsumerMembership:
         full, self._full = self._full, False
         owned = None if joins else tuple(sorted(self._tokens))
         self._asked, self._again, self._waits = True, False, False
+        self._confirmed = self._revoked() - self._tokens.keys()
         self._is_member = True
         self._call_id += 1
         self._timer_id += 1
@@ -261,16 +262,15 @@ class ConsumerMembership:
 
     def _go_on(self) -> None:
         """Send what is due after an answer."""
-        released = {
-            key
-            for key, grant in self._grants.items()
-            if grant.phase is Phase.REVOKING and key not in self._tokens
-        }
-        confirmed, self._confirmed = self._confirmed, released
-        if self._again or released - confirmed:
+        revoked = self._revoked()
+        released = revoked - self._tokens.keys()
+        if self._again or released - self._confirmed:
             self._send()
-        elif released:  # that was said already, and it does not see it yet
+        elif released and released == revoked:  # that was said, and it does not see it yet
             self._wait(Refusal(ErrorCode.REBALANCE_IN_PROGRESS), self._next_wait_ms())
+
+    def _revoked(self) -> set[TopicPartition]:
+        return {key for key, grant in self._grants.items() if grant.phase is Phase.REVOKING}
 
     def _on_refused(self, answer: ConsumerRefused) -> None:
         if not self._counts(answer.call_id):
@@ -279,7 +279,7 @@ class ConsumerMembership:
         refusal = answer.refusal
         joins = self.state is State.JOINING
         mends = refusal.code in BACK_OFF_IN_JOIN or (is_unknown(refusal.code) and refusal.retriable)
-        if refusal.code in _FENCED:
+        if refusal.code in _FENCED and not (joins and refusal.code == ErrorCode.GROUP_ID_NOT_FOUND):
             self._on_fenced(refusal)
         elif refusal.code == ErrorCode.UNRELEASED_INSTANCE_ID:
             self._wait_for_release(refusal)
@@ -394,6 +394,7 @@ class ConsumerMembership:
         elif self.state is State.RELEASING:
             self.state = State.STABLE
             self._reconcile()
+            self._waits = False  # others wait for this
             self._ask()
 
     def _on_dropped(self, given: Dropped) -> None:

@@ -507,7 +507,7 @@ class Cluster:
         self, _node: _Node, request: group_pb2.ConsumerGroupHeartbeatRequest
     ) -> group_pb2.ConsumerGroupHeartbeatResponse:
         if request.group_id in self.groups and self.groups[request.group_id].members:
-            refused = status(Code.INCONSISTENT_GROUP_PROTOCOL, "members assign in this group")
+            refused = status(Code.GROUP_ID_NOT_FOUND, "members assign in this group")
             return group_pb2.ConsumerGroupHeartbeatResponse(status=refused)
         return self._modern(request.group_id).heartbeat(request)
 

@@ -208,6 +208,28 @@ def test_a_partition_that_was_never_begun_is_released_at_once():
     assert kinds(actions) == [StartTimer], "no server makes a member spin"
 
 
+def test_what_is_released_later_is_said_at_once():
+    """Though the coordinator did not take what was released before, as more is awaited."""
+    world = World().stable("t-0@5 t-1@5 t-2@5")
+    world.told(E.REBALANCE_IN_PROGRESS)
+    world.heard(3, "t-0@5 t-1@5 t-2@5!")
+    world.told(E.REBALANCE_IN_PROGRESS)
+    world.heard(3, "t-0@5 t-1@5! t-2@5!")
+    actions = world.do(Released())
+    assert names(only(actions, Revoke).assignment) == ["t-1"]
+    assert world.owned == ["t-0", "t-1"]
+    assert kinds(world.heard(3, "t-0@5 t-1@5! t-2@5!", version=world.version)) == []
+    assert only(world.do(Released()), SendConsumerHeartbeat).owned == (key("t-0"),)
+
+
+def test_a_group_whose_members_assign_is_said():
+    """It would be waited for without end."""
+    world = World()
+    world.do(Start())
+    error = only(world.refused(E.GROUP_ID_NOT_FOUND, "stop them first"), Fail).error
+    assert error.message == "stop them first"
+
+
 def test_one_call_is_open_at_a_time():
     """What comes up meanwhile is asked when it is answered."""
     world = World().stable()
