@@ -232,7 +232,7 @@ class Planner:
         ):
             note = unknown_topics(group, registry, LIMITS.note_topics_max)
             names = 1 + len(modern.topics)
-            if note is not None:
+            if note is not None and (note.counts or note.patterns):
                 self._offer(note, offer)
                 return names
             known.topics_version = registry.topics_version

@@ -38,7 +38,9 @@ class Consumer:
         return await self.beat(JOIN, topics=topics, **self.said)
 
     async def beat(self, epoch=None, **fields):
-        """Send a heartbeat and take in its answer; returns its code."""
+        """Send a heartbeat that says what it works on, take in its answer; returns its code."""
+        if epoch is None:
+            fields.setdefault("owned", self._owned(self.grants))
         request = pb.ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -63,10 +65,13 @@ class Consumer:
 
     async def confirm(self):
         """Release whatever it is to release."""
+        return await self.beat(owned=self._owned(self.active))
+
+    def _owned(self, partitions):
         owned = pb.ConsumerGroupHeartbeatRequest.Owned()
-        if self.active:
-            owned.topics.add(topic=self.topic, partitions=sorted(self.active))
-        return await self.beat(owned=owned)
+        if partitions:
+            owned.topics.add(topic=self.topic, partitions=sorted(partitions))
+        return owned
 
     @property
     def active(self):
@@ -107,7 +112,8 @@ class Consumer:
             while not condition(self):
                 code = await self.news()
                 assert code in {0, ErrorCode.REBALANCE_IN_PROGRESS}, code
-                assert await self.beat() == 0
+                code = await self.beat()
+                assert code == 0, code
                 if confirms and self.revoking:
                     assert await self.confirm() == 0
         return self

@@ -24,8 +24,8 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern.group import GrantPhase
 from musterd.coordinator.machine.replies import (
-    GrantPhase,
     Heard,
     IdGiven,
     Joined,
@@ -251,7 +251,7 @@ def heard(reply: Heard, interval_ms: int) -> pb.ConsumerGroupHeartbeatResponse:
     for (topic, phase), (partitions, tokens) in by_phase.items():
         response.grants.add(
             topic=topic,
-            phase=int(phase),  # type: ignore[arg-type]
+            phase=int(phase),
             partitions=partitions,
             fencing_tokens=tokens,
         )
