@@ -78,7 +78,7 @@ _LISTS: Final[dict[type, Callable[..., Message]]] = {
     str: log_pb2.TopicNames,
     commands.PartitionSet: log_pb2.PartitionSets,
 }
-"""Of a tuple that may be None, by its items: a message whose `items` they are."""
+"""By the items of a tuple that may be None: a message whose `items` they are."""
 
 
 _TOPICS: Final = {"topic", "topics", "added"}
