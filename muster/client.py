@@ -205,7 +205,6 @@ class Client:
         *,
         assignment: Assigning = "client",
         assignor: Choice = "",
-        pattern: str = "",
         capacity: float = 1.0,
         rack: str = "",
         user_data: UserData = b"",
@@ -229,11 +228,8 @@ class Client:
                 rebalance, and only what moves stops; every member must have it
                 (docs/assignors.md). Where the coordinator assigns: `"uniform"`, `"range"`,
                 `"weighted"`, or `""` for what the group's other members prefer.
-            pattern: a regular expression (RE2); every topic whose whole name it matches is
-                subscribed to, too, those that are made later as well. `topics` may be empty then.
-                Only where the coordinator assigns, as the next.
             capacity: how much this member may have, for `"weighted"`: 2.0 is twice as much as 1.0;
-                0.001 to 2 million.
+                0.001 to 2 million. Only where the coordinator assigns.
             rack: where this member is: for assignors of your own; its zone, where the coordinator
                 assigns.
             user_data: told to assignors of your own; a function is asked before each Join, and its
@@ -254,12 +250,12 @@ class Client:
         check_id("group_id", group_id)
         if group_instance_id:
             check_id("group_instance_id", group_instance_id)
-        consumer = _consumer(assignment, assignor, pattern, capacity, user_data)
+        consumer = _consumer(assignment, assignor, capacity, user_data)
         assignors = resolve("range" if assignor == "" else assignor) if consumer is None else ()
         options = GroupOptions(
             join=JoinOptions(
                 MemberConfig(group_id, self._client_id, assignors, group_instance_id),
-                () if pattern and not topics else subscription(topics),
+                subscription(topics),
                 check_ms("session_timeout_ms", session_timeout_ms),
                 check_ms("rebalance_timeout_ms", rebalance_timeout_ms),
                 rack,
@@ -531,7 +527,7 @@ class Client:
 
 
 def _consumer(
-    assignment: Assigning, assignor: Choice, pattern: str, capacity: float, user_data: UserData
+    assignment: Assigning, assignor: Choice, capacity: float, user_data: UserData
 ) -> ConsumerOptions | None:
     """What is said of the member to a coordinator that assigns; None where members do.
 
@@ -539,8 +535,8 @@ def _consumer(
         InvalidConfig: one of these goes with the other protocol alone, or is none.
     """
     if assignment == "client":
-        if pattern or capacity != 1:
-            raise InvalidConfig("pattern and capacity go with assignment='server'")
+        if capacity != 1:
+            raise InvalidConfig("capacity goes with assignment='server'")
         return None
     if assignment != "server":
         raise InvalidConfig(f"assignment: 'client' or 'server', not {assignment!r}")
@@ -551,7 +547,7 @@ def _consumer(
     thousandths = round(capacity * 1000)
     if not 0 < thousandths <= MS_MAX:
         raise InvalidConfig(f"capacity is {capacity}; 0.001 to {MS_MAX / 1000} are possible")
-    return ConsumerOptions(assignor, thousandths, pattern)
+    return ConsumerOptions(assignor, thousandths)
 
 
 class _Core:

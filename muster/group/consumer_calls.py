@@ -29,6 +29,8 @@ from muster.v1 import group_pb2
 
 log = logging.getLogger("muster")
 
+_GONE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID})
+
 LEAVE_EPOCH = -1
 AWAY_EPOCH = -2
 
@@ -93,6 +95,8 @@ class ConsumerCalls:
         answer = await self._call(request, timeouts.LEAVE_REQUEST_MS)
         if not isinstance(answer, Refusal):
             return LeaveAnswered()
+        if action.back_in_ms is None and answer.code in _GONE:
+            return LeaveAnswered()
         log.warning("group %s: leaving failed: %s", self._group_id, answer.reason)
         return LeaveAnswered(answer)
 
@@ -111,7 +115,6 @@ class ConsumerCalls:
         request.rebalance_timeout_ms = options.rebalance_timeout_ms
         request.topics.SetInParent()
         request.topics.names.extend(self.topics)
-        request.pattern = consumer.pattern
         request.zone = options.rack
         request.assignor = consumer.assignor
         request.capacity = consumer.capacity

@@ -460,8 +460,9 @@ class ConsumerMembership:
     def _fail(self, error: MusterError) -> None:
         self._failed_with = error.code
         is_closing = self.state is State.CLOSING
+        is_member = self.state is not State.JOINING and not is_closing
         self._forget()
-        self._is_member = not is_closing
+        self._is_member = is_member
         self._out.append(StopKeepAlive())
         self._lose(str(error))
         if is_closing:

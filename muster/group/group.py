@@ -722,8 +722,7 @@ class Group:
 
     async def _prepare(self) -> None:
         """See whether the topics exist: a member of a topic that does not would idle for ever."""
-        if self._calls.topics:
-            await self._require(self._calls.topics)
+        await self._require(self._calls.topics)
 
     async def _require(self, topics: Collection[str]) -> None:
         """Wait a moment for topics that were created just now."""

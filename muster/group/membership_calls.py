@@ -48,8 +48,6 @@ class ConsumerOptions:
     """One of the coordinator's; "" = the group's choice."""
     capacity: int = 1_000
     """In thousandths of a member."""
-    pattern: str = ""
-    """Topics that it subscribes to beside those named; "" = none."""
 
 
 @dataclass(frozen=True, slots=True)

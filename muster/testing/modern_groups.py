@@ -5,7 +5,6 @@ It does what a node does where clients can tell the difference. Every assignor s
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -32,7 +31,6 @@ class Consumer:
     instance_id: str = ""
     client_id: str = ""
     topics: tuple[str, ...] = ()
-    pattern: str = ""
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = 0
     epoch: int = 0
@@ -48,7 +46,7 @@ class Consumer:
 
     def subscribes(self, topic: str) -> bool:
         """Whether it reads this topic."""
-        return topic in self.topics or bool(self.pattern and re.fullmatch(self.pattern, topic))
+        return topic in self.topics
 
 
 class ModernGroup:
@@ -118,10 +116,8 @@ class ModernGroup:
             return status(Code.INVALID_REQUEST, f"it has no {lacks}")
         if request.assignor not in ASSIGNORS:
             return status(Code.UNSUPPORTED_ASSIGNOR, f"no assignor {request.assignor!r}")
-        try:
-            re.compile(request.pattern)
-        except re.error as error:
-            return status(Code.INVALID_REGULAR_EXPRESSION, str(error))
+        if request.pattern:
+            return status(Code.INVALID_REGULAR_EXPRESSION, "there are no patterns yet")
         return None
 
     def _identity(self, request: Request) -> errors_pb2.Status | None:
@@ -166,15 +162,13 @@ class ModernGroup:
 
     def _says(self, member: Consumer, request: Request) -> bool:
         """Take over what it says of itself; whether it subscribes to something else."""
-        before = (member.topics, member.pattern)
+        before = member.topics
         if request.HasField("topics"):
             member.topics = tuple(request.topics.names)
-        if request.HasField("pattern"):
-            member.pattern = request.pattern
         member.client_id = request.client_id or member.client_id
         member.session_timeout_ms = request.session_timeout_ms or member.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms or member.rebalance_timeout_ms
-        return (member.topics, member.pattern) != before
+        return member.topics != before
 
     def _confirm(self, member: Consumer, owned: Request.Owned) -> None:
         works_on = {TopicPartition(one.topic, p) for one in owned.topics for p in one.partitions}
@@ -372,7 +366,7 @@ def _lacking(request: Request) -> str:
         "epoch": request.member_epoch >= AWAY_EPOCH,
         "session timeout": request.session_timeout_ms or not joins,
         "rebalance timeout": request.rebalance_timeout_ms or not joins,
-        "subscription": request.topics.names or request.pattern or not joins,
+        "subscription": request.topics.names or not joins,
         "time to be back in": request.back_in_ms > 0 or request.member_epoch != AWAY_EPOCH,
     }
     return next((name for name, value in needed.items() if not value), "")
