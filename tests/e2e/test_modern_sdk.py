@@ -20,18 +20,17 @@ TOGETHER_S = 90
 async def run_all(folder):
     """Side by side, each with a group and a topic of its own; by name what failed."""
     async with dev_cluster(folder) as nodes, muster.Client(",".join(nodes)) as client:
+        work = {name: scenario(client, name) for name, scenario in MODERN.items()}
+        work["rolling_restart"] = rolling_restart(nodes)
         async with asyncio.timeout(TOGETHER_S):
-            outcomes = await asyncio.gather(
-                *(scenario(client, name) for name, scenario in MODERN.items()),
-                return_exceptions=True,
-            )
+            outcomes = await asyncio.gather(*work.values(), return_exceptions=True)
         return {
-            name: error for name, error in zip(MODERN, outcomes, strict=True) if error is not None
+            name: error for name, error in zip(work, outcomes, strict=True) if error is not None
         }
 
 
-def test_every_scenario_on_servers(tmp_path):
-    """The same file runs on the kit: tests/client/test_scenarios.py."""
+def test_every_scenario_on_servers_and_a_rolling_restart_that_moves_no_partition(tmp_path):
+    """The same scenarios run on the kit: tests/client/test_scenarios.py."""
     failed = asyncio.run(run_all(tmp_path))
     if failed:
         raise ExceptionGroup(", ".join(failed), list(failed.values()))
@@ -75,8 +74,9 @@ async def workers(nodes):
             await asyncio.gather(*(one.end() for one in started))
 
 
-async def rolling_restart(folder):
-    async with dev_cluster(folder) as nodes, workers(nodes) as (client, keys, started):
+async def rolling_restart(nodes):
+    """Each worker finds what it had under new tokens; the others are told nothing."""
+    async with workers(nodes) as (client, keys, started):
         had = [one.member.tokens for one in started]
         for number, one in enumerate(started):
             others = [other.member for other in started if other is not one]
@@ -91,11 +91,6 @@ async def rolling_restart(folder):
             assert all(one.member.tokens[key] > token for key, token in before.items())
             read = await client.committed("g", list(before))
             assert {read.offset(key) for key in before} == {100 + number}
-
-
-def test_a_rolling_restart_with_away_moves_no_partition(tmp_path):
-    """Each worker finds what it had under new tokens; the others are told nothing."""
-    asyncio.run(rolling_restart(tmp_path))
 
 
 async def killed_coordinator(folder):
@@ -122,6 +117,7 @@ async def killed_coordinator(folder):
         await settled(keys, *(one.member for one in started))
 
 
+@pytest.mark.faults
 def test_members_go_on_when_their_coordinator_is_killed(tmp_path):
     """Kill -9: nothing moves and no token changes; then one leaves and another one comes."""
     asyncio.run(killed_coordinator(tmp_path))
