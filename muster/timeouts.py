@@ -81,6 +81,9 @@ JOIN_REQUEST_MS = 120_000
 CONSUMER_HEARTBEAT_MS = 30_000
 """ConsumerGroupHeartbeat as the membership sees it; then it backs off and says everything anew."""
 
+READY_LOOK_MS = 500
+"""Who waits until a member is ready has it ask so often whether more is to come."""
+
 START_MS = 60_000
 """A member that begins looks for its topics for so long in a cluster that cannot say; for longer
 while a node is connected."""

@@ -355,6 +355,19 @@ class Shard:
         member = group.members.get(key.member_id) if group else None
         return member.session_timeout_ms if member else None
 
+    def is_incomplete(self, key: MemberKey, version: int) -> bool:
+        """True where a member of a modern group is to get or give up more than it has been told.
+
+        `version`: of the assignment that it is told.
+        """
+        group = self.state.groups.get(key.group_id)
+        modern = group.modern if group is not None else None
+        consumer = modern.members.get(key.member_id) if modern is not None else None
+        if group is None or modern is None or consumer is None:
+            return False
+        planned = group.generation == modern.target_epoch and not modern.storing
+        return not (planned and version == consumer.version and modern.is_settled(consumer))
+
     def envelope(self) -> Envelope:
         """Return the envelope that a command would get now (arch-3.1)."""
         return Envelope(

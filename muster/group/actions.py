@@ -164,6 +164,8 @@ class ConsumerHeard:
     version: int
     """Rises whenever epoch or grants change."""
     grants: Mapping[TopicPartition, Granted]
+    incomplete: bool = False
+    """More is to come."""
 
     @property
     def revokes(self) -> bool:
@@ -222,6 +224,11 @@ class Rejoin:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Hear from the coordinator that assigns where the member stands, if more was to come."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resubscribe:
     """The member subscribes to these topics from its next Join on."""
 
@@ -274,6 +281,7 @@ Input = (
     | Dropped
     | TimerFired
     | Rejoin
+    | Ask
     | Resubscribe
     | Close
     | Away

@@ -84,7 +84,13 @@ class ConsumerCalls:
             if one.phase in _PHASES
             for partition, token in zip(one.partitions, one.fencing_tokens, strict=False)
         }
-        return ConsumerHeard(action.call_id, answer.member_epoch, answer.assignment_version, grants)
+        return ConsumerHeard(
+            action.call_id,
+            answer.member_epoch,
+            answer.assignment_version,
+            grants,
+            answer.incomplete,
+        )
 
     async def leave(self, action: SendConsumerLeave) -> LeaveAnswered:
         """Say that the member leaves, best effort, or that it will be back."""

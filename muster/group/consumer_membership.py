@@ -20,6 +20,7 @@ from muster.errors import ErrorCode, MusterError
 from muster.group.actions import (
     AbandonCalls,
     Action,
+    Ask,
     Away,
     Close,
     CommitRefused,
@@ -127,6 +128,7 @@ class ConsumerMembership:
         self._failures = 0
         self._unreleased_ms = 0  # waited for another process to let go of the instance id
         self._version = 0
+        self._incomplete = False
         self._grants: Mapping[TopicPartition, Granted] = {}
         self._tokens: dict[TopicPartition, int] = {}  # of what it works on
         self._releasing: frozenset[TopicPartition] = frozenset()  # what an open Revoke names
@@ -155,8 +157,8 @@ class ConsumerMembership:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is a member, and nothing is being given up."""
-        return self.state is State.STABLE and not self._dropping
+        """Whether it is a member, nothing is being given up, and no more is to come."""
+        return self.state is State.STABLE and not self._dropping and not self._incomplete
 
     def keeps(self, under: Assignment, partition: TopicPartition) -> bool:
         """Whether it still works on the partition under the token that it had then."""
@@ -190,6 +192,9 @@ class ConsumerMembership:
             case Resubscribe():
                 self._full = True
                 self._ask()
+            case Ask():
+                if self._incomplete:
+                    self._ask()
             case Close():
                 self._on_close(given)
             case Away():
@@ -249,7 +254,7 @@ class ConsumerMembership:
             self._out.append(KeepAlive(Identity(self._member_id, self._version)))
         if is_new:
             self.state = State.STABLE
-        self._grants = answer.grants
+        self._grants, self._incomplete = answer.grants, answer.incomplete
         self._reconcile()
         self._go_on()
 

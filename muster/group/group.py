@@ -26,6 +26,7 @@ from muster.errors import (
 from muster.group.actions import (
     AbandonCalls,
     Action,
+    Ask,
     Assign,
     Away,
     Call,
@@ -187,8 +188,9 @@ class Group:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all that it was assigned is at work, and nothing is being taken back.
+        """Whether all that it is to have is at work, and nothing is being taken back.
 
+        In a group whose coordinator assigns `ready` has to be waited for once after each change.
         With `on_partition`: each partition has its task; else the assignment is on offer.
         """
         offered = self._handover.offered
@@ -208,7 +210,10 @@ class Group:
         """
         while not self.is_ready:
             self._refuse_if_gone()
-            await asyncio.shield(self._changed)
+            changed = asyncio.shield(self._changed)
+            done, _ = await asyncio.wait([changed], timeout=timeouts.READY_LOOK_MS / 1000)
+            if not done:
+                self._feed(Ask())  # who gets nothing at all is not told of that
 
     @property
     def withholds(self) -> bool:

@@ -39,7 +39,7 @@ class MemberMachine(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is a member, and nothing is being given up."""
+        """Whether it is a member, nothing is being given up, and no more is to come."""
 
     def keeps(self, under: Assignment, partition: TopicPartition) -> bool:
         """Whether it has held the partition without a break since it had it under this one."""

@@ -188,6 +188,7 @@ class ModernGroup:
             member_epoch=member.epoch,
             assignment_version=member.version,
             heartbeat_interval_ms=self._interval_ms,
+            incomplete=bool(member.revoking) or set(member.assigned) != self._target(member),
         )
         for phase, held in (
             (Response.ACTIVE, member.assigned),

@@ -832,10 +832,13 @@ class ConsumerGroupHeartbeatResponse(google.protobuf.message.Message):
     ASSIGNMENT_VERSION_FIELD_NUMBER: builtins.int
     GRANTS_FIELD_NUMBER: builtins.int
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: builtins.int
+    INCOMPLETE_FIELD_NUMBER: builtins.int
     member_epoch: builtins.int
     assignment_version: builtins.int
     """Rises whenever epoch or grants change."""
     heartbeat_interval_ms: builtins.int
+    incomplete: builtins.bool
+    """More is to come: a plan is due, or others have not released yet what this member is to have."""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -850,9 +853,10 @@ class ConsumerGroupHeartbeatResponse(google.protobuf.message.Message):
         assignment_version: builtins.int = ...,
         grants: collections.abc.Iterable[global___ConsumerGroupHeartbeatResponse.Grants] | None = ...,
         heartbeat_interval_ms: builtins.int = ...,
+        incomplete: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment_version", b"assignment_version", "grants", b"grants", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignment_version", b"assignment_version", "grants", b"grants", "heartbeat_interval_ms", b"heartbeat_interval_ms", "incomplete", b"incomplete", "member_epoch", b"member_epoch", "status", b"status"]) -> None: ...
 
 global___ConsumerGroupHeartbeatResponse = ConsumerGroupHeartbeatResponse
 

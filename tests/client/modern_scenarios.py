@@ -167,6 +167,20 @@ async def static_members_are_back_where_they_were(client, name):
         await settled(keys, other)
 
 
+async def who_is_ready_has_all_of_its_own(client, name):
+    """At the start, while another one gives up partitions for it, and where there are none."""
+    await topic(client, name, 2)
+    async with Member(client, name) as first:
+        await first.group.ready()
+        assert len(first.partitions) == 2
+        async with Member(client, name) as second:
+            await second.group.ready()
+            assert len(second.partitions) == 1
+            async with Member(client, name) as third:
+                await third.group.ready()
+                assert len(first.partitions) + len(second.partitions) + len(third.partitions) == 2
+
+
 async def topics_that_grow_and_go(client, name):
     """What is there stays as it is."""
     keys = await topic(client, name, 4)
@@ -216,6 +230,7 @@ MODERN = {
         who_is_away_keeps_its_partitions,
         who_is_not_back_in_time_loses_its_partitions,
         static_members_are_back_where_they_were,
+        who_is_ready_has_all_of_its_own,
         topics_that_grow_and_go,
         a_subscription_changes_while_it_works,
         an_assignor_that_is_none,

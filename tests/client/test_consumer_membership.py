@@ -7,6 +7,7 @@ import pytest
 from muster.errors import ErrorCode
 from muster.group.actions import (
     AbandonCalls,
+    Ask,
     Away,
     Close,
     CommitRefused,
@@ -228,6 +229,18 @@ def test_a_group_whose_members_assign_is_said():
     world.do(Start())
     error = only(world.refused(E.GROUP_ID_NOT_FOUND, "stop them first"), Fail).error
     assert error.message == "stop them first"
+
+
+def test_it_is_not_settled_while_more_is_to_come():
+    """Who gets nothing is not told of that: it asks, when somebody wants to know."""
+    world = World()
+    world.do(Start())
+    world.do(ConsumerHeard(world.sent.call_id, 3, 1, {}, incomplete=True))
+    assert not world.machine.is_settled
+    assert kinds(world.do(Ask())) == [SendConsumerHeartbeat]
+    world.do(ConsumerHeard(world.sent.call_id, 3, 1, {}))
+    assert world.machine.is_settled
+    assert world.do(Ask()) == []
 
 
 def test_one_call_is_open_at_a_time():

@@ -329,7 +329,8 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         )
         async with call.slices() as slices:
             await slices.turn(len(heard.grants))
-            return translate.heard(heard, interval_ms)
+            incomplete = self.core.shard_for(command.group_id).is_incomplete(key, heard.version)
+            return translate.heard(heard, interval_ms, incomplete=incomplete)
 
     # ---- heartbeats
 

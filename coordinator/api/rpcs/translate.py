@@ -236,12 +236,13 @@ def synced(reply: Synced) -> pb.SyncGroupResponse:
     )
 
 
-def heard(reply: Heard, interval_ms: int) -> pb.ConsumerGroupHeartbeatResponse:
+def heard(reply: Heard, interval_ms: int, *, incomplete: bool) -> pb.ConsumerGroupHeartbeatResponse:
     """How a member of a modern group stands; its grants by topic and phase."""
     response = pb.ConsumerGroupHeartbeatResponse(
         member_epoch=reply.member_epoch,
         assignment_version=reply.version,
         heartbeat_interval_ms=interval_ms,
+        incomplete=incomplete,
     )
     by_phase: dict[tuple[str, GrantPhase], tuple[list[int], list[int]]] = {}
     for topic, partition, token, phase in reply.grants:
