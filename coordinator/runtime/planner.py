@@ -13,9 +13,10 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import GroupCommand, NoteTopics, Reconcile, StoreTarget
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.modern.group import ModernGroup
+from musterd.coordinator.machine.modern.spec import changes_of, specifying
 from musterd.coordinator.machine.modern.topics import unknown_topics
-from musterd.coordinator.machine.plan import Part, Spec, TargetPlan, parts, planning
+from musterd.coordinator.machine.plan import Part, TargetPlan, parts, planning
 from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group
@@ -256,11 +257,10 @@ class Planner:
             return
         if not self._interval_is_over(group_id, clock_ms):
             return
-        spec = spec_of(group)
         if not self._plans:
             self.turns.planners += 1
         self.turns.plans += 1
-        self._plans[group_id] = _Plan(modern.spec_version, _units(spec), planning(spec))
+        self._plans[group_id] = _Plan(modern.spec_version, _units(modern), _planned(group))
 
     def _interval_is_over(self, group_id: str, clock_ms: int) -> bool:
         """Whether the next plan may begin. The first after quiet waits for nothing."""
@@ -340,8 +340,14 @@ class Planner:
         self._ends.drop(group_id)
 
 
-def _units(spec: Spec) -> int:
-    return 1 + len(spec.members) + sum(spec.topics.values())
+def _planned(group: Group) -> Generator[None, None, TargetPlan]:
+    """Plan in slices. Whatever changes the group's spec ends that (`Planner.moved`)."""
+    spec = yield from specifying(group)
+    return (yield from planning(spec))
+
+
+def _units(modern: ModernGroup) -> int:
+    return 1 + len(modern.members) + sum(modern.topics.values())
 
 
 def command_bytes(command: GroupCommand) -> int:

@@ -1,13 +1,17 @@
 """What plans are made from: a group's spec, and what a plan's changes are in the group's terms."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from musterd.coordinator.machine.commands import NO_OWNER, TargetChange
-from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plan import Assignor, Part, PlanMember, Spec, Why
+from musterd.coordinator.machine.plan.pace import Pace
 from musterd.coordinator.machine.state import Group
 from musterd.invariant import invariant
+
+NAMES_PER_STEP: Final = 20
+"""Names of topics that are compared in one step of making a spec."""
 
 NUMBER_OF: Final = {why: number for number, why in enumerate(Why)}
 """The number of each reason, in `TargetChange` and in stored plans. New ones go to the end."""
@@ -15,19 +19,42 @@ NUMBER_OF: Final = {why: number for number, why in enumerate(Why)}
 
 def spec_of(group: Group) -> Spec:
     """Return a copy of all that a plan of this group depends on, as of `modern.spec_version`."""
+    steps = specifying(group)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            spec: Spec = end.value
+            return spec
+
+
+def specifying(group: Group) -> Generator[None, None, Spec]:
+    """Make the same in slices; `modern.spec_version` has to stay what it is until the end."""
     modern = group.modern
     invariant(modern is not None, "the spec of a group that is not modern")
     assert modern is not None  # noqa: S101 - for the type checker
     names = {**modern.by_seq, NO_OWNER: ""}
-    return Spec(
-        members=[_member(modern, consumer) for consumer in modern.members.values()],
-        topics=dict(modern.topics),
-        last={
-            topic: [names.get(owner, _gone(owner)) for owner in owners]
-            for topic, owners in modern.target.items()
-        },
-        assignor=assignor_of(modern.members.values()),
-    )
+    pace = Pace()
+    consumers = list(modern.members.values())
+    assignor = assignor_of(consumers)
+    read: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
+    members: list[PlanMember] = []
+    for consumer in consumers:
+        said = consumer.said
+        topics = read.get((said.topics, said.pattern))
+        steps = 1 + len(said.topics) // NAMES_PER_STEP
+        if topics is None:  # mostly all members read the same
+            topics = read[said.topics, said.pattern] = tuple(sorted(modern.topics_of(consumer)))
+            steps += len(topics)
+        members.append(_member(consumer, topics))
+        if pace.due(steps):
+            yield
+    last: dict[str, list[str]] = {}
+    for topic, owners in modern.target.items():
+        last[topic] = [names[owner] if owner in names else _gone(owner) for owner in owners]
+        if pace.due(1 + len(owners) // 4):
+            yield
+    return Spec(members, dict(modern.topics), last, assignor)
 
 
 def _gone(seq: int) -> str:
@@ -35,10 +62,10 @@ def _gone(seq: int) -> str:
     return "gone" + "-" * 256 + str(seq)
 
 
-def _member(modern: ModernGroup, consumer: Consumer) -> PlanMember:
+def _member(consumer: Consumer, topics: tuple[str, ...]) -> PlanMember:
     return PlanMember(
         member_id=consumer.member_id,
-        topics=tuple(sorted(modern.topics_of(consumer))),
+        topics=topics,
         instance_id=consumer.instance_id,
         replaced_id="",  # its place in join order, and with it the target, went over
         zone=consumer.said.zone,

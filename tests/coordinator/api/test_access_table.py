@@ -141,6 +141,7 @@ def codes_of(answer):
 ALLOWED = {
     "JoinGroup": {"INVALID_SESSION_TIMEOUT"},
     "SyncGroup": {"UNKNOWN_MEMBER_ID"},
+    "ConsumerGroupHeartbeat": {"INVALID_REQUEST"},
     "Heartbeat": {"UNKNOWN_MEMBER_ID"},
     "ReplaceNode": {"INVALID_REQUEST"},
     "AlterClientQuotas": {"INVALID_REQUEST"},

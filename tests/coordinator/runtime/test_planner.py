@@ -102,7 +102,8 @@ def shard(monkeypatch):
     """A shard that leads, with the machine's part replaced by the script."""
     scripted = Scripted()
 
-    def spec_of(group):
+    def specifying(group):
+        yield from ()
         members = [PlanMember(name, ("t",)) for name in group.modern.members]
         return Spec(members, dict(group.modern.topics))
 
@@ -112,7 +113,7 @@ def shard(monkeypatch):
     def unknown_topics(group, _registry, _limit):
         return scripted.news.get(group.group_id)
 
-    monkeypatch.setattr(module, "spec_of", spec_of)
+    monkeypatch.setattr(module, "specifying", specifying)
     monkeypatch.setattr(module, "changes_of", changes_of)
     monkeypatch.setattr(module, "unknown_topics", unknown_topics)
     return scripted
