@@ -99,7 +99,7 @@ test-demo-all: venv-dev ## the same with each of them
 
 .PHONY: test-unary
 test-unary: venv-dev ## some of the SDK's tests without streams: each call by itself, as to nodes of former builds
-	$(BIN)/python -m pytest -n 2 --dist loadfile --without-streams $(addprefix tests/client/test_,$(addsuffix .py,calls discovery heartbeats group scenarios static_members cooperative fleet renewed_credentials close)) $(addprefix tests/e2e/test_,$(addsuffix .py,sdk scenarios static_members suspend))
+	$(BIN)/python -m pytest -n 2 --dist loadfile --without-streams $(addprefix tests/client/test_,$(addsuffix .py,calls discovery heartbeats group modern scenarios static_members cooperative fleet renewed_credentials close)) $(addprefix tests/e2e/test_,$(addsuffix .py,sdk scenarios static_members suspend))
 
 .PHONY: test-backup-s3
 test-backup-s3: venv-dev ## backups in a bucket of an S3 server (moto) that the tests start
