@@ -29,6 +29,7 @@ class Consumer:
         self.said = {"client_id": name, "session_timeout_ms": 20_000, **said}
         self.said.setdefault("rebalance_timeout_ms", 45_000)
         self.epoch = self.version = 0
+        self.incomplete = True
         self.grants, self.held = {}, {}
         self.nonce, self.call_seq = secrets.token_hex(8), 0
 
@@ -53,6 +54,7 @@ class Consumer:
         if epoch in (LEAVE, AWAY):
             return 0
         self.epoch, self.version = answer.member_epoch, answer.assignment_version
+        self.incomplete = answer.incomplete
         self.grants = {
             partition: (token, grants.phase)
             for grants in answer.grants

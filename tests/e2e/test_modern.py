@@ -136,6 +136,7 @@ def test_a_member_that_leaves_hands_over_at_once(cluster):
         kept, given = dict(a.tokens), dict(b.tokens)
         assert await b.beat(LEAVE) == 0
         await a.until(owns(8))
+        assert not a.incomplete
         assert {p: a.tokens[p] for p in kept} == kept
         assert all(a.tokens[p] > token for p, token in given.items())
         assert await b.beat() == ErrorCode.UNKNOWN_MEMBER_ID
