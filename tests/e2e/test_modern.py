@@ -242,3 +242,32 @@ def test_a_member_that_is_silent_is_removed(cluster):
         assert await a.beat() == ErrorCode.UNKNOWN_MEMBER_ID
 
     play(cluster, "silent", scene)
+
+
+def test_a_new_process_takes_over_once_the_old_ones_connection_is_gone(cluster):
+    """Not before; then the same partitions are its own, under new tokens, with no plan."""
+
+    async def scene(stage):
+        a, b = await stage.settled("a", "b", group_instance_id="")
+        await a.beat(LEAVE)
+        static = stage.member("static", group_instance_id="rack-1")
+        assert await static.join() == 0
+        await settle(b, static)
+        held = asyncio.create_task(static.news())
+        newcomer = stage.member("static", group_instance_id="rack-1")
+        former, epoch = dict(static.tokens), b.epoch
+        while static.call_seq < 1 or held.done():
+            await asyncio.sleep(0)
+        assert await newcomer.join() == ErrorCode.UNRELEASED_INSTANCE_ID
+        held.cancel()
+        async with asyncio.timeout(WAIT_S):
+            while await newcomer.join():
+                await asyncio.sleep(0.02)
+        await newcomer.until(owns(4))
+        assert set(newcomer.tokens) == set(former)
+        assert all(newcomer.tokens[p] > token for p, token in former.items())
+        assert await b.beat() == 0
+        assert b.epoch == epoch
+        assert set((await static.commit(9, former)).values()) != {0}
+
+    play(cluster, "static", scene)
