@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from musterd.coordinator.machine.commands import TopicsChanged
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit, TopicsChanged
 from musterd.coordinator.machine.replies import Joined
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group, Phase
@@ -101,3 +101,18 @@ def test_what_nobody_owns_is_counted_among_the_topics_that_exist(group, registry
     counts = GroupCounts(owners_generation=1, owners={("t", 0): "m", ("t", 1): "m", ("u", 3): "m"})
     assert ownership(group, counts, registry.topics) == Ownership(unassigned=3, idle_members=0)
     assert Counted.looked_up <= 2 * len(registry.topics)
+
+
+def test_what_is_left_of_a_commit_keeps_the_tokens_of_its_own_partitions(registry):
+    """A partition that does not exist takes its fencing token with it."""
+    topics = TopicRegistry(lambda: registry, lambda: True)
+    partitions = tuple(
+        PartitionCommit(topic, partition, 1, "", None)
+        for topic, partition in (("t", 0), ("t", 2), ("gone", 0), ("v", 0))
+    )
+    commit = OffsetCommit("g", "m", 1, 0, partitions, tokens=(4, 5, 6, 7))
+    split = topics.split(commit)
+    assert split.remainder.partitions == (partitions[0], partitions[3])
+    assert split.remainder.tokens == (4, 7)
+    plain = topics.split(replace(commit, tokens=()))
+    assert plain.remainder.tokens == ()
