@@ -8,6 +8,7 @@ from musterd.coordinator.machine.history import (
     RoundEnd,
     take_rebalance,
 )
+from musterd.coordinator.machine.modern.invariants import check_modern
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.state import Group, Phase, holders, recount
 from musterd.invariant import invariant
@@ -32,6 +33,11 @@ def check(group: Group, *, at_rest: bool = True) -> None:
     invariant(0 <= min(tokens) <= max(tokens) <= group.fence, where + "a token not taken yet (I9)")
     _check_timer(group, where, at_rest=at_rest)
     _check_history(group, where)
+    invariant(
+        (group.modern is not None) == (group.phase is Phase.MODERN), where + "modern, or not"
+    )
+    if group.modern is not None and at_rest:
+        check_modern(group, group.modern, where)
     if at_rest:
         _check_phase(group, where)
 
@@ -80,7 +86,7 @@ def _check_history(group: Group, where: str) -> None:
 
 def _check_timer(group: Group, where: str, *, at_rest: bool) -> None:
     match group.phase:
-        case Phase.EMPTY | Phase.DEAD:
+        case Phase.EMPTY | Phase.DEAD | Phase.MODERN:
             timers: tuple[RoundTimer | None, ...] = (None,)
         case Phase.PREPARING_REBALANCE:
             timers = (RoundTimer.INITIAL_DELAY, RoundTimer.JOIN)
@@ -102,7 +108,7 @@ def _check_timer(group: Group, where: str, *, at_rest: bool) -> None:
 def _check_phase(group: Group, where: str) -> None:
     members = group.members.values()
     match group.phase:
-        case Phase.EMPTY | Phase.DEAD:
+        case Phase.EMPTY | Phase.DEAD | Phase.MODERN:
             invariant(not group.members, where + "has members (I2)")
             invariant(not group.protocol_name, where + "has a protocol (I2)")
         case Phase.PREPARING_REBALANCE:

@@ -5,20 +5,33 @@ from dataclasses import fields
 from enum import IntEnum
 
 from musterd.coordinator.machine.access import AclRule, Pattern, TokenScope
-from musterd.coordinator.machine.commands import Assignment, DeletedTopic, NodeLevel, Protocol
+from musterd.coordinator.machine.commands import (
+    Assignment,
+    DeletedTopic,
+    NodeLevel,
+    PartitionSet,
+    Protocol,
+    TargetChange,
+    TopicCount,
+)
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     ConfigValue,
     Event,
     GroupEmptied,
     RebalanceStarted,
+    Subscription,
 )
 from musterd.coordinator.machine.history import Rebalance, Who
+from musterd.coordinator.machine.modern.decide_heartbeat import UNIT
+from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
+from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.quotas import QuotaChange
 from musterd.coordinator.machine.replies import (
     Committed,
     Configured,
     Done,
+    Heard,
     IdGiven,
     Joined,
     Left,
@@ -32,7 +45,7 @@ WALL_MS = 1_800_000_000_000
 """Wall time at shard time 0."""
 
 
-def put_value(value: object) -> str:  # noqa: C901, PLR0911
+def put_value(value: object) -> str:  # noqa: C901, PLR0911, PLR0912
     """One field, short."""
     match value:
         case IntEnum():
@@ -56,6 +69,15 @@ def put_value(value: object) -> str:  # noqa: C901, PLR0911
             return f"{value.name}@{value.topics_version}"
         case Assignment():
             return f"{value.member_id}:{put_value(value.assignment)}"
+        case TopicCount():
+            return f"{value.topic}:{value.partitions}"
+        case PartitionSet():
+            return f"{value.topic}/{','.join(map(str, value.partitions))}"
+        case TargetChange():
+            rows = zip(value.partitions, value.owners, value.reasons, strict=True)
+            return f"{value.topic}/" + ",".join(f"{p}:{o}:{WHYS[r]}" for p, o, r in rows)
+        case Subscription():
+            return put_said(value)
         case tuple():
             return ",".join(map(put_value, value))
         case _:
@@ -89,6 +111,19 @@ UNKNOWN_AS_0 = (
 """What earlier rules did not have, or most scenarios have not."""
 
 
+def put_said(said: Subscription) -> str:
+    """What a member of a modern group says of itself, in so far as it is not as usual."""
+    parts = [",".join(said.topics)]
+    for name in ("pattern", "assignor", "zone"):
+        parts += [f"{name}={getattr(said, name)}"] if getattr(said, name) else []
+    if said.capacity != UNIT:
+        parts.append(f"capacity={said.capacity}")
+    return "{" + " ".join(parts) + "}"
+
+
+WHYS = [why.name for why in Why]
+
+
 def put_event(event: Event) -> str:
     """The event's name and every field that is neither empty nor as usual."""
     parts = [type(event).__name__]
@@ -110,7 +145,7 @@ def put_event(event: Event) -> str:
     return " ".join(parts)
 
 
-def put_reply(reply: object) -> str:  # noqa: PLR0911
+def put_reply(reply: object) -> str:  # noqa: C901, PLR0911
     """What the caller is told, without the sentence for people."""
     match reply:
         case Refused():
@@ -147,6 +182,17 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             )
         case Configured():
             return f"configured {put_value(reply.values) or '-'}"
+        case Heard():
+            grants = " ".join(
+                f"{g.topic}/{g.partition}@{g.token}" + "!" * (g.phase is GrantPhase.REVOKING)
+                for g in reply.grants
+            )
+            return (
+                f"heard {reply.member_id} epoch={reply.member_epoch} version={reply.version} "
+                f"grants=[{grants}]"
+                + (f" away until {reply.away_until_ms}" if reply.away_until_ms else "")
+                + " left" * reply.left
+            )
         case Done():
             return "done"
         case _:
@@ -182,6 +228,8 @@ def put_group(group: Group) -> Iterator[str]:
         words += [f"assignment={put_value(member.assignment)}"] if member.assignment else []
         words += [f"token={member.token}"] if member.token else []
         yield " ".join(words)
+    if group.modern is not None:
+        yield from put_modern(group.modern)
     for member_id, timeout_ms in group.pending.items():
         yield f"  {member_id} pending for {timeout_ms}"
     for (topic, partition), offset in group.offsets.items():
@@ -199,6 +247,35 @@ def put_group(group: Group) -> Iterator[str]:
         yield f"  {name}={own}"
     if group.blob.blob:
         yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"
+
+
+def put_modern(modern: ModernGroup) -> Iterator[str]:
+    """The members, and the target by member."""
+    yield (
+        f"  target epoch={modern.target_epoch} spec={modern.spec_version}"
+        + (f" storing={modern.storing} part={modern.next_part}" if modern.storing else "")
+        + (f" behind={','.join(map(str, sorted(modern.behind)))}" if modern.behind else "")
+    )
+    for consumer in modern.members.values():
+        yield "  " + _put_consumer(modern, consumer)
+
+
+def _put_consumer(modern: ModernGroup, consumer: Consumer) -> str:
+    grants = " ".join(
+        f"{g.topic}/{g.partition}@{g.token}" + "!" * (g.phase is GrantPhase.REVOKING)
+        for g in consumer.grants()
+    )
+    wanted = " ".join(
+        f"{topic}/{partition}"
+        for topic, partitions in sorted(modern.wanted.get(consumer.join_seq, {}).items())
+        for partition in sorted(partitions)
+    )
+    return (
+        f"{consumer.member_id}{_at(consumer.instance_id)} epoch={consumer.epoch}"
+        f" version={consumer.version} [{grants}] target [{wanted}]"
+        + (f" until {consumer.deadline_ms}" if consumer.deadline_ms else "")
+        + (f" away until {consumer.away_until_ms}" if consumer.away_until_ms else "")
+    )
 
 
 def put_rebalance(number: int, record: Rebalance) -> Iterator[str]:

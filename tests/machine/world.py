@@ -76,6 +76,9 @@ from musterd.coordinator.codec import (
 )
 from musterd.coordinator.machine import access, deadlines, decide, evolve, heartbeat, quotas
 from musterd.coordinator.machine.commands import (
+    AWAY_EPOCH,
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
     NEVER_JOINED,
     AddPartitions,
     AlterAcls,
@@ -87,6 +90,7 @@ from musterd.coordinator.machine.commands import (
     CloseRound,
     Command,
     ConfigSetting,
+    ConsumerGroupHeartbeat,
     CreateToken,
     CreateTopic,
     DeletedTopic,
@@ -107,12 +111,15 @@ from musterd.coordinator.machine.commands import (
     OffsetCommit,
     OffsetDelete,
     PartitionCommit,
+    PartitionSet,
     Protocol,
+    Reconcile,
     ReplaceNode,
     RevokeToken,
     RoundTimer,
     ShardCommand,
     ShardLevel,
+    StoreTarget,
     SyncGroup,
     TopicPartition,
     TopicsChanged,
@@ -140,6 +147,9 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.plan import Part, plan
 from musterd.coordinator.machine.records.group_records import FENCE_FLOOR_KEY
 from musterd.coordinator.machine.records.values import put_number
 from musterd.coordinator.machine.replies import PARKED, join_reply, sync_reply
@@ -357,6 +367,77 @@ class World:
             principal=options.get("principal", ""),
         )
 
+    def do_hear(self, plain, options):
+        """A heartbeat of a modern group: at its epoch, or at `epoch`; `join`, `bye`, `away`.
+
+        With `owns` it works on the partitions that follow.
+        """
+        member_id, *words = plain
+        group = self.group(options)
+        consumer = group.modern.members.get(member_id) if group and group.modern else None
+        epochs = {"join": JOIN_EPOCH, "bye": LEAVE_EPOCH, "away": AWAY_EPOCH}
+        epoch = next((epochs[word] for word in words if word in epochs), None)
+        if epoch is None:
+            epoch = int(options.get("epoch", consumer.epoch if consumer else 1))
+        joins = epoch == JOIN_EPOCH
+        owns = [w for w in words if "/" in w] if "owns" in words or joins else None
+        topics = options.get("topics", "t" if joins else None)
+        return ConsumerGroupHeartbeat(
+            group_id=options.get("group", "g"),
+            member_id=member_id,
+            member_epoch=epoch,
+            client_id=member_id,
+            client_host="10.0.0.1",
+            group_instance_id=options.get("instance", ""),
+            session_timeout_ms=int(options.get("session", "10000")) if joins else 0,
+            rebalance_timeout_ms=int(options.get("rebalance", "60000" if joins else "-1")),
+            topics=None if topics is None else tuple(filter(None, topics.split(","))),
+            pattern=options.get("pattern"),
+            zone=options.get("zone"),
+            assignor=options.get("assignor"),
+            capacity=int(options.get("capacity", "-1")),
+            owned=None if owns is None else _sets(owns),
+            back_in_ms=int(options.get("back", "0")),
+            holder_disconnected=options.get("gone") == "1",
+            reason=options.get("reason", ""),
+        )
+
+    def do_tell(self, _plain, options):
+        """Tell the group what it does not know of the topics."""
+        return unknown_topics(self.group(options), self.state, self.limits.note_topics_max)
+
+    def do_plan(self, plain, options):
+        """Plan, and store the target in parts of `size` partitions; `stale`: of an older spec."""
+        group = self.group(options)
+        made = plan(spec_of(group))
+        size = int(options.get("size", "1000"))
+        pieces = [made.changes[at : at + size] for at in range(0, len(made.changes), size)] or [()]
+        first, until = int(options.get("from", "0")), int(options.get("to", str(len(pieces))))
+        version = group.modern.spec_version - ("stale" in plain)
+        for number, piece in enumerate(pieces):
+            if not first <= number < until:
+                continue
+            last = number == len(pieces) - 1
+            changes = changes_of(self.group(options), Part(piece, last))
+            self.apply(StoreTarget(group.group_id, version, number, changes, last))
+
+    def do_reconcile(self, _plain, options):
+        return Reconcile(options.get("group", "g"))
+
+    def do_settle(self, _plain, options):
+        """What the leader does by itself: notes, plans, reconciles until nothing is left."""
+        while self.group(options) is not None and self.group(options).modern is not None:
+            group = self.group(options)
+            note = self.do_tell((), options)
+            if note is not None:
+                self.apply(note)
+            elif group.generation > group.modern.target_epoch:
+                self.do_plan((), options)
+            elif group.modern.behind:
+                self.apply(Reconcile(group.group_id))
+            else:
+                return
+
     def do_sync(self, plain, options):
         member_id, *pairs = plain
         group = self.group(options)
@@ -400,6 +481,10 @@ class World:
 
     def do_expire(self, plain, options):
         group = self.group(options)
+        if group and group.modern:
+            joins = group.modern.members[plain[0]].joins
+            joins = int(options.get("round", joins))
+            return ExpireMember(group.group_id, plain[0], 0, joins, "silent")
         member = group.members.get(plain[0]) if group else None
         pending = group is not None and plain[0] in group.pending
         armed = member.joined_round if member else NEVER_JOINED if pending else 0
@@ -415,7 +500,7 @@ class World:
         ((key, deadline_ms),) = deadlines(self.group(options))
         self.now_ms = max(self.now_ms, deadline_ms)
         self.out.append(f"time {self.now_ms}")
-        return CloseRound(key.group_id, key.round, key.timer, deadline_ms)
+        return CloseRound(key.group_id, key.round, key.timer, deadline_ms, key.member_id)
 
     def do_close(self, plain, options):
         number, timer, deadline_ms = plain
@@ -442,7 +527,18 @@ class World:
             blob=options["blob"].encode() if "blob" in options else None,
             deletions_version=int(options.get("checked", self.state.dropped_version)),
             creation_version=int(options.get("made", "0")),
+            tokens=self._tokens(group, member_id, partitions, options),
         )
+
+    def _tokens(self, group, member_id, partitions, options):
+        """The present ones, unless told otherwise."""
+        if "tokens" in options:
+            return tuple(map(int, filter(None, options["tokens"].split(","))))
+        consumer = group.modern.members.get(member_id) if group and group.modern else None
+        if consumer is None:
+            return ()
+        places = [_place(text.partition("=")[0].partition(":")[0]) for text in partitions]
+        return tuple(consumer.token_of(place.topic, place.partition) for place in places)
 
     def do_delete_group(self, _plain, options):
         return DeleteGroup(options.get("group", "g"))
@@ -692,3 +788,11 @@ def _partition(text: str) -> PartitionCommit:
 
 def _levels(words):
     return tuple(NodeLevel(*map(int, word.split(":"))) for word in words)
+
+
+def _sets(places):
+    """Partitions by topic, in order."""
+    by_topic = {}
+    for topic, partition in sorted(map(_place, places)):
+        by_topic.setdefault(topic, []).append(partition)
+    return tuple(PartitionSet(topic, tuple(numbers)) for topic, numbers in by_topic.items())

@@ -186,7 +186,7 @@ def _join_again(
     epoch = group.generation
     plans = _reads_others(former.said, said)
     trigger = Trigger.METADATA_CHANGED
-    if former.is_away and former.away_epoch != group.generation and not plans:
+    if former.is_away and former.away_epoch != modern.target_epoch and not plans:
         plans, trigger = True, Trigger.RETURNED
     if plans or former.is_away or _is_other_spec(former.said, said) or replaced_id:
         changed = spec_changed(group, modern, env, trigger, command.member_id, "", plans=plans)

@@ -61,7 +61,7 @@ def evolve_modern(group: Group, event: ModernEvent) -> None:
         case ConsumerRejoined():
             _rejoined(group, modern, event)
         case ConsumerAway():
-            _away(group, modern, event)
+            _away(modern, event)
         case ConsumerRemoved():
             _removed(group, modern, event)
         case SpecChanged():
@@ -169,7 +169,7 @@ def _rejoined(group: Group, modern: ModernGroup, event: ConsumerRejoined) -> Non
     count_in(modern, consumer)
 
 
-def _away(group: Group, modern: ModernGroup, event: ConsumerAway) -> None:
+def _away(modern: ModernGroup, event: ConsumerAway) -> None:
     """It works on nothing from now on, so what it was to release is free."""
     consumer = modern.members[event.member_id]
     for topic, partitions in consumer.revoking.items():
@@ -178,7 +178,7 @@ def _away(group: Group, modern: ModernGroup, event: ConsumerAway) -> None:
     consumer.deadline_ms = 0
     consumer.timer_seq += 1
     consumer.away_until_ms = event.until_ms
-    consumer.away_epoch = group.generation
+    consumer.away_epoch = modern.target_epoch
     consumer.version += 1
     note_timer(modern, consumer)
 

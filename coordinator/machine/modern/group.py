@@ -10,7 +10,7 @@ A member's grants are at most the partitions that the target gave it at some tim
 holds beyond the target is revoking, or about to be.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -56,7 +56,7 @@ class Consumer:
     counts its joins, so that a session that ended before the last one removes nobody. `version`
     rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
     it was told to release before `deadline_ms`, 0 = nothing. `timer_seq` counts such deadlines.
-    `away_until_ms` is 0 while it is not away; `away_epoch` was the group's when it went.
+    `away_until_ms` is 0 while it is not away; `away_epoch` was the target's when it went.
     `replaced_id` is whose place it took last, as the new process of a static member.
     """
 
@@ -184,7 +184,7 @@ def said_bytes(consumer: Consumer) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def partition_sets(by_topic: dict[str, Iterable[int]]) -> tuple[PartitionSet, ...]:
+def partition_sets(by_topic: Mapping[str, Iterable[int]]) -> tuple[PartitionSet, ...]:
     """Put partitions in order; topics without any are left out."""
     found = ((topic, tuple(sorted(by_topic[topic]))) for topic in sorted(by_topic))
     return tuple(PartitionSet(topic, partitions) for topic, partitions in found if partitions)

@@ -5,7 +5,7 @@ holds beyond that is revoked; while any of it is not released the member gets no
 What nobody holds is granted. Nothing is done by a target of which a part is missing.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from musterd.coordinator.machine.commands import NO_OWNER, PartitionSet
@@ -53,9 +53,9 @@ class Reconciler:
             confirmed: it released all that it was told to.
         """
         self.done[consumer.join_seq] = None
-        released: dict[str, Iterable[int]] = {}
+        released: dict[str, dict[int, None]] = {}
         if confirmed:
-            released.update(consumer.revoking)
+            self._release(consumer.revoking, released)
         elif consumer.revoking:  # it goes on when it has confirmed
             unread = {
                 topic: tokens
@@ -63,14 +63,12 @@ class Reconciler:
                 if not self.modern.reads(consumer, topic)
             }
             return self._note(consumer, {}, unread, {}, behind=False)
-        self._take_back(released)
         if self.modern.storing or consumer.is_away:
             return self._note(consumer, released, {}, {}, behind=not consumer.is_away)
         revoke = self._beyond_target(consumer)
         at_once = _not_in(revoke, owned) if owned is not None else {}
         if revoke and len(at_once) == len(revoke):
-            released.update(at_once)
-            self._take_back(at_once)
+            self._release(at_once, released)
             revoke = {}
         if revoke:
             return self._note(consumer, released, revoke, {}, behind=False)
@@ -95,8 +93,10 @@ class Reconciler:
             elif seq not in self.modern.behind:
                 self._note(consumer, {}, {}, {}, behind=True)
 
-    def _take_back(self, released: dict[str, Iterable[int]]) -> None:
-        for topic, partitions in released.items():
+    def _release(self, tokens: Tokens, released: dict[str, dict[int, None]]) -> None:
+        """The member has these no more: note so in `released`, and that they are free."""
+        for topic, partitions in tokens.items():
+            released.setdefault(topic, {}).update(dict.fromkeys(partitions))
             self.free(topic, partitions)
 
     def _beyond_target(self, consumer: Consumer) -> Tokens:
@@ -137,15 +137,15 @@ class Reconciler:
     def _note(
         self,
         consumer: Consumer,
-        released: dict[str, Iterable[int]],
+        released: Mapping[str, Iterable[int]],
         revoking: Tokens,
-        granted: dict[str, Iterable[int]],
+        granted: Mapping[str, Iterable[int]],
         *,
         behind: bool,
     ) -> bool:
         """Make the event, where anything changes."""
         is_behind = consumer.join_seq in self.modern.behind
-        gone, kept = partition_sets(released), partition_sets(dict(revoking))
+        gone, kept = partition_sets(released), partition_sets(revoking)
         new = partition_sets(granted)
         if not (gone or kept or new) and behind == is_behind:
             return False
@@ -172,7 +172,7 @@ class Reconciler:
         return True
 
 
-def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]]) -> dict[str, Iterable[int]]:
+def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]]) -> Tokens:
     """Return the topics of which no partition is among `owned`, with their partitions."""
     return {
         topic: partitions

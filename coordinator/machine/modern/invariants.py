@@ -1,0 +1,63 @@
+"""Checks the invariants that hold of every modern group at all times (gp-1.4)."""
+
+from dataclasses import fields
+
+from musterd.coordinator.machine.commands import NO_OWNER
+from musterd.coordinator.machine.modern.group import Held, ModernGroup, derive
+from musterd.coordinator.machine.state import Group
+from musterd.invariant import invariant
+
+
+def check_modern(group: Group, modern: ModernGroup, where: str) -> None:
+    """Check all of a group: one owner of each partition, tokens, targets, what is derived."""
+    invariant(not group.members, where + "classic members in it")
+    invariant(bool(modern.members), where + "has no members (I2)")
+    invariant(modern.target_epoch <= group.generation, where + "a target of a later epoch (I6)")
+    held = _check_members(group, modern, where)
+    invariant(held == modern.held, where + "who holds what is not its members' (I5)")
+    for topic, owners in modern.target.items():
+        invariant(bool(owners), where + "a topic without partitions in the target (I7)")
+        invariant(
+            all(owner == NO_OWNER or owner < modern.next_join_seq for owner in owners),
+            where + "an owner that never joined (I7)",
+        )
+        invariant(modern.topics.get(topic) == len(owners), where + "another count (I7)")
+    invariant(
+        all(seq in modern.by_seq for seq in modern.behind), where + "somebody gone is behind"
+    )
+    again = ModernGroup(
+        members=dict(modern.members), target=modern.target, patterns=modern.patterns
+    )
+    derive(again)
+    for one in fields(ModernGroup):
+        if one.metadata.get("derived"):
+            same = getattr(again, one.name) == getattr(modern, one.name)
+            invariant(same, where + f"{one.name} does not follow from the rest")
+
+
+def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
+    """Each member by itself; returns who holds what."""
+    held: Held = {}
+    last_seq = -1
+    for member_id, consumer in modern.members.items():
+        invariant(consumer.member_id == member_id, where + "a member under another's id (I7)")
+        invariant(consumer.join_seq > last_seq, where + "members not in join order (I7)")
+        last_seq = consumer.join_seq
+        invariant(consumer.epoch <= group.generation, where + "a member of a later epoch (I6)")
+        invariant(
+            bool(consumer.revoking) == bool(consumer.deadline_ms),
+            where + "a deadline without a revocation, or the other way round",
+        )
+        invariant(
+            not (consumer.is_away and consumer.revoking), where + "somebody away is to release"
+        )
+        for tokens in (consumer.assigned, consumer.revoking):
+            for topic, partitions in tokens.items():
+                invariant(bool(partitions), where + "an empty topic among the grants")
+                for partition, token in partitions.items():
+                    owners = held.setdefault(topic, {})
+                    invariant(partition not in owners, where + "a partition with two owners (I5)")
+                    owners[partition] = member_id
+                    invariant(0 < token <= group.fence, where + "a token not taken yet (I9)")
+    invariant(last_seq < modern.next_join_seq, where + "join sequence behind its members (I7)")
+    return held

@@ -1,0 +1,345 @@
+"""Modern groups under random histories: one owner of each partition, tokens that rise, least moves.
+
+`World` holds each step against the promises of the machine: live = restored = replayed by digest.
+"""
+
+from random import Random
+
+import pytest
+
+from musterd.coordinator.machine import deadlines
+from musterd.coordinator.machine.commands import (
+    AWAY_EPOCH,
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    AddPartitions,
+    CloseRound,
+    ConsumerGroupHeartbeat,
+    CreateTopic,
+    DeleteTopic,
+    ExpireMember,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    PartitionCommit,
+    PartitionSet,
+    Reconcile,
+    StoreTarget,
+)
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.plan import Part, plan
+from musterd.coordinator.machine.replies import Committed
+from tests.machine.world import World
+
+pytestmark = pytest.mark.long
+
+HISTORIES = 250
+"""Of four tests that run beside each other: 1,000 in all."""
+STEPS = 40
+TOPICS = ("a", "b", "c")
+
+
+class Fleet:
+    """Members of one group, with what each of them knows, and what the leader does by itself."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.world = World()
+        self.owned: dict[str, dict[tuple[str, int], int]] = {}
+        """Member id -> what it works on, with the token under which it does."""
+        self.epochs: dict[str, int] = {}
+        self.instances: dict[str, str] = {}
+        self.away: dict[str, None] = {}
+        self.tokens: dict[tuple[str, int], int] = {}
+        """The largest token of each partition so far."""
+        self.numbers = 0
+        self.planned_version = 0
+        """The spec version of the last plan: capacity and the like change none that stands."""
+        for topic in TOPICS:
+            self.world.apply(CreateTopic(topic, random.randint(1, 4)))
+
+    @property
+    def group(self):
+        return self.world.state.groups.get("g")
+
+    @property
+    def modern(self):
+        return None if self.group is None else self.group.modern
+
+    # ---- what members do
+
+    def join(self) -> None:
+        self.numbers += 1
+        instance_id = f"i{self.random.randrange(3)}" if self.random.random() < 0.3 else ""
+        holder = None if self.group is None else self.group.instances.get(instance_id)
+        self.join_as(f"m{self.numbers}", instance_id, gone=holder is not None)
+        if holder is not None:  # its process is no more
+            self.forget(holder)
+
+    def join_as(self, member_id: str, instance_id: str, *, gone: bool = False) -> None:
+        topics = tuple(t for t in TOPICS if self.random.random() < 0.7) or TOPICS[:1]
+        reply = self.hear(
+            ConsumerGroupHeartbeat(
+                "g",
+                member_id,
+                JOIN_EPOCH,
+                client_id="c",
+                group_instance_id=instance_id,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=60_000,
+                topics=topics,
+                zone=self.random.choice(("", "z1", "z2")),
+                assignor=self.random.choice(("", "uniform", "range", "weighted")),
+                capacity=self.random.choice((-1, 500, 3_000)),
+                owned=(),
+                holder_disconnected=gone,
+            )
+        )
+        if hasattr(reply, "member_epoch"):
+            self.owned[member_id], self.epochs[member_id] = {}, reply.member_epoch
+            self.instances[member_id] = instance_id
+            self.away.pop(member_id, None)
+            self.take(member_id, reply)
+
+    def hear(self, command: ConsumerGroupHeartbeat):
+        (result,) = self.world.apply(command)
+        self.look()
+        return result.reply
+
+    def beat(self, member_id: str, *, releases: bool = True) -> None:
+        """Say what it works on, and take over what it is told; an answer may be lost."""
+        owned = self.owned[member_id]
+        reply = self.hear(
+            ConsumerGroupHeartbeat(
+                "g",
+                member_id,
+                self.epochs[member_id],
+                group_instance_id=self.instances[member_id],
+                owned=sets(owned),
+            )
+        )
+        if getattr(reply, "error", None) is not None:
+            assert reply.error in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH)
+            self.forget(member_id)
+        elif self.random.random() < 0.9:
+            self.take(member_id, reply, releases=releases)
+
+    def take(self, member_id: str, reply, *, releases: bool = True) -> None:
+        self.epochs[member_id] = reply.member_epoch
+        owned = self.owned[member_id]
+        kept = {}
+        for grant in reply.grants:
+            place = (grant.topic, grant.partition)
+            if grant.phase.name == "ACTIVE" or (not releases and owned.get(place) == grant.token):
+                kept[place] = grant.token
+        self.owned[member_id] = kept
+
+    def forget(self, member_id: str) -> None:
+        """Its process is no more, or knows that it lost everything."""
+        for known in (self.owned, self.epochs, self.instances, self.away):
+            known.pop(member_id, None)
+
+    def leave(self, member_id: str) -> None:
+        if self.random.random() < 0.5:
+            self.world.apply(LeaveGroup("g", (LeavingMember(member_id, "done"),)))
+            self.look()
+        else:
+            self.hear(
+                ConsumerGroupHeartbeat(
+                    "g", member_id, LEAVE_EPOCH, group_instance_id=self.instances[member_id]
+                )
+            )
+        self.forget(member_id)
+
+    def go_away(self, member_id: str) -> None:
+        self.hear(
+            ConsumerGroupHeartbeat(
+                "g",
+                member_id,
+                AWAY_EPOCH,
+                group_instance_id=self.instances[member_id],
+                back_in_ms=5_000,
+            )
+        )
+        self.owned[member_id] = {}
+        self.away[member_id] = None
+
+    def come_back(self, member_id: str) -> None:
+        self.join_as(member_id, self.instances[member_id])
+
+    def expire(self, member_id: str) -> None:
+        joins = self.modern.members[member_id].joins
+        self.world.apply(ExpireMember("g", member_id, 0, joins, "silent"))
+        self.look()
+        if member_id not in self.away:
+            self.forget(member_id)
+
+    def commit(self, member_id: str) -> None:
+        """A commit is taken of exactly what the member has a grant of, by its present token."""
+        places = [(t, p) for t in TOPICS for p in range(3)]
+        place = self.random.choice(places)
+        known = self.owned[member_id].get(place, 0)
+        token = self.random.choice((known, self.tokens.get(place, 1), 1))
+        wanted = PartitionCommit(*place, 7, "", None)
+        command = OffsetCommit("g", member_id, 1, 0, (wanted,), tokens=(token,))
+        now = 0
+        if self.modern is not None and member_id in self.modern.members:
+            now = self.modern.members[member_id].token_of(*place)
+        (result,) = self.world.apply(command)
+        taken = isinstance(result.reply, Committed) and (
+            result.reply.partitions[0].error is Error.NONE
+        )
+        away = member_id in self.away
+        assert taken == (bool(token) and token == now and not away)
+
+    # ---- what the leader does
+
+    def lead(self) -> bool:
+        """One thing that it does by itself; False where there is nothing to do."""
+        group, modern = self.group, self.modern
+        if group is None or modern is None:
+            return False
+        note = unknown_topics(group, self.world.state, 2)
+        if note is not None:
+            self.world.apply(note)
+        elif group.generation > modern.target_epoch:
+            self.plan(until=self.random.choice((1, 99)))
+        elif modern.behind:
+            self.world.apply(Reconcile("g"))
+        else:
+            return False
+        self.look()
+        return True
+
+    def plan(self, until: int) -> None:
+        """Store a target in small parts; a leader may end before the last."""
+        made, version = plan(spec_of(self.group)), self.modern.spec_version
+        self.planned_version = version
+        pieces = [made.changes[at : at + 2] for at in range(0, len(made.changes), 2)] or [()]
+        for number, piece in enumerate(pieces[:until]):
+            last = number == len(pieces) - 1
+            changes = changes_of(self.group, Part(piece, last))
+            self.world.apply(StoreTarget("g", version, number, changes, last))
+            self.look()
+
+    def fire(self) -> None:
+        for key, deadline_ms in list(deadlines(self.group)) if self.group is not None else ():
+            self.world.now_ms = max(self.world.now_ms, deadline_ms)
+            closing = CloseRound("g", key.round, key.timer, deadline_ms, key.member_id)
+            self.world.apply(closing)
+            self.look()
+            self.forget(key.member_id)
+
+    def topics(self) -> None:
+        topic = self.random.choice(TOPICS)
+        count = self.world.state.topics.get(topic, 0)
+        if count and self.random.random() < 0.2:
+            self.world.apply(DeleteTopic(topic))
+        elif count:
+            self.world.apply(AddPartitions(topic, count + 1))
+        self.look()
+
+    # ---- what must hold
+
+    def look(self) -> None:
+        """One owner of each partition, whose token only rises with each new grant."""
+        owners: dict[tuple[str, int], str] = {}
+        for member in self.modern.members.values() if self.modern is not None else ():
+            for grant in member.grants():
+                place = (grant.topic, grant.partition)
+                assert place not in owners, "two owners"
+                owners[place] = member.member_id
+                assert grant.token >= self.tokens.get(place, 0), "a token fell"
+                self.tokens[place] = grant.token
+        working: dict[tuple[str, int, int], str] = {}
+        for member_id, owned in self.owned.items():
+            for (topic, partition), token in owned.items():
+                if token == self.tokens.get((topic, partition)):
+                    key = (topic, partition, token)
+                    assert key not in working, "two work under one token"
+                    working[key] = member_id
+
+    def step(self) -> None:  # noqa: C901, PLR0912 - one arm for each thing that may happen
+        members = list(self.owned)
+        present = [m for m in members if m not in self.away]
+        choice = self.random.random()
+        if choice < 0.12 or not members:
+            self.join()
+        elif choice < 0.16:
+            self.topics()
+        elif choice < 0.20 and self.away:
+            self.come_back(self.random.choice(list(self.away)))
+        elif choice < 0.23:
+            self.fire()
+        elif choice < 0.45:
+            for _ in range(self.random.randint(1, 4)):
+                self.lead()
+        elif present:
+            member_id = self.random.choice(present)
+            if self.modern is None or member_id not in self.modern.members:
+                self.forget(member_id)
+            elif choice < 0.75:
+                self.beat(member_id, releases=self.random.random() < 0.8)
+            elif choice < 0.85:
+                self.commit(member_id)
+            elif choice < 0.89:
+                self.leave(member_id)
+            elif choice < 0.94:
+                self.go_away(member_id)
+            elif choice < 0.97:
+                self.expire(member_id)
+            else:
+                self.join_as(member_id, self.instances[member_id])
+
+    def settle(self) -> None:
+        """Churn stops: all that is due is done, in a bounded number of steps."""
+        for member_id in [m for m in self.away if m in self.owned]:
+            self.come_back(member_id)
+        for _ in range(8):
+            while self.lead():
+                pass
+            for member_id in list(self.owned):
+                if self.modern is None or member_id not in self.modern.members:
+                    self.forget(member_id)
+                else:
+                    self.beat(member_id)
+
+
+def sets(owned: dict[tuple[str, int], int]) -> tuple[PartitionSet, ...]:
+    topics = sorted({topic: None for topic, _ in owned})
+    return tuple(
+        PartitionSet(topic, tuple(sorted(p for t, p in owned if t == topic))) for topic in topics
+    )
+
+
+@pytest.mark.parametrize("quarter", range(4))
+def test_each_partition_has_one_owner_and_a_rising_token_in_any_history(quarter):
+    for seed in range(quarter * HISTORIES, (quarter + 1) * HISTORIES):
+        fleet = Fleet(Random(seed))
+        try:
+            for _ in range(STEPS):
+                fleet.step()
+            fleet.settle()
+            settled(fleet)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def settled(fleet: Fleet) -> None:
+    """Everybody holds its target; a partition without an owner is one that nobody reads."""
+    group, modern = fleet.group, fleet.modern
+    if modern is None:
+        return
+    assert modern.target_epoch == group.generation
+    assert not modern.behind
+    assert all(modern.is_settled(consumer) for consumer in modern.members.values())
+    read = {topic for consumer in modern.members.values() for topic in modern.topics_of(consumer)}
+    for topic, count in modern.topics.items():
+        if topic in read:
+            assert sorted(modern.held.get(topic, ())) == list(range(count))
+    assert not plan(spec_of(group)).changes or modern.spec_version > fleet.planned_version, (
+        "a settled group moves nothing"
+    )
