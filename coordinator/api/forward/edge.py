@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from musterd.coordinator.api.forward.coordinator_link import CoordinatorLink, PassedRequest
 from musterd.coordinator.api.forward.heartbeat_parts import beat_in_parts
+from musterd.coordinator.api.forward.member_ways import MemberRequest, MemberWays
 from musterd.coordinator.api.forward.methods import (
     CLUSTER_SHARD,
     HEARTBEAT,
@@ -23,7 +24,8 @@ from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX
 from musterd.coordinator.api.frame.coordination import Coordination
 from musterd.coordinator.api.frame.forwarding import ShownCaller
 from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX
-from musterd.coordinator.api.stream.member_order import IN_LOG_REQUESTS, members_of
+from musterd.coordinator.api.stream.member_order import IN_LOG_REQUESTS, Member, members_of
+from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FORWARD_MOVED_MS, LOADING_HOLD_MS
 from musterd.raft.contract import ForwardLink, NodeId
@@ -35,6 +37,10 @@ REFUSALS_MAX: Final = 64
 """Nodes whose refusal is kept: more than a cluster has."""
 
 ELSEWHERE: Final = "The group's coordinator is being looked for: ask FindCoordinator."
+
+HELD_BACK: Final = (
+    "An earlier request of the member is with a former coordinator; nothing was done: repeat."
+)
 
 Here = Callable[[Any], Awaitable[Any]]
 
@@ -48,8 +54,11 @@ class Edge:
         self._by_node: dict[NodeId, CoordinatorLink] = {}
         self.refusals: dict[NodeId, str] = {}
         """Nodes that take no calls, and why: an earlier build, or its certificate is no good."""
+        self._ways = MemberWays()
         self.passed_total = 0
         self.looked_again_total = 0
+        self.held_back_total = 0
+        """Requests of members that were to be repeated, since one before them was elsewhere."""
 
     @property
     def open(self) -> Mapping[NodeId, int]:
@@ -132,7 +141,13 @@ class Edge:
             return False
         if name == HEARTBEAT and len(request.members) > HEARTBEAT_MEMBERS_MAX:
             return False  # to be refused here
+        if self.is_awaited(request):
+            return True
         return any(shard.coordinator_state.elsewhere for shard in self._shards(method, request))
+
+    def is_awaited(self, request: Any) -> bool:
+        """See `frame.forwarding.Edge`."""
+        return bool(self._ways) and self._ways.is_taken(_members_of(request))
 
     # ---- calls
 
@@ -167,21 +182,55 @@ class Edge:
         here: Here,
     ) -> Any:
         """Pass a request to the one node that it is for, or to that one's successor."""
+        node, members = self._taker(shard), _members_of(request)
+        if node is None:
+            return self._not_now(method) if self._ways.is_taken(members) else await here(request)
+        way = self._ways.begin(members, node)
+        if way is None:
+            return self._not_now(method)
         passed = _passed(method, request, caller)
+        try:
+            response = await self._look(method, passed, shard, way, entered)
+        finally:
+            way.ended()
+        if response is None:
+            return await here(request)
+        return _without_names(method, response)
+
+    async def _look(
+        self,
+        method: PassedMethod,
+        passed: PassedRequest,
+        shard: Shard,
+        way: MemberRequest,
+        entered: Callable[[], None] | None,
+    ) -> Any:
+        """The response of the node that takes it; None: it may be served here."""
         response = None
         for _ in range(LOOKS_MAX):
-            await self._core.watch.until(lambda: self._is_settled(shard), LOADING_HOLD_MS)
             node, term = self._taker(shard), shard.log.term
             if node is None:
-                return await here(request)
+                return response if way.has_members else None
+            way.go(node)
             self.passed_total += 1
             answer = await self._by_node[node].call(passed, entered)
             response, entered = method.parse(answer.message), None
-            if answer.in_log or not any(map(is_elsewhere, method.statuses(response))):
+            refused = not answer.in_log and any(map(is_elsewhere, method.statuses(response)))
+            if not refused or not way.may_move:
                 break
             self.looked_again_total += 1
+            way.go(None)
             await self._moved(shard, node, term)
-        return _without_names(method, response)
+            await self._core.watch.until(lambda: self._is_settled(shard), LOADING_HOLD_MS)
+        return response
+
+    def _not_now(self, method: PassedMethod) -> Any:
+        """A member's request that would pass one before it: it is to be repeated."""
+        self.held_back_total += 1
+        response = method.parse(b"")
+        error = Error.COORDINATOR_LOAD_IN_PROGRESS
+        response.status.CopyFrom(self._core.statuses.error(error, HELD_BACK))
+        return response
 
     async def _moved(self, shard: Shard, node: NodeId, term: int) -> None:
         """Wait until another node, or term, is known of a shard than that which was wrong."""
@@ -239,11 +288,14 @@ class Edge:
         return _together(method, responses, list(places.values()))
 
 
+def _members_of(request: Any) -> tuple[Member, ...]:
+    """Whose request it is, where it enters the log in the order in which they make them."""
+    return members_of(request) if isinstance(request, IN_LOG_REQUESTS) else ()
+
+
 def _passed(method: PassedMethod, request: Any, caller: ShownCaller) -> PassedRequest:
     message = request.SerializeToString()
-    if len(message) <= AT_ONCE_BYTES_MAX or not isinstance(request, IN_LOG_REQUESTS):
-        return PassedRequest(method.path, message, caller)
-    members = members_of(request)
+    members = _members_of(request) if len(message) > AT_ONCE_BYTES_MAX else ()
     group_id = members[0][0] if members else ""
     return PassedRequest(method.path, message, caller, group_id, [one for _, one in members])
 

@@ -70,6 +70,10 @@ class Edge(Protocol):
         """Whether this request of the RPC `name` is about anything that is led elsewhere."""
         ...
 
+    def is_awaited(self, request: Any) -> bool:
+        """Whether an earlier request of its members is passed on, so that it has to follow that."""
+        ...
+
     async def pass_on(
         self,
         name: str,

@@ -204,6 +204,8 @@ class StreamedCommits:
             return None
         is_large = len(request.partitions) > ENTRIES_AT_ONCE
         waits = self.stream.is_awaited((request.group_id, request.member_id))
+        if (edge := self.core.forwarding.edge) is not None:
+            waits = waits or edge.is_awaited(request)
         return None if is_large or waits else request
 
 

@@ -1,6 +1,7 @@
 """A node that forwards: what it passes on, as whom, how often, and what becomes of members."""
 
 import asyncio
+import contextlib
 from unittest import mock
 
 import grpc
@@ -18,12 +19,15 @@ from musterd.coordinator.api.forward.passed_call import PEER_CHARS_MAX, HandedOn
 from musterd.coordinator.api.forward.passed_calls import NO_METHOD
 from musterd.coordinator.api.frame.forwarding import PassingFailed, ShownCaller
 from musterd.coordinator.api.frame.identity import CERTIFICATE_KEY
+from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.api.frame.rpc_rules import RULES
+from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.access import Resource
-from musterd.coordinator.machine.commands import AlterAcls, RevokeToken
+from musterd.coordinator.machine.commands import AlterAcls, OffsetCommit, RevokeToken
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FORWARD_LOOK_MS, FORWARD_SILENT_MS
 from musterd.raft.contract import NodeId
 from tests.coordinator.api.test_access import GuardedNode, code_of, rule, shown
@@ -342,6 +346,141 @@ async def test_what_came_near_the_log_is_not_passed_on_again():
             ErrorCode.REQUEST_TIMED_OUT,
         )
         assert edge.edge.looked_again_total == 0
+
+
+@run
+async def test_what_an_edge_serves_itself_after_a_wait_has_a_place_among_the_active_calls():
+    """It came for a coordinator that was not known, and gave its place back while it waited."""
+    async with edge_and_coordinator() as (edge, _):
+        admission, log = edge.core.admission, edge.logs[shard_of("g", 4)]
+        log.follow(None)
+        edge.applying = False
+        call = asyncio.ensure_future(edge.groups.OffsetCommit(committing(1, topic="t")))
+        await until(lambda: edge.core.watch._waiting)
+        assert admission.active == 0
+        log.lead()
+        edge.applying = True
+        await until(lambda: edge.shards[shard_of("g", 4)].coordinator_state.value == "serving")
+        await call
+        log.follow(None)
+        held = asyncio.ensure_future(edge.groups.OffsetFetch(FETCH))
+        await until(lambda: edge.core.watch._waiting)
+        log.lead()
+        with mock.patch.dict(admission.limits, {Kind.ORDINARY: 0}):
+            await until(held.done)
+        with pytest.raises(grpc.aio.AioRpcError, match="active calls on this node"):
+            await held
+
+
+# ---- the order of a member's requests
+
+
+@contextlib.asynccontextmanager
+async def edge_and_two():
+    """An edge with a way to two nodes, and the offsets of all commits that are put to shards."""
+    second = EdgeNode()
+    await second.start(lead=False)
+    put = []
+
+    def submit(self, command, *rest, real=Shard.submit):
+        if isinstance(command, OffsetCommit) and not self.coordinator_state.elsewhere:
+            put.append(command.partitions[0].offset)
+        return real(self, command, *rest)
+
+    try:
+        async with edge_and_coordinator() as (edge, first):
+            await with_topic(edge)
+            a = await member_of(edge)
+            join(edge, second, node=2, as_edge=8)
+            for node in (edge, second):
+                node.shards[0].state.topics.update(first.shards[0].state.topics)
+            with mock.patch.object(Shard, "submit", submit):
+                yield edge, first, second, a, put
+    finally:
+        await second.stop()
+
+
+def code(answer):
+    """The status of a commit."""
+    return answer.status.code or max(one.status.code for one in answer.partitions)
+
+
+@run
+async def test_a_members_commits_are_not_turned_round_when_the_coordinator_moves_twice():
+    """The first waits for its way, and its coordinator leads again when it gets there."""
+    async with edge_and_two() as (edge, _, second, a, put):
+        near, _ = edge.wires
+        near.is_full = True
+        first = asyncio.ensure_future(
+            edge.groups.OffsetCommit(committing(1, a.member_id, a.generation))
+        )
+        await until(lambda: edge.edge.open[1] == 1)
+        second.lead()
+        follow(edge, 2)
+        other = await edge.groups.OffsetCommit(committing(7, "b", 1))
+        assert code(other) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        put.clear()
+        again = committing(2, a.member_id, a.generation)
+        assert code(await edge.groups.OffsetCommit(again)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        stream = ToNode(edge.channel)
+        (streamed,) = await stream.say(again)
+        refused = await stream.answer(streamed, pb.OffsetCommitResponse)
+        assert code(refused) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        follow(edge, 1)
+        near.resume()
+        assert code(await first) == ErrorCode.NONE
+        assert code(await edge.groups.OffsetCommit(again)) == ErrorCode.NONE
+        assert put == [1, 2]
+        assert edge.edge.held_back_total == 2
+        assert not edge.edge._ways
+
+
+@run
+async def test_a_commit_that_another_of_its_member_has_followed_is_passed_on_once():
+    """It is refused, and its client, who knows of both, may repeat it."""
+    async with edge_and_two() as (edge, coordinator, second, a, put):
+        _, far = edge.wires
+        far.is_full = True
+        for log in coordinator.logs:
+            log.follow(NodeId(2))
+        stream = ToNode(edge.channel)
+        ids = await stream.say(*(committing(n, a.member_id, a.generation) for n in (1, 2)))
+        await until(lambda: len(coordinator.passed._edges[far]._answers) == 2)
+        second.lead()
+        follow(edge, 2)
+        far.resume()
+        answers = [await stream.answer(one, pb.OffsetCommitResponse) for one in ids]
+        assert code(answers[0]) == ErrorCode.NOT_COORDINATOR
+        assert put == [2]
+
+
+@run
+async def test_no_commit_passes_one_of_its_member_for_which_the_edge_looks():
+    """Not even where the edge itself leads by now: both ways of a commit to its shard."""
+    still = mock.patch.object(LeaderWatch, "_look", return_value=[])
+    patient = mock.patch("musterd.coordinator.api.forward.edge.FORWARD_MOVED_MS", 60_000)
+    async with edge_and_two() as (edge, coordinator, _, a, put):
+        for log in coordinator.logs:
+            log.follow(NodeId(2))
+        with still, patient:
+            first = asyncio.ensure_future(
+                edge.groups.OffsetCommit(committing(1, a.member_id, a.generation))
+            )
+            await until(lambda: edge.edge.looked_again_total == 1)
+            edge.lead()
+            await until(lambda: not edge.core.shard_for("g").coordinator_state.elsewhere)
+            again = committing(2, a.member_id, a.generation)
+            stream = ToNode(edge.channel)
+            (streamed,) = await stream.say(again)
+            for answer in (
+                await stream.answer(streamed, pb.OffsetCommitResponse),
+                await edge.groups.OffsetCommit(again),
+            ):
+                assert code(answer) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert code(await first) == ErrorCode.NOT_COORDINATOR
+        assert put == []
+        await edge.groups.OffsetCommit(again)
+        assert put == [2]
 
 
 # ---- who calls
