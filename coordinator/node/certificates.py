@@ -14,7 +14,8 @@ import grpc
 import structlog
 from cryptography import x509
 
-from muster.net.tls import Tls, stamp
+from muster.net.file_stamp import stamp
+from muster.net.tls import Tls
 from musterd.coordinator.api.frame.client_certificate import UNREADABLE, principal_of
 from musterd.coordinator.node.config import ConfigError, Settings
 from musterd.coordinator.runtime.timeouts import CERTIFICATES_LOOK_MS
