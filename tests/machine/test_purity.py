@@ -74,6 +74,7 @@ USES = {
         "{commit_seq}": "an int",
         "min(partitions)": "ints",
         "min(offsets)": "ints",
+        "min(partitions.offsets)": "ints",
         "min(partition, offset, start_offset or 0)": "ints",
     },
     "decide/delete": {

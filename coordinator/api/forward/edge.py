@@ -141,13 +141,13 @@ class Edge:
             return False
         if name == HEARTBEAT and len(request.members) > HEARTBEAT_MEMBERS_MAX:
             return False  # to be refused here
-        if self.is_awaited(request):
+        if self._ways and self.is_awaited(_members_of(request)):
             return True
         return any(shard.coordinator_state.elsewhere for shard in self._shards(method, request))
 
-    def is_awaited(self, request: Any) -> bool:
+    def is_awaited(self, members: Sequence[Member]) -> bool:
         """See `frame.forwarding.Edge`."""
-        return bool(self._ways) and self._ways.is_taken(_members_of(request))
+        return self._ways.is_taken(members)
 
     # ---- calls
 

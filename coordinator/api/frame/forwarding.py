@@ -3,7 +3,7 @@
 The *edge* is the node that the client speaks to, the coordinator the one that carries the call out.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -70,8 +70,11 @@ class Edge(Protocol):
         """Whether this request of the RPC `name` is about anything that is led elsewhere."""
         ...
 
-    def is_awaited(self, request: Any) -> bool:
-        """Whether an earlier request of its members is passed on, so that it has to follow that."""
+    def is_awaited(self, members: Sequence[tuple[str, str]]) -> bool:
+        """Whether an earlier request of one of them is passed on, so that the next has to follow.
+
+        Each is a group's id, and that of its member.
+        """
         ...
 
     async def pass_on(

@@ -22,6 +22,7 @@ from musterd.coordinator.machine.events import (
     OffsetSuperseded,
     Trigger,
 )
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
@@ -55,39 +56,52 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
 
 
 def decide_again(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:
-    """A member's plain commit of one partition that the group has an offset of; None: any other.
+    """A member's plain commit of partitions that the group has offsets of; None: any other.
 
     Nearly all commits are such, and `decide` comes to the same by each rule in turn: what is stored
     was within its bounds, as the names of the group and of the member were.
     """
-    partitions = command.partitions
-    if group is None or len(partitions) != 1:
-        return None
-    topic, partition, offset, metadata, _, expected, start, _ = partitions[0]
-    ref = (topic, partition)
-    kept, commit_seq = group.offsets.get(ref), command.commit_seq
+    commit_seq, member_id = command.commit_seq, command.member_id
     instance_id = command.group_instance_id
     if (
-        kept is None
+        group is None
         or group.phase not in _COMMITS_IN
         or group.generation != command.generation
-        or command.member_id not in group.members
-        or (instance_id and group.instances.get(instance_id) != command.member_id)
+        or member_id not in group.members
+        or (instance_id and group.instances.get(instance_id) != member_id)
         or command.creation_version > group.topics_version
-        or offset < 0
         or commit_seq < 0
-        or (commit_seq and commit_seq <= kept.commit_seq and kept.member_id == command.member_id)
-        or metadata
-        or expected is not None
-        or start is not None
         or command.atomic
         or command.forward_only
         or command.blob is not None
         or command.expected_generation is not None
     ):
         return None
-    events = CommitEvents(command, (ref,), (command.member_id, commit_seq), env.wall_ms, None)
-    return Decision(events, Committed(StoredResults((ref,))))
+    refs = _plain_refs(command.partitions)
+    if not refs:
+        return None
+    kept = tuple(map(group.offsets.get, refs))
+    if not all(kept):
+        return None
+    for one in kept if commit_seq else ():
+        if one is None or (commit_seq <= one.commit_seq and one.member_id == member_id):
+            return None
+    events = CommitEvents(command, refs, (member_id, commit_seq), env.wall_ms, None)
+    return Decision(events, Committed(StoredResults(refs)))
+
+
+def _plain_refs(partitions: Sequence[PartitionCommit]) -> tuple[tuple[str, int], ...]:
+    """The partitions, if each is named once, with an offset and nothing else; else none."""
+    if isinstance(partitions, PlainPartitions):
+        refs = partitions.refs
+        is_plain = len(dict.fromkeys(refs)) == len(refs) and min(partitions.offsets) >= 0
+        return refs if is_plain else ()
+    if len(partitions) != 1:
+        return ()
+    topic, partition, offset, metadata, _, expected, start, _ = partitions[0]
+    if offset < 0 or metadata or expected is not None or start is not None:
+        return ()
+    return ((topic, partition),)
 
 
 def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:

@@ -82,6 +82,7 @@ from musterd.coordinator.machine.records.encoding import (
     Reader,
     RecordError,
     put_int,
+    put_ints,
     put_text,
 )
 from musterd.coordinator.machine.records.packed_offsets import (
@@ -286,7 +287,7 @@ def offset_records(commit: CommitEvents, columns: CommitColumns) -> OffsetRecord
     topics, partitions = zip(*commit.refs, strict=True)
     start_of = {topic: group + put_text(topic) for topic in dict.fromkeys(topics)}
     begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
-    key_ends = list(map(put_int, partitions))
+    key_ends = put_ints(partitions)
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
     values = put_committed(columns, writer)
     keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
