@@ -283,9 +283,11 @@ def _decode_plain(data: bytes) -> commands.OffsetCommit | None:
         command = plain_commit_pb2.EncodedCommand.FromString(data)
     except DecodeError:
         return None
-    if command.SerializeToString() != data:
-        return None
-    message = _plain(command.offset_commit)
+    commit = command.offset_commit
+    size_bytes = max(1, (len(commit).bit_length() + 6) // 7)
+    if len(data) != len(_COMMIT_TAG) + size_bytes + len(commit):
+        return None  # there is more, or it is said in more bytes
+    message = _plain(commit)
     return None if message is None else _plain_commit(message)
 
 
@@ -317,13 +319,13 @@ def _plain(raw: bytes) -> plain_commit_pb2.PlainCommit | None:
 def _plain_commit(
     message: plain_commit_pb2.PlainCommit, *, keep_encoded: bool = False
 ) -> commands.OffsetCommit:
-    rows = map(_PLAIN_FIELDS, message.partitions)
-    topics, numbers, offsets = zip(*rows, strict=True)
     partitions: Sequence[commands.PartitionCommit]
-    if len(topics) == 1:
-        topic, number, offset = NAMES[topics[0]], numbers[0], offsets[0]
-        partitions = (commands.PartitionCommit(topic, number, offset, "", None),)
+    if len(message.partitions) == 1:
+        topic, number, offset = _PLAIN_FIELDS(message.partitions[0])
+        partitions = (commands.PartitionCommit(NAMES[topic], number, offset, "", None),)
     else:
+        rows = map(_PLAIN_FIELDS, message.partitions)
+        topics, numbers, offsets = zip(*rows, strict=True)
         encoded = _encoded_partitions(message) if keep_encoded else b""
         names = tuple(map(NAMES.__getitem__, topics))
         partitions = PlainPartitions(names, numbers, offsets, encoded)

@@ -77,31 +77,41 @@ def decide_again(group: Group | None, command: OffsetCommit, env: Envelope) -> D
         or command.expected_generation is not None
     ):
         return None
-    refs = _plain_refs(command.partitions)
-    if not refs:
+    partitions = command.partitions
+    if isinstance(partitions, PlainPartitions):
+        return _decide_columns(group, command, partitions, env)
+    if len(partitions) != 1:
         return None
-    kept = tuple(map(group.offsets.get, refs))
-    if not all(kept):
+    topic, partition, offset, metadata, _, expected, start, _ = partitions[0]
+    ref = (topic, partition)
+    kept = group.offsets.get(ref)
+    if (
+        kept is None
+        or offset < 0
+        or (commit_seq and commit_seq <= kept.commit_seq and kept.member_id == member_id)
+        or metadata
+        or expected is not None
+        or start is not None
+    ):
         return None
-    for one in kept if commit_seq else ():
-        if one is None or (commit_seq <= one.commit_seq and one.member_id == member_id):
+    events = CommitEvents(command, (ref,), (member_id, commit_seq), env.wall_ms, None)
+    return Decision(events, Committed(StoredResults((ref,))))
+
+
+def _decide_columns(
+    group: Group, command: OffsetCommit, partitions: PlainPartitions, env: Envelope
+) -> Decision | None:
+    """`decide_again` of several partitions, each of which may be named once."""
+    refs, member_id, commit_seq = partitions.refs, command.member_id, command.commit_seq
+    if len(dict.fromkeys(refs)) < len(refs) or min(partitions.offsets) < 0:
+        return None
+    for one in map(group.offsets.get, refs):
+        if one is None:
+            return None
+        if commit_seq and commit_seq <= one.commit_seq and one.member_id == member_id:
             return None
     events = CommitEvents(command, refs, (member_id, commit_seq), env.wall_ms, None)
     return Decision(events, Committed(StoredResults(refs)))
-
-
-def _plain_refs(partitions: Sequence[PartitionCommit]) -> tuple[tuple[str, int], ...]:
-    """The partitions, if each is named once, with an offset and nothing else; else none."""
-    if isinstance(partitions, PlainPartitions):
-        refs = partitions.refs
-        is_plain = len(dict.fromkeys(refs)) == len(refs) and min(partitions.offsets) >= 0
-        return refs if is_plain else ()
-    if len(partitions) != 1:
-        return ()
-    topic, partition, offset, metadata, _, expected, start, _ = partitions[0]
-    if offset < 0 or metadata or expected is not None or start is not None:
-        return ()
-    return ((topic, partition),)
 
 
 def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:

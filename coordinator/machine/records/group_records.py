@@ -42,7 +42,7 @@ a static member that took a fencing token of its own. An offset with a leader ep
 the epoch and a version above that.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeVar, assert_never
 
@@ -112,7 +112,14 @@ from musterd.coordinator.machine.records.values import (
     take_number,
     take_static,
 )
-from musterd.coordinator.machine.state import NO_BLOB, Group, Phase, holders, recount
+from musterd.coordinator.machine.state import (
+    NO_BLOB,
+    UNHASHED,
+    Group,
+    Phase,
+    holders,
+    recount,
+)
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
@@ -255,11 +262,10 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
 
 
 class OffsetRecords(NamedTuple):
-    """The records of offsets, in columns: keys, values, and the digest of each record."""
+    """The records of offsets, in columns."""
 
     keys: list[bytes]
     values: list[bytes]
-    digests: list[int]
 
 
 class OffsetRecord(NamedTuple):
@@ -271,7 +277,7 @@ class OffsetRecord(NamedTuple):
 
 
 def offset_record(commit: CommitEvents) -> OffsetRecord:
-    """Return what `offset_records` returns of a commit of one partition, without columns."""
+    """Return key, value and digest of a commit of one partition, without columns."""
     ((topic, partition),), (one,) = commit.refs, commit.partitions
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
     key, value = _offset_key(commit.group_id, topic, partition), put_committed_one(one, writer)
@@ -279,20 +285,51 @@ def offset_record(commit: CommitEvents) -> OffsetRecord:
 
 
 def offset_records(commit: CommitEvents, columns: CommitColumns) -> OffsetRecords:
-    """Return `group_key`, `put_offset` and `record_digest` of each offset, in the same order.
+    """Return `group_key` and `put_offset` of each offset, in the same order.
 
-    What they share is put and hashed once: the names of group and topic, and who wrote them.
+    What they share is put once: the names of group and topic, and who wrote them.
     """
-    group = group_prefix(commit.group_id) + _OFFSET
     topics, partitions = zip(*commit.refs, strict=True)
-    start_of = {topic: group + put_text(topic) for topic in dict.fromkeys(topics)}
-    begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
-    key_ends = put_ints(partitions)
+    start_of = _offset_starts(commit.group_id, topics)
+    ends = put_ints(partitions)
+    if len(start_of) == 1:
+        (start,) = start_of.values()
+        keys = [start + end for end in ends]
+    else:
+        keys = [start_of[topic] + end for topic, end in zip(topics, ends, strict=True)]
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
-    values = put_committed(columns, writer)
-    keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
-    digests = end_records(map(begun.__getitem__, topics), key_ends, values)
-    return OffsetRecords(keys, values, digests)
+    return OffsetRecords(keys, put_committed(columns, writer))
+
+
+def _offset_starts(group_id: str, topics: Iterable[str]) -> dict[str, bytes]:
+    """By topic, how the keys of its offsets start."""
+    group = group_prefix(group_id) + _OFFSET
+    return {topic: group + put_text(topic) for topic in dict.fromkeys(topics)}
+
+
+def offset_digests(commit: CommitEvents, values: Iterable[bytes]) -> list[int]:
+    """Return the `record_digest` of each offset with its value; what they share is hashed once."""
+    topics, partitions = zip(*commit.refs, strict=True)
+    start_of = _offset_starts(commit.group_id, topics)
+    begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
+    return end_records(map(begun.__getitem__, topics), put_ints(partitions), values)
+
+
+def hash_offsets(group: Group, refs: Collection[tuple[str, int]]) -> int:
+    """Hash the records of these offsets, where they are not; returns what the group's digest gains.
+
+    Each of them is there.
+    """
+    offsets = group.thawed()
+    start_of = _offset_starts(group.group_id, (topic for topic, _ in refs))
+    gained = 0
+    for ref in refs:
+        one, (topic, partition) = offsets[ref], ref
+        if one.digest == UNHASHED:
+            one.digest = record_digest(start_of[topic] + put_int(partition), put_offset(one))
+            gained += one.digest
+    group.digest = (group.digest + gained) % DIGEST_MODULUS
+    return gained
 
 
 def _own_value(group: Group, own: OwnRecord) -> bytes | None:
