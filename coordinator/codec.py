@@ -155,6 +155,9 @@ class _Choice(Generic[_T]):
 
 _COMMANDS: Final[_Choice[Command]] = _Choice(log_pb2.Command, get_args(commands.Command))
 _PLAIN_FIELDS: Final = attrgetter("topic", "partition", "offset")
+_BESIDE_PARTITIONS: Final = tuple(
+    one.name for one in plain_commit_pb2.PlainCommit.DESCRIPTOR.fields if one.name != "partitions"
+)
 _COMMIT_TAG: Final = plain_commit_pb2.EncodedCommand(offset_commit=b"-").SerializeToString()[:1]
 _EVENTS: Final[_Choice[Event]] = _Choice(log_pb2.Event, get_args(events.Event))
 
@@ -319,6 +322,7 @@ def _plain(raw: bytes) -> plain_commit_pb2.PlainCommit | None:
 def _plain_commit(
     message: plain_commit_pb2.PlainCommit, *, keep_encoded: bool = False
 ) -> commands.OffsetCommit:
+    """The command; with `keep_encoded` `message` is used up."""
     partitions: Sequence[commands.PartitionCommit]
     if len(message.partitions) == 1:
         topic, number, offset = _PLAIN_FIELDS(message.partitions[0])
@@ -326,10 +330,8 @@ def _plain_commit(
     else:
         rows = map(_PLAIN_FIELDS, message.partitions)
         topics, numbers, offsets = zip(*rows, strict=True)
-        encoded = _encoded_partitions(message) if keep_encoded else b""
-        names = tuple(map(NAMES.__getitem__, topics))
-        partitions = PlainPartitions(names, numbers, offsets, encoded)
-    return commands.OffsetCommit(
+        partitions = PlainPartitions(tuple(map(NAMES.__getitem__, topics)), numbers, offsets)
+    commit = commands.OffsetCommit(
         message.group_id,
         message.member_id,
         message.generation,
@@ -339,10 +341,12 @@ def _plain_commit(
         deletions_version=message.deletions_version,
         creation_version=message.creation_version,
     )
-
-
-def _encoded_partitions(message: plain_commit_pb2.PlainCommit) -> bytes:
-    return plain_commit_pb2.PlainCommit(partitions=message.partitions).SerializeToString()
+    if keep_encoded and isinstance(partitions, PlainPartitions):
+        rest: Message = message
+        for name in _BESIDE_PARTITIONS:
+            rest.ClearField(name)
+        partitions.encoded = message.SerializeToString()
+    return commit
 
 
 def encode_command(command: Command) -> bytes:

@@ -5,7 +5,7 @@ Nothing in this file knows PySyncObj, so that the simulator, the shard and the t
 alone.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NewType, Protocol
@@ -230,6 +230,10 @@ class StateBatch(Protocol):
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a state key: part of snapshots."""
+        ...
+
+    def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Set each of these state keys to its value."""
         ...
 
     def delete(self, key: bytes) -> None: ...

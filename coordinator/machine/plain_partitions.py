@@ -24,13 +24,12 @@ class PlainPartitions(LazySequence[PartitionCommit]):
         topics: Sequence[str],
         numbers: Sequence[int],
         offsets: Sequence[int],
-        encoded: bytes = b"",
     ) -> None:
         self.refs = tuple(zip(topics, numbers, strict=True))
         self.topics = tuple(dict.fromkeys(topics))
         self.numbers = numbers
         self.offsets = offsets
-        self.encoded = encoded
+        self.encoded = b""
 
     def __len__(self) -> int:
         return len(self.refs)
