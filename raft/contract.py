@@ -372,5 +372,9 @@ class ForwardEnd(Protocol):
         ...
 
     def refused(self, node: NodeId, reason: str) -> None:
-        """That node does not take such a connection, or cannot be connected to, and why."""
+        """That node takes no such connections, or may be given none, and why."""
+        ...
+
+    def failed(self, node: NodeId, reason: str) -> None:
+        """A connection to that node failed otherwise, and how: the next may stand."""
         ...

@@ -109,7 +109,7 @@ class _Connection(asyncio.Protocol):
         self.node: int | None = None
         self.lane = pb.LANE_UNSPECIFIED
         self.is_refused = False
-        """Whether the other side said that it does not take this connection."""
+        """Whether the two sides do not carry calls on it, whatever else it is for."""
         self.run_id = b""
         self.host = ""
         self.closed = asyncio.get_running_loop().create_future()
@@ -549,7 +549,7 @@ class PeerHub:
             connection.refuse("certificate", other)
             return
         if connection.dialled is not None and hello.refused:
-            connection.is_refused = True
+            connection.is_refused = hellos.takes_no_calls(hello.refused)
             if hello.node_id == connection.dialled[0]:  # what it says of another's level is hearsay
                 self.driver.levels.refused(hello)
             connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
@@ -560,6 +560,7 @@ class PeerHub:
             reason = f"node {hello.node_id} answered where another was expected: check the peers"
         if reason is None and hello.lane == pb.LANE_FORWARD:
             reason = self._forward_refusal(connection)
+            connection.is_refused = reason is not None
         if connection.dialled is None:
             connection.say_hello(hello.lane, reason or "")
         else:
@@ -574,9 +575,9 @@ class PeerHub:
     def _forward_refusal(self, connection: _Connection) -> str | None:
         """Why calls of clients are not passed on this connection, or None."""
         if connection.dialled is None and self.coordinator is None:
-            return "this node takes no calls that others pass on"
+            return hellos.TAKES_NO_CALLS
         if not connection.is_private:
-            return "calls are passed on by TLS alone, but on loopback: see peer_tls"
+            return hellos.BY_TLS_ALONE
         return None
 
     def _twin(self, hello: pb.Hello) -> str | None:
@@ -693,7 +694,8 @@ class PeerHub:
         dialled = connection.dialled
         if dialled is not None and dialled[1] == pb.LANE_FORWARD:
             if self.edge is not None:
-                self.edge.refused(NodeId(dialled[0]), detail)
+                told = self.edge.refused if connection.is_refused else self.edge.failed
+                told(NodeId(dialled[0]), detail)
             return
         if reason != "refused" or connection.dialled is not None:  # else the driver kept it
             self.driver.book.refuse(connection.name, detail)

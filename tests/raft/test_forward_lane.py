@@ -29,7 +29,7 @@ class End:
 
     def __init__(self):
         self.links, self.frames, self.refusals, self.writable_links = [], [], [], []
-        self.closed_links = []
+        self.closed_links, self.failures = [], []
 
     def opened(self, link):
         self.links.append(link)
@@ -48,6 +48,9 @@ class End:
 
     def refused(self, node, reason):
         self.refusals.append((node, reason))
+
+    def failed(self, node, reason):
+        self.failures.append((node, reason))
 
 
 @pytest.fixture
@@ -216,6 +219,29 @@ def test_a_node_that_takes_no_calls_says_so(tmp_path, ends):
             assert "takes no calls" in edge.refusals[0][1]
             assert not takers[0].links
 
+    run(scenario)
+
+
+def test_a_connection_that_fails_otherwise_is_no_refusal_and_is_dialled_again_soon(
+    tmp_path, ends, monkeypatch
+):
+    """A node that is busy, or whose former connection is not gone yet, takes calls all the same."""
+    edge, _ = ends
+    judged = hellos.refusal
+
+    def busy(identity, book, hello, own):
+        return "a copy must not run" if hello.lane == 3 else judged(identity, book, hello, own)
+
+    async def scenario():
+        monkeypatch.setattr(hellos, "refusal", busy)
+        async with LoopbackCluster(tmp_path) as cluster:
+            await cluster.until(lambda: {node for node, _ in edge.failures} == {0, 1})
+            assert not edge.refusals
+            assert "a copy must not run" in edge.failures[0][1]
+            monkeypatch.setattr(hellos, "refusal", judged)
+            await cluster.until(lambda: len(edge.links) == 2)
+
+    monkeypatch.setattr("tests.raft.test_forward_lane.FAST", TransportSettings())
     run(scenario)
 
 

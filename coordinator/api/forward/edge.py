@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+import grpc
 from google.protobuf.message import DecodeError
 
+from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api.forward.coordinator_link import CoordinatorLink, PassedRequest
 from musterd.coordinator.api.forward.heartbeat_parts import beat_in_parts
 from musterd.coordinator.api.forward.member_ways import MemberRequest, MemberWays
@@ -22,7 +24,8 @@ from musterd.coordinator.api.forward.methods import (
 )
 from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX
 from musterd.coordinator.api.frame.coordination import Coordination
-from musterd.coordinator.api.frame.forwarding import ShownCaller
+from musterd.coordinator.api.frame.forwarding import PassingFailed, ShownCaller
+from musterd.coordinator.api.frame.handler import Failure
 from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX
 from musterd.coordinator.api.stream.member_order import IN_LOG_REQUESTS, Member, members_of
 from musterd.coordinator.machine.errors import Error
@@ -34,7 +37,7 @@ LOOKS_MAX: Final = 5
 """Coordinators that one call is passed to, one after the other."""
 
 REFUSALS_MAX: Final = 64
-"""Nodes whose refusal is kept: more than a cluster has."""
+"""Nodes whose refusal, or failure, is kept: more than a cluster has."""
 
 ELSEWHERE: Final = "The group's coordinator is being looked for: ask FindCoordinator."
 
@@ -53,7 +56,9 @@ class Edge:
         self._links: dict[ForwardLink, CoordinatorLink] = {}
         self._by_node: dict[NodeId, CoordinatorLink] = {}
         self.refusals: dict[NodeId, str] = {}
-        """Nodes that take no calls, and why: an earlier build, or its certificate is no good."""
+        """Nodes that take no calls, and why: what they lead is named as without forwarding."""
+        self.failures: dict[NodeId, str] = {}
+        """Nodes to which no connection stands, and how the last one failed."""
         self._ways = MemberWays()
         self.passed_total = 0
         self.looked_again_total = 0
@@ -69,6 +74,7 @@ class Edge:
 
     def opened(self, link: ForwardLink) -> None:
         self.refusals.pop(link.node, None)
+        self.failures.pop(link.node, None)
         self._links[link] = self._by_node[link.node] = CoordinatorLink(link)
 
     def arrived(self, link: ForwardLink, frame: memoryview) -> None:
@@ -87,8 +93,13 @@ class Edge:
         gone.over()
 
     def refused(self, node: NodeId, reason: str) -> None:
+        self.failures.pop(node, None)
         if node not in self._by_node and len(self.refusals) < REFUSALS_MAX:
             self.refusals[node] = reason
+
+    def failed(self, node: NodeId, reason: str) -> None:
+        if node not in self._by_node and len(self.failures) < REFUSALS_MAX:
+            self.failures[node] = reason
 
     def look(self) -> None:
         """To be called every FORWARD_LOOK_MS."""
@@ -216,7 +227,7 @@ class Edge:
             answer = await self._by_node[node].call(passed, entered)
             response, entered = method.parse(answer.message), None
             refused = not answer.in_log and any(map(is_elsewhere, method.statuses(response)))
-            if not refused or not way.may_move:
+            if not refused or not way.may_move or self._core.watch.is_full:
                 break
             self.looked_again_total += 1
             way.go(None)
@@ -275,7 +286,7 @@ class Edge:
         for place, group_id in enumerate(method.groups(request)):
             places.setdefault(self._taker(self._core.shard_for(group_id)), []).append(place)
         parts = [
-            self._part(method, _part_of(method, request, of_node), node, caller, here)
+            self._told(method, _part_of(method, request, of_node), node, caller, here)
             for node, of_node in places.items()
         ]
         asked = [asyncio.ensure_future(part) for part in parts]
@@ -286,6 +297,33 @@ class Edge:
                 one.cancel()
             raise
         return _together(method, responses, list(places.values()))
+
+    async def _told(
+        self,
+        method: PassedMethod,
+        part: Any,
+        node: NodeId | None,
+        caller: ShownCaller,
+        here: Here,
+    ) -> Any:
+        """What is to be told of a part. Where it changes something, each of its groups is told of.
+
+        The other parts may be carried out: that one is refused, or lost, is no answer to the call.
+        """
+        if not method.changes:
+            return await self._part(method, part, node, caller, here)
+        statuses = self._core.statuses
+        try:
+            response = await self._part(method, part, node, caller, here)
+        except Failure as failure:
+            return _each_told(method, part, statuses.of(failure.answer))
+        except PassingFailed as failed:
+            shed = failed.code is grpc.StatusCode.RESOURCE_EXHAUSTED  # nothing was done
+            error = Error.COORDINATOR_NOT_AVAILABLE if shed else Error.REQUEST_TIMED_OUT
+            return _each_told(method, part, statuses.error(error, failed.details))
+        if int(response.status.code) and not getattr(response, method.results):
+            return _each_told(method, part, response.status)
+        return response
 
 
 def _members_of(request: Any) -> tuple[Member, ...]:
@@ -310,6 +348,13 @@ def _part_of(method: PassedMethod, request: Any, places: Sequence[int]) -> Any:
     if getattr(request, "first_member", 0) and places[0] != 0:
         part.first_member = 0  # it is about the first group alone
     return part
+
+
+def _each_told(method: PassedMethod, part: Any, status: Status) -> Any:
+    response = method.parse(b"")
+    for group_id in method.groups(part):
+        getattr(response, method.results).add(group_id=group_id, status=status)
+    return response
 
 
 def _together(

@@ -509,6 +509,14 @@ class ActiveCall:
             await self.shed(ACTIVE_CALLS)
         return admitted
 
+    async def admitted_again(self, kind: Kind) -> Admitted:
+        """As `admit`, for what waited at an edge. Raises PassingFailed."""
+        await self.core.admission.room(kind, read=True)
+        admitted = self.core.admission.enter(kind)
+        if admitted is None:
+            raise PassingFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, shed_details(ACTIVE_CALLS))
+        return admitted
+
     async def arriving(self, members: int) -> AbstractContextManager[None]:
         """Enter until a call that names so many members is taken in.
 
@@ -743,7 +751,7 @@ async def _passed_on(
 
     async def here(part: Any) -> Any:
         if kind is not Kind.EXEMPT and (call.admitted is None or not call.admitted.begin()):
-            call.admitted = await call.admit(kind)
+            call.admitted = await call.admitted_again(kind)
         await _let_in(service, part, call)
         handling = handle(service, part, call)
         del part

@@ -17,7 +17,9 @@ from musterd.coordinator.api.forward.edge import ELSEWHERE, LOOKS_MAX, Edge
 from musterd.coordinator.api.forward.methods import PASSED
 from musterd.coordinator.api.forward.passed_call import PEER_CHARS_MAX, HandedOnCall
 from musterd.coordinator.api.forward.passed_calls import NO_METHOD
+from musterd.coordinator.api.frame import leader_watch
 from musterd.coordinator.api.frame.forwarding import PassingFailed, ShownCaller
+from musterd.coordinator.api.frame.handler import ActiveCall
 from musterd.coordinator.api.frame.identity import CERTIFICATE_KEY
 from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
@@ -370,6 +372,69 @@ async def test_what_an_edge_serves_itself_after_a_wait_has_a_place_among_the_act
             await until(held.done)
         with pytest.raises(grpc.aio.AioRpcError, match="active calls on this node"):
             await held
+
+
+@run
+async def test_of_a_change_in_parts_each_group_is_told_what_became_of_it():
+    """A part that is shed was not carried out, one that is lost may have been: others were."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        await with_topic(edge)
+        own, other = (next(f"h{n}" for n in range(40) if shard_of(f"h{n}", 4) == k) for k in (2, 1))
+        await edge.groups.OffsetCommit(committing(1, group=other))
+        edge.logs[2].lead()
+        await until(lambda: not edge.shards[2].coordinator_state.elsewhere)
+        request = admin.DeleteGroupsRequest(group_ids=[own, other])
+        with mock.patch.object(ActiveCall, "admitted_again", side_effect=no_place):
+            answer = await edge.admin.DeleteGroups(request)
+        told = [one.status.code for one in answer.results]
+        assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
+        await edge.groups.OffsetCommit(committing(1, group=other))
+        coordinator.applying = False
+        call = asyncio.ensure_future(edge.admin.DeleteGroups(request))
+        await until(lambda: coordinator.core.shard_for(other).log.waiting)
+        edge.wires[0].hang_up()
+        told = [one.status for one in (await call).results]
+        assert [one.code for one in told] == [
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.REQUEST_TIMED_OUT,
+        ]
+        assert told[1].message == LOST
+
+
+async def no_place(*_):
+    """No place among the active calls."""
+    raise PassingFailed(Code.RESOURCE_EXHAUSTED, TOO_MANY)
+
+
+@run
+async def test_where_too_many_wait_for_a_leader_calls_are_answered_as_things_stand():
+    """At once, with nothing done and nothing passed on again, and each of them is counted."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        watch = edge.core.watch
+        await with_topic(edge)
+        edge.shards[0].state.topics.update(coordinator.shards[0].state.topics)
+        for log in edge.logs:
+            log.follow(None)
+        with mock.patch.object(leader_watch, "WATCHERS_MAX", 1):
+            first = asyncio.ensure_future(edge.groups.OffsetFetch(FETCH))
+            await until(lambda: len(watch) == 1)
+            answer = await edge.groups.OffsetCommit(committing(1))
+            assert answer.status.code == ErrorCode.NOT_COORDINATOR
+            key = pb.FindCoordinatorRequest.Key(group_id="g")
+            found = await edge.groups.FindCoordinator(pb.FindCoordinatorRequest(keys=[key]))
+            assert found.results[0].pending
+            assert watch.turned_away_total >= 2
+            assert not first.done()
+        first.cancel()
+        await until(lambda: not len(watch))
+        for log in coordinator.logs:
+            log.follow(NodeId(2))
+        follow(edge)
+        with mock.patch.object(leader_watch, "WATCHERS_MAX", 0):
+            passed = edge.edge.passed_total
+            answer = await edge.groups.OffsetFetch(FETCH)
+        assert answer.status.code == ErrorCode.NOT_COORDINATOR
+        assert edge.edge.passed_total == passed + 1
 
 
 # ---- the order of a member's requests
@@ -781,7 +846,12 @@ def test_an_edge_keeps_a_nodes_refusal_until_it_takes_calls():
         edge = Edge(mock.Mock())
         edge.refused(NodeId(1), "an earlier build")
         assert not edge.names_itself(NodeId(1))
+        edge.failed(NodeId(2), "it did not say who it is")
+        assert edge.names_itself(NodeId(2)), "clients are sent to a node that they may not reach"
+        assert edge.failures == {2: "it did not say who it is"}
         edge.opened(mock.Mock(node=NodeId(1)))
+        edge.opened(mock.Mock(node=NodeId(2)))
+        assert not edge.failures
         assert edge.names_itself(NodeId(1))
         assert edge.reaches(NodeId(1))
 
