@@ -245,6 +245,7 @@ class Node:
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
                 streams=self._streams.totals,
                 forwarded=self._forwarded,
+                leader_waits_refused=lambda: core.watch.turned_away_total,
             )
         )
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
@@ -508,6 +509,7 @@ class Node:
             0 if edge is None else sum(edge.open.values()),
             passed.taken_total,
             sum(passed.open.values()),
+            len(self.forward_refusals() or {}),
         )
 
     async def _look_at_passed(self) -> None:
@@ -575,6 +577,12 @@ class Node:
     def refusals(self) -> Mapping[str, str]:
         """Who was turned away at the peer port, or turned this node away, and why."""
         return self.driver.book.refusals
+
+    def forward_refusals(self) -> Mapping[int, str] | None:
+        """Nodes to which this one has no connection for calls, and why; None: it forwards none."""
+        if self._edge is None:
+            return None
+        return self._edge.unconnected(self.driver.identity.peers)
 
     def log(self, shard: int) -> LogView:
         """Where a shard's log begins and ends here."""

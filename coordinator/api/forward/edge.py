@@ -5,7 +5,7 @@ coordinator, and nothing of the call came near the log, the edge looks again, LO
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
@@ -41,6 +41,8 @@ REFUSALS_MAX: Final = 64
 
 ELSEWHERE: Final = "The group's coordinator is being looked for: ask FindCoordinator."
 
+NEVER: Final = "it does not answer at its peer port"
+
 HELD_BACK: Final = (
     "An earlier request of the member is with a former coordinator; nothing was done: repeat."
 )
@@ -69,6 +71,12 @@ class Edge:
     def open(self) -> Mapping[NodeId, int]:
         """By coordinator, the calls that wait for it."""
         return {node: len(link) for node, link in self._by_node.items()}
+
+    def unconnected(self, nodes: Iterable[int]) -> Mapping[int, str]:
+        """The ones of these nodes to which no connection stands, and why."""
+        said = {**self.failures, **self.refusals}
+        missing = [node for node in map(NodeId, nodes) if node not in self._by_node]
+        return {node: said.get(node, NEVER) for node in missing}
 
     # ---- connections
 

@@ -37,6 +37,8 @@ class ForwardedCounts(NamedTuple):
     out_open: int = 0
     in_total: int = 0
     in_open: int = 0
+    unconnected: int = 0
+    """Other nodes to which this one, which forwards, has no connection for calls."""
 
 
 class PassedCall(Protocol):

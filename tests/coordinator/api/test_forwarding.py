@@ -13,7 +13,7 @@ from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api.forward import coordinator_link, passed_calls
 from musterd.coordinator.api.forward.coordinator_link import LOST, TOO_MANY
-from musterd.coordinator.api.forward.edge import ELSEWHERE, LOOKS_MAX, Edge
+from musterd.coordinator.api.forward.edge import ELSEWHERE, LOOKS_MAX, NEVER, Edge
 from musterd.coordinator.api.forward.methods import PASSED
 from musterd.coordinator.api.forward.passed_call import PEER_CHARS_MAX, HandedOnCall
 from musterd.coordinator.api.forward.passed_calls import NO_METHOD
@@ -222,6 +222,25 @@ async def test_a_heartbeat_for_several_coordinators_says_of_each_member_what_its
         codes = [one.status.code for one in told.results]
         assert codes == [ErrorCode.NOT_COORDINATOR, ErrorCode.NONE]
         assert all(not one.status.HasField("coordinator") for one in told.results)
+
+
+@run
+async def test_a_node_that_forwards_tells_where_it_cannot_pass_calls():
+    """Why, where it was told; a node that does not forward says that it does not."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        ask = admin.DescribeClusterRequest()
+        told = await edge.admin.DescribeCluster(ask)
+        assert told.forwards
+        assert [(one.who, one.reason) for one in told.forward_refusals] == [("node 2", NEVER)]
+        edge.edge.refused(NodeId(2), "an earlier build")
+        edge.wires[0].hang_up()
+        edge.edge.failed(NodeId(1), "no hello")
+        told = await edge.admin.DescribeCluster(ask)
+        assert {one.who: one.reason for one in told.forward_refusals} == {
+            "node 1": "no hello",
+            "node 2": "an earlier build",
+        }
+        assert not (await coordinator.admin.DescribeCluster(ask)).forwards
 
 
 # ---- loops
