@@ -25,12 +25,6 @@ class CommitColumns(NamedTuple):
     start_offsets: Sequence[int | None]
     leader_epochs: Sequence[int | None]
 
-    def is_plain(self) -> bool:
-        """Whether no partition has more than its offset."""
-        rest = (self.end_offsets, self.start_offsets, self.leader_epochs)
-        count = len(self.offsets)
-        return not any(self.metadata) and all(one.count(None) == count for one in rest)
-
 
 class CommitEvents(LazySequence[OffsetCommitted | BlobCommitted]):
     """An OffsetCommitted for each partition, each partition once; then the BlobCommitted, if any.

@@ -67,8 +67,14 @@ from musterd.coordinator.machine.events import (
     TopicCreated,
     TopicDeleted,
 )
-from musterd.coordinator.machine.evolve import evolve, evolve_offset, evolve_offsets
+from musterd.coordinator.machine.evolve import (
+    evolve,
+    evolve_offset,
+    evolve_offsets,
+    write_over,
+)
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.group_records import (
     ACCESS_KEY,
@@ -88,6 +94,7 @@ from musterd.coordinator.machine.records.group_records import (
     offset_digests,
     offset_record,
     offset_records,
+    plain_records,
     touched,
 )
 from musterd.coordinator.machine.records.packed_offsets import PACKED_OFFSETS_MAX
@@ -117,7 +124,7 @@ from musterd.coordinator.machine.records.shard_records import (
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES, record_size
 from musterd.coordinator.machine.records.values import put_header, put_number, put_offset
 from musterd.coordinator.machine.replies import Parked, Refused, Reply
-from musterd.coordinator.machine.state import UNHASHED, Group
+from musterd.coordinator.machine.state import UNHASHED, Group, Offset
 from musterd.invariant import InvariantError, invariant
 from musterd.levels import level_in_force
 
@@ -383,8 +390,12 @@ def _store_commit(
 
     Each record is put once, and hashed once or never: the one before it has left its digest.
     """
-    if group is not None and len(commit) == 1:
-        return group, _store_offset(state, group, commit)
+    if group is not None:
+        known = _store_known(state, group, commit) if len(commit) > 1 else None
+        if known is not None:
+            return group, known
+        if len(commit) == 1:
+            return group, _store_offset(state, group, commit)
     writes: list[Write] = []
     if group is None:
         group = state.groups[commit.group_id] = Group(commit.group_id)
@@ -417,6 +428,37 @@ def _store_commit(
         writes += evolve_counted(state, group, (commit.blob,))[1]
     state.in_use.use(state.groups, group, state.hash_offsets)
     return group, tuple(writes)
+
+
+def _store_known(state: ShardState, group: Group, commit: CommitEvents) -> tuple[Write, ...] | None:
+    """`_store_commit` of nothing but offsets, all over others, and hashed later; None: it is not.
+
+    As nearly always. The command has said already that it uses the group's offsets.
+    """
+    partitions, refs = commit.partitions, commit.refs
+    if not isinstance(partitions, PlainPartitions) or commit.blob is not None:
+        return None
+    if not _may_wait(state, group, commit):
+        return None
+    kept: list[Offset] = []
+    gone = before_bytes = 0
+    for one in map(group.offsets.get, refs):
+        if one is None or one.digest is None:
+            return None
+        gone += one.digest
+        before_bytes += one.size
+        kept.append(one)
+    keys, values = plain_records(commit, partitions)
+    size = len(values[0])
+    if gone != UNHASHED:  # else all of them wait already
+        state.unhashed.setdefault(group.group_id, {}).update(dict.fromkeys(refs))
+    write_over(kept, commit, partitions.offsets, size)
+    more = size * len(kept) - before_bytes
+    state.hashed = (state.hashed - gone) % DIGEST_MODULUS
+    group.digest = (group.digest - gone) % DIGEST_MODULUS
+    state.bytes += more
+    group.bytes += more
+    return tuple(zip(keys, values, strict=True))
 
 
 def _may_wait(state: ShardState, group: Group, commit: CommitEvents) -> bool:

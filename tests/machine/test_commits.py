@@ -207,6 +207,24 @@ def test_a_members_commit_over_offsets_is_decided_at_once_in_columns():
         assert commit.decide_again(group, other, envelope(LEVEL, 2)) is None
 
 
+def test_a_commit_of_nothing_but_offsets_leaves_nothing_of_those_before(monkeypatch):
+    """Metadata, ends, starts and epochs go with the commit that brought them, as by its events."""
+    monkeypatch.setattr(commit, "_refuse", lambda *_: None)
+    full = tuple(PartitionCommit("t", n, 1, f"m{n}", n, None, n, n) for n in range(3))
+    columns = PlainPartitions(("t",) * 3, (0, 1, 2), (5, 6, 7))
+    whole, by_events = ShardState(), ShardState()
+    for seq, partitions in enumerate((full, columns), start=1):
+        command = OffsetCommit("g", "a", 1, seq, partitions)
+        group = whole.groups.get("g")
+        events = commit.decide_commit(group, command, envelope(LEVEL, seq)).events
+        assert isinstance(events, CommitEvents)
+        _, writes = evolve_counted(whole, group, events)
+        _, wanted = evolve_counted(by_events, by_events.groups.get("g"), tuple(events))
+        assert writes == wanted
+        assert whole == by_events
+    assert {one.metadata for one in whole.groups["g"].offsets.values()} == {""}
+
+
 def test_what_follows_in_an_entry_is_decided_under_what_the_commands_before_it_made():
     """Commits share an envelope; a command that may change what is in it ends it."""
     state = ShardState()

@@ -215,6 +215,8 @@ USES = {
         "(state.hashed + change) % DIGEST_MODULUS": "ints",
         "(group.digest + change) % DIGEST_MODULUS": "ints",
         "(state.hashed - group.digest) % DIGEST_MODULUS": "ints",
+        "(state.hashed - gone) % DIGEST_MODULUS": "ints",
+        "(group.digest - gone) % DIGEST_MODULUS": "ints",
         "(state.hashed + _digest_change(key, old, new)) % DIGEST_MODULUS": "ints",
         "(state.hashed + digest) % DIGEST_MODULUS": "ints",
         "(group.digest + digest) % DIGEST_MODULUS": "ints",

@@ -70,6 +70,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import (
     DIGEST_MODULUS,
@@ -101,6 +102,7 @@ from musterd.coordinator.machine.records.values import (
     put_member,
     put_number,
     put_offset,
+    put_plain,
     put_static,
     put_writer,
     take_assignment,
@@ -292,13 +294,21 @@ def offset_records(commit: CommitEvents, columns: CommitColumns) -> OffsetRecord
     topics, partitions = zip(*commit.refs, strict=True)
     start_of = _offset_starts(commit.group_id, topics)
     ends = put_ints(partitions)
-    if len(start_of) == 1:
-        (start,) = start_of.values()
-        keys = [start + end for end in ends]
-    else:
-        keys = [start_of[topic] + end for topic, end in zip(topics, ends, strict=True)]
+    keys = [start_of[topic] + end for topic, end in zip(topics, ends, strict=True)]
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
     return OffsetRecords(keys, put_committed(columns, writer))
+
+
+def plain_records(commit: CommitEvents, partitions: PlainPartitions) -> OffsetRecords:
+    """Return `offset_records` of a commit that has these partitions."""
+    writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
+    start_of = _offset_starts(commit.group_id, partitions.topics)
+    if len(start_of) == 1:
+        (start,) = start_of.values()
+        keys = [start + end for end in put_ints(partitions.numbers)]
+    else:
+        keys = [start_of[topic] + put_int(number) for topic, number in partitions.refs]
+    return OffsetRecords(keys, put_plain(partitions.offsets, writer))
 
 
 def _offset_starts(group_id: str, topics: Iterable[str]) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 A field added later makes a form longer under a version of its own; a form never changes.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 
 from musterd.coordinator.machine.access import (
@@ -181,18 +182,21 @@ def put_committed_one(one: PartitionCommit, writer: bytes) -> bytes:
 
 def put_committed(columns: CommitColumns, writer: bytes) -> list[bytes]:
     """Each of the stored offsets that one commit wrote (`put_committed_one`), without a call."""
-    if columns.is_plain():  # the same bytes as below, and nearly all that is put
-        put = _OFFSET.pack
-        return [put(RECORD_VERSION, offset, 0, 0) + writer for offset in columns.offsets]
     values = []
     for offset, text, end, start, epoch in zip(*columns, strict=True):
         if text or start is not None or epoch is not None:
             values.append(_put_offset(offset, text, end, writer, start, epoch))
-        elif end is None:
+        elif end is None:  # the same bytes, and nearly all that is put
             values.append(_OFFSET.pack(RECORD_VERSION, offset, 0, 0) + writer)
         else:
             values.append(_OFFSET_AND_END.pack(RECORD_VERSION, offset, 0, 1, end) + writer)
     return values
+
+
+def put_plain(offsets: Iterable[int], writer: bytes) -> list[bytes]:
+    """`put_committed` of a commit that has nothing but offsets."""
+    put = _OFFSET.pack
+    return [put(RECORD_VERSION, offset, 0, 0) + writer for offset in offsets]
 
 
 def _put_offset(
