@@ -175,10 +175,10 @@ class Node:
         )
         self._streams = ClientStreams(self._acceptor, core.access)
         self._passed = PassedCalls(self._acceptor)
-        self._hub.coordinator = self._passed
+        self._hub.forward.coordinator = self._passed
         self._edge = Edge(core) if settings.forward else None
         if self._edge is not None:
-            self._hub.edge = core.forwarding.edge = self._edge
+            self._hub.forward.edge = core.forwarding.edge = self._edge
             core.statuses.hides = self._edge.names_itself
         self._attach_metrics()
         own_service = f"muster.node.{self.store_uuid.hex()}"

@@ -47,10 +47,10 @@ from musterd.levels import LEVEL
 from musterd.raft import codec, hello
 from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, IdentityError
+from musterd.raft.peer_connection import MAGIC, PeerConnection, TransportSettings, framed
 from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import PeerBook
 from musterd.raft.tls import PeerTls, PeerTlsError, PeerTlsMode
-from musterd.raft.transport import MAGIC, TransportSettings, _Connection, framed
 from musterd.replay.checks import SourceFile, inspect
 from musterd.storage import export_cursor
 from musterd.storage.life import Life
@@ -231,7 +231,7 @@ class _Pipe(asyncio.Transport):
 
 
 async def _peer_stream(data: bytes) -> None:
-    connection = _Connection(_Hub(), None)  # type: ignore[arg-type]
+    connection = PeerConnection(_Hub(), None)  # type: ignore[arg-type]
     pipe = _Pipe()
     connection.connection_made(pipe)
     step = max(1, len(data) // 5)

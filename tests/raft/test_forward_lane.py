@@ -7,7 +7,8 @@ import pytest
 from musterd.coordinator.node.authority import Authority
 from musterd.raft import hello as hellos
 from musterd.raft.codec import encode_hello
-from musterd.raft.transport import MAGIC, PeerHub, TransportSettings, _Connection, framed
+from musterd.raft.peer_connection import MAGIC, PeerConnection, TransportSettings, framed
+from musterd.raft.transport import PeerHub
 from tests.raft.loopback import LoopbackCluster
 from tests.raft.test_tls import CLUSTER, PATIENCE_S, contexts_of, said_to, tls_of
 
@@ -63,8 +64,8 @@ def ends(monkeypatch):
             super().attach(driver, tls)
             number = driver.identity.node_id
             self.settings = FAST
-            self.coordinator = takers[number]
-            self.edge = edge if number == 2 else None
+            self.forward.coordinator = takers[number]
+            self.forward.edge = edge if number == 2 else None
 
     monkeypatch.setattr("tests.raft.loopback.PeerHub", ForwardingHub)
     return edge, takers
@@ -173,7 +174,7 @@ def test_beyond_loopback_calls_are_passed_by_tls_alone(tmp_path, ends, monkeypat
     """Plain connections of the peers' network are refused at both ends, whatever they carry."""
     edge, takers = ends
     monkeypatch.setattr(
-        _Connection, "is_private", property(lambda self: self.certified is not None)
+        PeerConnection, "is_private", property(lambda self: self.certified is not None)
     )
 
     async def scenario():
@@ -197,7 +198,7 @@ def test_what_is_private_is_certified_or_on_loopback():
         ("nonsense", None, False),
     ):
 
-        class Of(_Connection):
+        class Of(PeerConnection):
             certified = None
 
             def __init__(self, host, certified):
@@ -212,7 +213,7 @@ def test_a_node_that_takes_no_calls_says_so(tmp_path, ends):
 
     async def scenario():
         async with LoopbackCluster(tmp_path, late=(2,)) as cluster:
-            cluster.nodes[0].hub.coordinator = None
+            cluster.nodes[0].hub.forward.coordinator = None
             await cluster.nodes[2].start()
             await cluster.until(lambda: edge.links and edge.refusals)
             assert [link.node for link in edge.links] == [1]
