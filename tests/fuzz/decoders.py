@@ -37,6 +37,7 @@ from musterd.backup.records_file import MAGIC as MAGIC_OF_RECORDS
 from musterd.coordinator import codec as log_codec
 from musterd.coordinator.api.frame.identity import split_token
 from musterd.coordinator.api.frame.jwt_verifier import KeySetError, parse_keys
+from musterd.coordinator.api.rpcs.translate import commit
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.shard_records import RecordExamination, load_state
 from musterd.coordinator.metrics.http_page import MetricsPage
@@ -181,6 +182,13 @@ def decode_hello(data: bytes) -> None:
 
 
 @cache
+def plain_commit(data: bytes) -> None:
+    """A commit of a stream: what is read in columns is what the whole request says."""
+    found = log_codec.plain_request(data, 50)
+    if found is not None and found != commit(group_pb2.OffsetCommitRequest.FromString(data)):
+        raise AssertionError("a view of the request says something else")
+
+
 def book() -> PeerBook:
     """What a node knows of others that has met nobody."""
     return PeerBook(MemoryStore(), IDENTITY)
@@ -558,6 +566,7 @@ DECODERS = (
         wire(log_pb2.Command, MIB),
         7,
     ),
+    Decoder("plain_commit", plain_commit, (), wire(group_pb2.OffsetCommitRequest, MIB), 7),
     Decoder("export_manifest", manifest, (LayoutError,), resealed(compact), 3),
     Decoder("export_cursor", cursor, (export_cursor.CursorError,), documents, 2),
     Decoder("export_segment", segment, (LayoutError,), make_segment, 1, at_least=64 * MIB),
