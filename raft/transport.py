@@ -21,6 +21,8 @@ from musterd.raft.forward_connections import ForwardConnections
 from musterd.raft.peer_connection import Address, PeerConnection, TransportSettings
 from musterd.raft.tls import PeerTls, PeerTlsMode, short
 
+READ_BYTES = 64 * 1024
+"""Bytes that one read of a socket takes at most."""
 _LANES = (pb.LANE_CONTROL, pb.LANE_BULK)
 
 
@@ -48,6 +50,8 @@ class PeerHub:
         self._established: dict[tuple[int, int], PeerConnection] = {}
         self.tls = PeerTls(PeerTlsMode.OFF, "")
         self.forward = ForwardConnections(self.settings.forward_buffer_bytes)
+        self.read_buffer = memoryview(bytearray(READ_BYTES))
+        self.deliver: Callable[[Callable[[], None]], None] = _call
         self._strangers: dict[PeerConnection, None] = {}
         """In the order in which they came; those that are dialled, too."""
         self._server: asyncio.Server | None = None
@@ -317,3 +321,8 @@ class PeerHub:
             self.driver.disconnected(connection.node, connection.lane == pb.LANE_CONTROL)
         except Exception as error:  # noqa: BLE001 - a broken invariant must not die in asyncio's log
             self.fatal(error)
+
+
+def _call(arrived: Callable[[], None]) -> None:
+    """Nobody gives turns."""
+    arrived()

@@ -336,6 +336,7 @@ class Node:
 
     async def _listen(self) -> None:
         settings, core = self.settings, self.assembly.core
+        self._hub.deliver = self._streams.deliver = self._runner.deliver
         self._runner.start()
         services = Services(
             core, self, self._integrity.verifier, settings.operator_access, self._streams

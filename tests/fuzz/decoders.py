@@ -245,7 +245,7 @@ async def _peer_stream(data: bytes) -> None:
     step = max(1, len(data) // 5)
     for at in range(0, len(data), step):
         if not pipe.closed:
-            connection.data_received(data[at : at + step])
+            connection.arrived(data[at : at + step])
     connection.connection_lost(None)
 
 

@@ -192,7 +192,7 @@ def test_both_sides_say_that_they_speak_other_versions(tmp_path):
             (reason,) = cluster.nodes[0].driver.book.refusals.values()
             assert "it speaks version 7 of the peer protocol, this node version 2" in reason
             caller = PeerConnection(cluster.nodes[1].hub, (2, pb.LANE_CONTROL))
-            caller.data_received(MAGIC[:-1] + b"\x07")
+            caller.arrived(MAGIC[:-1] + b"\x07")
             assert "version 7" in cluster.nodes[1].driver.book.refusals["node 2"]
 
     asyncio.run(scenario())
@@ -219,12 +219,12 @@ def test_no_flipped_bit_of_what_is_on_its_way_arrives_as_something_else(tmp_path
                 refused = hub.counters.total()
                 connection = PeerConnection(hub, None)
                 connection._transport = Open()
-                connection.data_received(bytes(damaged))
+                connection.arrived(bytes(damaged))
                 assert hub.counters.total() == refused + 1, f"bit {bit}"
                 assert taken == []
             connection = PeerConnection(hub, None)
             connection._transport = Open()
-            connection.data_received(said)
+            connection.arrived(said)
             assert taken == [codec.decode_frame(frame)]
 
     asyncio.run(scenario())
