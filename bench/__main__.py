@@ -12,6 +12,7 @@ NAMES = {
     "rebalance": "100 and 1,000 members start; one leaves, one joins, a fifth leaves, one dies",
     "fleet": "1,000, 3,000 and 10,000 members in groups of ten start at once, raw and by the SDK",
     "assignors": "what each assignor moves and stops in 1,000 membership changes; no cluster",
+    "apply": "what decoding and applying commits and rounds costs one replica; no cluster",
     "large_commits": "200 clients commit 1,000 partitions each, as fast as they can",
     "unread": "others' latency and a node's memory beside a client that never reads",
     "fill": "50,000 groups get 20 offsets each, with 72 and 128 commits in flight",

@@ -6,6 +6,10 @@ its exporter together over a minute.
 
 The limit is so many calls a second of a bare echo's server, by its CPU of one call where calls come
 one by one, taken before and after. Wished on a quiet machine: 5 % of a core.
+
+Memory is what is resident of a node and its exporter, with the latter's children: pages of a
+library that both have count in both, some 16 MiB. Its limit is a multiple of a Python process that
+has loaded gRPC and RocksDB, and does nothing. Wished: 100 MiB.
 """
 
 import argparse
@@ -20,7 +24,7 @@ from bench import machine
 from bench.overload import start_members
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report
-from bench.yardstick import Echo
+from bench.yardstick import Echo, bare_memory
 from musterd.chaos.child import Child, ask_all, close_all
 from musterd.chaos.world.world import World
 from musterd.coordinator.host import tied_command
@@ -31,6 +35,8 @@ MEMBERS = 100
 SESSION_MS = 10_000
 SCRAPE_S = 15.0
 ECHO_CALLS = 250
+BARE_TIMES = 3.75
+"""The memory of a node and its exporter in that of a bare process."""
 HEARTBEAT_ECHOES = 100
 
 
@@ -105,6 +111,7 @@ def _measure(report: Report, cluster: World, exporters: dict[int, int], seconds:
     report.add("cpu_percent_per_node", list(percent.values()), "% of a core")
     rss = [sum(machine.rss_mib(pid, children=True) for pid in both) for both in pids.values()]
     report.add("rss_mib_per_node", rss, "MiB")
+    report.at_most("memory of a node and its exporter:", max(rss), BARE_TIMES, bare_memory())
     report.say(f"scraped {scraped:,} bytes; clients and other work kept {others:.2f} cores busy")
     for node_id, (own, exporter) in parts.items():
         report.say(f"node {node_id}: {own:.2f} %, its exporter {exporter:.2f} % of a core")

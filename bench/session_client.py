@@ -18,7 +18,12 @@ from bench.collector import tune_gc
 from bench.commit_client import commit_request
 from bench.flood import ACKNOWLEDGED, outcome_of
 from bench.raw import PARTITIONS, Member, Pool, RawError, find, settle_all
-from muster.v1.group_pb2 import ClientFrame, OffsetCommitResponse, ServerFrame
+from muster.v1.group_pb2 import (
+    ClientFrame,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    ServerFrame,
+)
 from musterd.chaos import child
 
 PATIENCE_S: Final = 10.0
@@ -31,11 +36,16 @@ IN_FLIGHT_MAX: Final = 1_024
 
 
 class Slot(NamedTuple):
-    """One commit at a time of the same partitions."""
+    """One commit at a time of the same partitions: a request that is sent again and again."""
 
-    member: Member
-    first: int
-    partitions: int
+    request: OffsetCommitRequest
+
+    def renewed(self, seq: int) -> bytes:
+        """The next commit, encoded: all partitions at offset `seq`."""
+        self.request.commit_seq = seq
+        for one in self.request.partitions:
+            one.offset = seq
+        return self.request.SerializeToString()
 
 
 class Loop:
@@ -87,7 +97,8 @@ class Client:
         for number in range(in_flight):
             member = self._members[number % len(self._members)]
             first = number // len(self._members) * partitions % PARTITIONS
-            slots.setdefault(found[member.group], []).append(Slot(member, first, partitions))
+            slot = Slot(commit_request(member, first, 0, partitions))
+            slots.setdefault(found[member.group], []).append(slot)
         loop = Loop(seconds)
         async with asyncio.timeout(seconds + PATIENCE_S):
             await asyncio.gather(*(self._stream(at, some, loop) for at, some in slots.items()))
@@ -108,12 +119,10 @@ class Client:
                 frame = ClientFrame()
                 for number in due:
                     sent_s[number] = now_s
-                    member, first, partitions = slots[number]
-                    request = commit_request(member, first, next(self._seq), partitions)
                     frame.requests.add(
                         call_id=number + 1,
                         method=ClientFrame.OFFSET_COMMIT,
-                        message=request.SerializeToString(),
+                        message=slots[number].renewed(next(self._seq)),
                     )
                 under_way += len(due)
                 await stream.write(frame)

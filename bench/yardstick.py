@@ -1,5 +1,7 @@
 """What limits are multiples of: the same machine, measured in the same run."""
 
+import subprocess
+import sys
 from typing import Final, Self
 
 from bench import machine
@@ -71,3 +73,16 @@ class Echo:
     def cpu(self) -> Yardstick:
         """CPU seconds of the echo's server for one call, where calls come one by one."""
         return Yardstick(median(self._cpus_s), "s", "a bare echo's CPU of one call")
+
+
+def bare_memory() -> Yardstick:
+    """The resident memory of a process that has imported what every node stands on, and waits."""
+    code = "import grpc.aio, rocksdict; print(flush=True); input()"
+    command = [sys.executable, "-P", "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        if process.stdin is None or process.stdout is None or not process.stdout.readline():
+            raise RuntimeError(f"{command} said nothing")
+        mib = machine.rss_mib(process.pid)
+        process.stdin.write("\n")
+    return Yardstick(mib, "MiB", "a Python process with gRPC and RocksDB")

@@ -1,4 +1,4 @@
-"""protobuf and the machine's types: the only importer of `muster.v1.log_pb2`.
+"""protobuf and the machine's types: the only importer of `log_pb2` and `plain_commit_pb2`.
 
 Commands and events have the fields of the messages of the same name, so the mapping is read off the
 dataclasses once, at import. A field, an enum number or a kind that this build does not know is
@@ -8,17 +8,19 @@ refused, never skipped: replicas that skipped different things would diverge sil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import IntEnum
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
 
-from muster.v1 import access_pb2, log_pb2, quota_pb2
+from muster.v1 import access_pb2, log_pb2, plain_commit_pb2, quota_pb2
 from musterd.coordinator.machine import access, commands, events, quotas
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.events import Event
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_BY_VERSION
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.shard_state import Entry
 from musterd.levels import LEVEL
 
@@ -128,7 +130,7 @@ def _converters(hint: Any, name: str) -> tuple[_Convert, _Convert, bool]:
         if get_origin(inner) is tuple:
             put, take = _in_message(_LISTS[get_args(inner)[0]], put, take)
         return put, take, True
-    if get_origin(hint) is tuple:
+    if get_origin(hint) in {tuple, Sequence}:
         return *_of_each(get_args(hint)[0], name), False
     if hint in _NESTED:
         struct = _Struct(hint, _NESTED[hint])
@@ -187,11 +189,16 @@ class _Choice(Generic[_T]):
 
 
 _COMMANDS: Final[_Choice[Command]] = _Choice(log_pb2.Command, get_args(commands.Command))
+_PLAIN_FIELDS: Final = attrgetter("topic", "partition", "offset")
+_BESIDE_PARTITIONS: Final = tuple(
+    one.name for one in plain_commit_pb2.PlainCommit.DESCRIPTOR.fields if one.name != "partitions"
+)
+_COMMIT_TAG: Final = plain_commit_pb2.EncodedCommand(offset_commit=b"-").SerializeToString()[:1]
 _EVENTS: Final[_Choice[Event]] = _Choice(log_pb2.Event, get_args(events.Event))
 
 
 def encode_entry(entry: Entry) -> bytes:
-    return log_pb2.Entry(
+    return plain_commit_pb2.EncodedEntry(
         format=entry.format,
         level=entry.level,
         time_ms=entry.time_ms,
@@ -202,10 +209,10 @@ def encode_entry(entry: Entry) -> bytes:
     ).SerializeToString()
 
 
-def _encode(command: Command) -> log_pb2.Command:
+def _encode(command: Command) -> bytes:
     """As `_COMMANDS.encode`; commits are nearly all commands, so theirs is written out."""
     if type(command) is not commands.OffsetCommit:
-        return cast("log_pb2.Command", _COMMANDS.encode(command))
+        return encode_command(command)
     message = log_pb2.OffsetCommit(
         group_id=command.group_id,
         member_id=command.member_id,
@@ -221,8 +228,21 @@ def _encode(command: Command) -> log_pb2.Command:
     )
     if command.tokens:
         message.tokens.extend(command.tokens)
+    partitions = command.partitions
+    if type(partitions) is PlainPartitions and partitions.encoded:
+        message.MergeFromString(partitions.encoded)
+    else:
+        _add_partitions(message, partitions)
+    return plain_commit_pb2.EncodedCommand(
+        offset_commit=message.SerializeToString()
+    ).SerializeToString()
+
+
+def _add_partitions(
+    message: log_pb2.OffsetCommit, partitions: Iterable[commands.PartitionCommit]
+) -> None:
     add = message.partitions.add
-    for one in command.partitions:
+    for one in partitions:
         add(
             topic=one.topic,
             partition=one.partition,
@@ -233,65 +253,138 @@ def _encode(command: Command) -> log_pb2.Command:
             start_offset=one.start_offset,
             leader_epoch=one.leader_epoch,
         )
-    return log_pb2.Command(offset_commit=message)
 
 
 def decode_entry(data: bytes) -> Entry:
     """Back from `encode_entry`. Raises UnknownFormatError where this build would differ."""
-    message = _parse(log_pb2.Entry(), data, _refuse_versions)
+    message = _parse(plain_commit_pb2.EncodedEntry(), data, _refuse_versions)
     return Entry(
         format=message.format,
         level=message.level,
         time_ms=message.time_ms,
         wall_ms=message.wall_ms,
         limits_version=message.limits_version,
-        commands=_decode(message.commands),
+        commands=tuple(map(_decode, message.commands)),
         topics_version=message.topics_version,
     )
 
 
-def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
-    """As `_each(_COMMANDS, messages)`, with commits written out: they hold no enum to refuse."""
-    found: list[Command] = []
-    for message in messages:
-        if not message.HasField("offset_commit"):
-            other = _each(_COMMANDS, (message,))[0]
-            if isinstance(other, commands.ShardLevel | commands.FinalizeLevel):
-                _refuse_level(other.level)
-            found.append(other)
-            continue
-        commit = message.offset_commit
-        partitions = tuple(
-            commands.PartitionCommit(
-                NAMES[one.topic],
-                one.partition,
-                one.offset,
-                one.metadata,
-                one.end_offset if one.HasField("end_offset") else None,
-                one.expected_offset if one.HasField("expected_offset") else None,
-                one.start_offset if one.HasField("start_offset") else None,
-                one.leader_epoch if one.HasField("leader_epoch") else None,
-            )
-            for one in commit.partitions
+def _decode(data: bytes) -> Command:
+    """As `decode_command`, with commits written out: they hold no enum to refuse."""
+    if data[:1] == _COMMIT_TAG:
+        plain = _decode_plain(data)
+        if plain is not None:
+            return plain
+    message = _parse(log_pb2.Command(), data)
+    if message.HasField("offset_commit"):
+        return _decode_commit(message.offset_commit)
+    command = _each(_COMMANDS, (message,))[0]
+    if isinstance(command, commands.ShardLevel | commands.FinalizeLevel):
+        _refuse_level(command.level)
+    return command
+
+
+def _decode_commit(commit: log_pb2.OffsetCommit) -> commands.OffsetCommit:
+    partitions = tuple(
+        commands.PartitionCommit(
+            NAMES[one.topic],
+            one.partition,
+            one.offset,
+            one.metadata,
+            one.end_offset if one.HasField("end_offset") else None,
+            one.expected_offset if one.HasField("expected_offset") else None,
+            one.start_offset if one.HasField("start_offset") else None,
+            one.leader_epoch if one.HasField("leader_epoch") else None,
         )
-        found.append(
-            commands.OffsetCommit(
-                commit.group_id,
-                commit.member_id,
-                commit.generation,
-                commit.commit_seq,
-                partitions,
-                commit.group_instance_id,
-                commit.atomic,
-                commit.forward_only,
-                commit.expected_generation if commit.HasField("expected_generation") else None,
-                commit.blob if commit.HasField("blob") else None,
-                commit.deletions_version,
-                commit.creation_version,
-                tuple(commit.tokens) if commit.tokens else (),
-            )
-        )
-    return tuple(found)
+        for one in commit.partitions
+    )
+    return commands.OffsetCommit(
+        commit.group_id,
+        commit.member_id,
+        commit.generation,
+        commit.commit_seq,
+        partitions,
+        commit.group_instance_id,
+        commit.atomic,
+        commit.forward_only,
+        commit.expected_generation if commit.HasField("expected_generation") else None,
+        commit.blob if commit.HasField("blob") else None,
+        commit.deletions_version,
+        commit.creation_version,
+        tuple(commit.tokens) if commit.tokens else (),
+    )
+
+
+# ---- commits of which each partition has nothing but an offset
+
+
+def _decode_plain(data: bytes) -> commands.OffsetCommit | None:
+    """Such a command, where it is encoded as `encode_entry` does; None: it is read whole."""
+    try:
+        command = plain_commit_pb2.EncodedCommand.FromString(data)
+    except DecodeError:
+        return None
+    commit = command.offset_commit
+    size_bytes = max(1, (len(commit).bit_length() + 6) // 7)
+    if len(data) != len(_COMMIT_TAG) + size_bytes + len(commit):
+        return None  # there is more, or it is said in more bytes
+    message = _plain(commit)
+    return None if message is None else _plain_commit(message)
+
+
+def plain_request(raw: bytes, most: int) -> commands.OffsetCommit | None:
+    """The command of an OffsetCommitRequest of `most` partitions at most, as it was encoded.
+
+    None where it has more, where a partition has more than an offset, where the commit is more than
+    its partitions (atomic, conditional), and where the client encodes it otherwise than the log.
+    """
+    message = _plain(raw)
+    if message is None or len(message.partitions) > most:
+        return None
+    if message.deletions_version or message.creation_version:  # which no request has
+        return None
+    return _plain_commit(message, keep_encoded=True)
+
+
+def _plain(raw: bytes) -> plain_commit_pb2.PlainCommit | None:
+    """The commit, where a view of its plain fields has all that was encoded, in the same bytes."""
+    try:
+        message = plain_commit_pb2.PlainCommit.FromString(raw)
+    except DecodeError:
+        return None
+    message.DiscardUnknownFields()
+    is_plain = bool(message.partitions) and message.SerializeToString() == raw
+    return message if is_plain else None
+
+
+def _plain_commit(
+    message: plain_commit_pb2.PlainCommit, *, keep_encoded: bool = False
+) -> commands.OffsetCommit:
+    """The command; with `keep_encoded` `message` is used up."""
+    partitions: Sequence[commands.PartitionCommit]
+    if len(message.partitions) == 1:
+        topic, number, offset = _PLAIN_FIELDS(message.partitions[0])
+        partitions = (commands.PartitionCommit(NAMES[topic], number, offset, "", None),)
+    else:
+        rows = map(_PLAIN_FIELDS, message.partitions)
+        topics, numbers, offsets = zip(*rows, strict=True)
+        partitions = PlainPartitions(tuple(map(NAMES.__getitem__, topics)), numbers, offsets)
+    commit = commands.OffsetCommit(
+        message.group_id,
+        message.member_id,
+        message.generation,
+        message.commit_seq,
+        partitions,
+        message.group_instance_id,
+        deletions_version=message.deletions_version,
+        creation_version=message.creation_version,
+    )
+    if keep_encoded and isinstance(partitions, PlainPartitions):
+        rest: Message = message
+        for name in _BESIDE_PARTITIONS:
+            rest.ClearField(name)
+        partitions.encoded = message.SerializeToString()
+    return commit
 
 
 def encode_command(command: Command) -> bytes:
@@ -339,7 +432,7 @@ def _each(choice: _Choice[_T], messages: Iterable[Message]) -> tuple[_T, ...]:
         raise UnknownFormatError(f"a number unknown to this build: {error}") from error
 
 
-def _refuse_versions(message: log_pb2.Entry) -> None:
+def _refuse_versions(message: plain_commit_pb2.EncodedEntry) -> None:
     if not 1 <= message.format <= FORMAT:
         raise UnknownFormatError(f"an entry of format {message.format}; this build reads {FORMAT}")
     _refuse_level(message.level)

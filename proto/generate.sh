@@ -18,6 +18,6 @@ python -m grpc_tools.protoc -I "$root/proto" \
     --python_out="$out" --grpc_python_out="$out" --mypy_out="$out" --mypy_grpc_out="$out" \
     "$root"/proto/muster/v1/*.proto
 # Services exist in three files only; drop the empty service modules of the others.
-for name in errors forward log peer quota; do
+for name in errors forward log peer plain_commit quota; do
     rm -f "$out/muster/v1/${name}_pb2_grpc.py" "$out/muster/v1/${name}_pb2_grpc.pyi"
 done

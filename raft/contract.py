@@ -5,7 +5,7 @@ Nothing in this file knows PySyncObj, so that the simulator, the shard and the t
 alone.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NewType, Protocol
@@ -232,6 +232,10 @@ class StateBatch(Protocol):
         """Set a state key: part of snapshots."""
         ...
 
+    def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Set each of these state keys to its value."""
+        ...
+
     def delete(self, key: bytes) -> None: ...
 
     def delete_prefix(self, prefix: bytes) -> None:
@@ -368,5 +372,9 @@ class ForwardEnd(Protocol):
         ...
 
     def refused(self, node: NodeId, reason: str) -> None:
-        """That node does not take such a connection, or cannot be connected to, and why."""
+        """That node takes no such connections, or may be given none, and why."""
+        ...
+
+    def failed(self, node: NodeId, reason: str) -> None:
+        """A connection to that node failed otherwise, and how: the next may stand."""
         ...

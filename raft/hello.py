@@ -1,5 +1,7 @@
 """The first message on a peer connection: who is calling, and why it may be turned away."""
 
+from typing import Final
+
 from muster.v1 import peer_pb2 as pb
 from musterd.raft.identity import STORE_UUID_BYTES, Identity
 from musterd.raft.lives import RUN_ID_BYTES
@@ -59,6 +61,19 @@ def refusing(hello: pb.Hello, reason: str) -> pb.Hello:
     )
 
 
+NO_LANE: Final = "names no lane"
+TAKES_NO_CALLS: Final = "this node takes no calls that others pass on"
+BY_TLS_ALONE: Final = "calls are passed on by TLS alone, but on loopback: see peer_tls"
+
+
+def takes_no_calls(reason: str) -> bool:
+    """Whether a node refuses connections that carry calls for good, by what it says.
+
+    An earlier build knows no such lane. Any other refusal is one of the node, or of a moment.
+    """
+    return any(one in reason for one in (NO_LANE, TAKES_NO_CALLS, BY_TLS_ALONE))
+
+
 def refusal(identity: Identity, book: PeerBook, hello: pb.Hello, own: Levels) -> str | None:
     """Why the sender of `hello` must not be talked to; None if it may. `own`: of this node."""
     reasons = (
@@ -96,7 +111,7 @@ def _malformed(hello: pb.Hello) -> str | None:
         length = len(hello.client_endpoint)
         return f"node {hello.node_id} advertises an endpoint of {length} characters"
     if hello.lane not in (pb.LANE_CONTROL, pb.LANE_BULK, pb.LANE_FORWARD):
-        return f"node {hello.node_id} names no lane"
+        return f"node {hello.node_id} {NO_LANE}"
     if len(hello.run_id) != RUN_ID_BYTES:
         return f"node {hello.node_id} does not name its process"
     if len(hello.starts) > STARTS_MAX:

@@ -12,7 +12,7 @@ from musterd.storage.store import CorruptStoreError, Family, Reader, Store
 FORMAT = 1
 """The format of the data directory; a node refuses what it does not know, also in a peer's hello.
 
-What travels on the peer port has a version of its own (raft/transport.py).
+What travels on the peer port has a version of its own (raft/peer_connection.py).
 """
 
 NODES_MAX = 9

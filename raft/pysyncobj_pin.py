@@ -5,15 +5,29 @@ change what the overrides do. So the version and the hash of the very file are c
 module is imported, and nothing can switch that off.
 
 It also replaces two names in PySyncObj's module: its clock, so that a driver's own clock rules
-(`use_clock`), and its poller, because nothing here waits inside a tick.
+(`use_clock`), and its poller, because nothing here waits inside a tick. And it stands in for the
+module that encrypts what PySyncObj's own transport sends, which loads `cryptography`: 8 MiB of each
+node's memory.
 """
 
 import hashlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-import pysyncobj.syncobj as pysyncobj_module
-from pysyncobj.version import VERSION
+
+def _leave_out_encryption() -> None:
+    """Before PySyncObj is imported: without `cryptography` it says that it cannot encrypt, too."""
+    stand_in: Any = SimpleNamespace(HAS_CRYPTO=False, getEncryptor=None)
+    sys.modules.setdefault("pysyncobj.encryptor", stand_in)
+
+
+_leave_out_encryption()
+
+import pysyncobj.syncobj as pysyncobj_module  # noqa: E402
+from pysyncobj.version import VERSION  # noqa: E402
 
 REQUIRED_VERSION = "0.3.17"
 REQUIRED_SHA256 = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"

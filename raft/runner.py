@@ -4,6 +4,10 @@ A turn costs the same whether it carries one command or fifty, and grpc.aio take
 the loop to hand over one call. A turn in every pass would leave the calls waiting inside the
 library, and each turn with one command. So under load the loop belongs to the calls for a few
 milliseconds after each turn (docs/adr/0008). What elects a leader does not wait for that.
+
+With few calls under way it is the other way round: what a peer or a client's stream brings is
+handed over by `deliver`, and its turn follows in the same pass of the loop. What the disk says can
+wait for a pass: mostly a peer's answer is needed, too.
 """
 
 import asyncio
@@ -32,7 +36,7 @@ class LoopRunner:
         self._loop = asyncio.get_running_loop()
         self._turn_handle: asyncio.Handle | None = None
         self._turn_waits = False
-        self._in_turn = self._wanted_again = False
+        self._in_turn = self._delivers = self._wanted_again = False
         self._rest_until = 0.0
         self._timer_handle: asyncio.Handle | None = None
         self._timer_due = 0.0
@@ -49,7 +53,7 @@ class LoopRunner:
 
     def wake(self) -> None:
         """A turn soon, after what has arrived by then; at once where the driver is in a hurry."""
-        if self._in_turn:
+        if self._in_turn or self._delivers:
             self._wanted_again = True
             return
         if self._turn_handle is not None:
@@ -62,6 +66,28 @@ class LoopRunner:
             self._turn_handle = self._loop.call_later(rest_s, self._turn)
         else:
             self._turn_handle = self._loop.call_soon(self._turn)
+
+    def deliver(self, arrived: Callable[[], None]) -> None:
+        """Call `arrived`, which gives the driver what a pass of the loop brought it.
+
+        The turn that it asks for follows at once, unless one is on its way, or there are so many
+        calls that the loop rests between turns. A pass for the turn alone costs some 12 us.
+        """
+        self._delivers = True
+        try:
+            arrived()
+        finally:
+            self._delivers = False
+            if self._wanted_again:
+                self._wanted_again = False
+                self._give_turn()
+
+    def _give_turn(self) -> None:
+        rests = self._rest_s() > 0 or self._rest_until > self._loop.time()
+        if rests or self._turn_handle is not None:
+            self.wake()
+        else:
+            self._turn()
 
     def _turn(self) -> None:
         self._turn_handle = None
@@ -99,6 +125,7 @@ class LoopRunner:
     def stop(self) -> None:
         """No more turns: what the driver still has to keep is in the store's pending batch."""
         self._driver.on_wake(_nothing)
+        self._wanted_again = False
         self._driver.stop()
         for handle in (self._turn_handle, self._timer_handle):
             if handle is not None:

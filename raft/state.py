@@ -1,6 +1,6 @@
 """A shard's slice of the store: what its state machine may read and write."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from musterd.raft.contract import ShardId
 from musterd.raft.log_format import encode_number
@@ -23,6 +23,11 @@ class ShardBatch:
 
     def put(self, key: bytes, value: bytes) -> None:
         self._store.batch.put(_STATE, self._prefix + key, value)
+
+    def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """`put` each of these keys and values."""
+        prefix = self._prefix
+        self._store.batch.put_all(_STATE, [(prefix + key, value) for key, value in pairs])
 
     def delete(self, key: bytes) -> None:
         self._store.batch.delete(Family.STATE, self._prefix + key)

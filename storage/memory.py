@@ -5,7 +5,7 @@ For tests and the simulator. Epochs are synced when the owner says so (`sync`), 
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from musterd.invariant import invariant
 from musterd.storage import keys
@@ -71,6 +71,10 @@ class _MemoryBatch:
     def put(self, family: Family, key: bytes, value: bytes) -> None:
         self.ops.append((_PUT, family, key, value))
         self.bytes += len(key) + len(value)
+
+    def put_all(self, family: Family, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        for key, value in pairs:
+            self.put(family, key, value)
 
     def delete(self, family: Family, key: bytes) -> None:
         self.ops.append((_DELETE, family, key, b""))

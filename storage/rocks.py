@@ -14,9 +14,10 @@ import fcntl
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from shutil import disk_usage
 from struct import Struct
@@ -142,19 +143,23 @@ class _RocksBatch:
     __slots__ = ("bytes", "ops")
 
     def __init__(self) -> None:
-        self.ops: list[tuple[int, Family, bytes, bytes]] = []
+        self.ops: list[tuple[int, Family, Sequence[tuple[bytes, bytes]]]] = []
         self.bytes = 0
 
     def put(self, family: Family, key: bytes, value: bytes) -> None:
-        self.ops.append((_PUT, family, key, value))
+        self.ops.append((_PUT, family, ((key, value),)))
         self.bytes += len(key) + len(value) + _ENTRY_BYTES
 
+    def put_all(self, family: Family, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self.ops.append((_PUT, family, pairs))
+        self.bytes += sum(map(len, chain.from_iterable(pairs))) + len(pairs) * _ENTRY_BYTES
+
     def delete(self, family: Family, key: bytes) -> None:
-        self.ops.append((_DELETE, family, key, b""))
+        self.ops.append((_DELETE, family, ((key, b""),)))
         self.bytes += len(key) + _ENTRY_BYTES
 
     def delete_range(self, family: Family, start: bytes, end: bytes) -> None:
-        self.ops.append((_DELETE_RANGE, family, start, end))
+        self.ops.append((_DELETE_RANGE, family, ((start, end),)))
         self.bytes += len(start) + len(end) + _ENTRY_BYTES
 
 
@@ -371,13 +376,16 @@ class RocksStore:
     def _raw(self, batch: _RocksBatch) -> WriteBatch:
         raw = WriteBatch(raw_mode=True)
         handles = self._handles
-        for kind, family, key, value in batch.ops:
-            if kind == _PUT:
-                raw.put(key, value, handles[family])
-            elif kind == _DELETE:
-                raw.delete(key, handles[family])
-            else:
-                raw.delete_range(key, value, handles[family])
+        put = raw.put
+        for kind, family, pairs in batch.ops:
+            handle = handles[family]
+            for key, value in pairs:
+                if kind == _PUT:
+                    put(key, value, handle)
+                elif kind == _DELETE:
+                    raw.delete(key, handle)
+                else:
+                    raw.delete_range(key, value, handle)
         raw.put(keys.SEQUENCE, _U64.pack(self._written + 1), handles[Family.META])
         return raw
 

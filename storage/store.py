@@ -6,7 +6,7 @@ Whatever promises something to somebody else waits for the epoch that holds it.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -59,6 +59,10 @@ class Batch(Protocol):
     """The pending write: ordered and atomic."""
 
     def put(self, family: Family, key: bytes, value: bytes) -> None: ...
+
+    def put_all(self, family: Family, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """`put` each of these keys and values, which nobody changes afterwards."""
+        ...
 
     def delete(self, family: Family, key: bytes) -> None: ...
 

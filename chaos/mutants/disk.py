@@ -6,7 +6,7 @@ durable mark, which would reveal that at the next start.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -78,6 +78,9 @@ class LateState(ShardBatch):
 
     def put(self, key: bytes, value: bytes) -> None:
         self._later.append(lambda: ShardBatch.put(self, key, value))
+
+    def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self._later.append(lambda: ShardBatch.put_all(self, pairs))
 
     def delete(self, key: bytes) -> None:
         self._later.append(lambda: ShardBatch.delete(self, key))

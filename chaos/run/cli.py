@@ -79,6 +79,13 @@ def run(
             "without it the one fault is transfer_leadership.",
         ),
     ] = "",
+    forward: Annotated[
+        bool,
+        typer.Option(
+            "--forward",
+            help="Nodes that forward, on loopback; clients know all of them but one.",
+        ),
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Break a cluster under load, and check what it promised; exits 0 only if all of it held."""
@@ -87,7 +94,7 @@ def run(
     from musterd.chaos.run.whole import schedule_for  # noqa: PLC0415
     from musterd.chaos.workloads.catalog import plan_of  # noqa: PLC0415
 
-    _check(nodes, fault or [], workload or [], on_fault, bootstrap)
+    _check(nodes, fault or [], workload or [], on_fault, bootstrap, forward=forward)
     try:
         given = None if schedule is None else read(schedule)
     except ScheduleError as error:
@@ -97,7 +104,7 @@ def run(
         seed = given.seed if seed is None else seed
     drawn = random.SystemRandom().getrandbits(32) if seed is None else seed
     _play(
-        _target_cluster(nodes or NODES, drawn, fault or [], bootstrap, on_fault),
+        _target_cluster(nodes or NODES, drawn, fault or [], bootstrap, on_fault, forward=forward),
         to or _new_folder("chaos"),
         drawn,
         lambda cluster: schedule_for(cluster, given, drawn, minutes),
@@ -209,6 +216,8 @@ def _check(
     workloads: list[str],
     on_fault: str,
     bootstrap: str,
+    *,
+    forward: bool,
 ) -> None:
     from musterd.chaos.run.installation import TRANSFER  # noqa: PLC0415
     from musterd.chaos.workloads.catalog import DUPLICATED, NO_COPIES, names  # noqa: PLC0415
@@ -218,6 +227,10 @@ def _check(
     others = [one for one in faults if one != TRANSFER]
     if bootstrap and nodes is not None:
         trouble = "--nodes is for a cluster of the run's own: that of --bootstrap is as it is"
+    elif bootstrap and forward:
+        trouble = (
+            "--forward is for a cluster of the run's own: give --bootstrap the addresses alone"
+        )
     elif bootstrap and others and not on_fault:
         trouble = f"{others[0]} takes a command that does it to a node of yours: give --on-fault"
     elif bootstrap and DUPLICATED in workloads:
@@ -233,12 +246,13 @@ def _check(
 
 
 def _target_cluster(
-    nodes: int, seed: int, faults: list[str], bootstrap: str, on_fault: str
+    nodes: int, seed: int, faults: list[str], bootstrap: str, on_fault: str, *, forward: bool
 ) -> "TargetCluster":
     from musterd.chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.installation import Installation  # noqa: PLC0415
     from musterd.chaos.run.target_cluster import OwnWorld  # noqa: PLC0415
     from musterd.chaos.world.networks.netns import choose_network  # noqa: PLC0415
+    from musterd.chaos.world.networks.network import Network  # noqa: PLC0415
 
     if bootstrap:
         return Installation([one.strip() for one in bootstrap.split(",")], on_fault, faults)
@@ -249,9 +263,12 @@ def _target_cluster(
             next_step=f"there are {', '.join(kinds())}",
             exit_code=ExitCode.USAGE,
         )
-    network, which = choose_network(seed)
+    if forward:  # beyond loopback nodes pass calls by TLS alone
+        network, which = Network(), "loopback, with --forward"
+    else:
+        network, which = choose_network(seed)
     sys.stderr.write(f"network: {which}\n")
-    return OwnWorld(nodes, network, faults, seed)
+    return OwnWorld(nodes, network, faults, seed, forward=forward)
 
 
 # ---- what is shown

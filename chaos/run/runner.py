@@ -283,6 +283,8 @@ class Runner:
             return
         self.played.trouble += self.workers.end(keep=("watcher",))
         self.played.copies = self.cluster.copies()
+        if unproved := self.cluster.unproved():
+            self.played.trouble.append(unproved)
         keys = [
             (group, topic, partition)
             for group, (topic, partitions) in self.plan.keys.items()

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from musterd.coordinator.node.loopback import ClusterError
 COPIED_PERCENT = 30.0
 COPY_DELAY_MS = (0.0, 5_000.0)
 """So many requests of chaos-W12 are sent again, so much later."""
+
+PASSED_ON = r'^muster_forwarded_calls_total\{.*direction="out".*\} [1-9]'
 
 
 class TargetClusterError(ClusterError):
@@ -47,6 +50,8 @@ class TargetCluster(ABC):
     """Node ids by client address."""
     beside: dict[str, int]
     """Node ids by addresses that no fault cuts."""
+    known: Sequence[str] = ()
+    """The addresses that clients know, where that is not all of them: of nodes that forward."""
     duplicating: tuple[str, ...] = ()
     hosts: int = 1
     """Places for clients."""
@@ -100,6 +105,10 @@ class TargetCluster(ABC):
         """Of the nodes that run, where this machine can read them."""
         return []
 
+    def unproved(self) -> str:
+        """What the cluster was to do during the run and did not; "": nothing. At its end."""
+        return ""
+
     def copies(self) -> Mapping[str, float]:
         """Return the counts of the proxy that sends requests twice."""
         return {}
@@ -128,10 +137,13 @@ class OwnWorld(TargetCluster):
         wanted: Sequence[str] = (),
         seed: int = 0,
         more: Sequence[Equipment] = (),
+        *,
+        forward: bool = False,
     ) -> None:
         """`wanted`: kinds of faults, none = all; `seed`: of copies of requests, of hash seeds.
 
-        `more`: equipment beside that which the faults need.
+        `more`: equipment beside that which the faults need. `forward`: the nodes pass calls on, and
+        clients know all of them but the last, whose groups they reach through the others.
         """
         self.network = network.name
         self._seed = seed
@@ -143,11 +155,14 @@ class OwnWorld(TargetCluster):
             nodes,
             network=network,
             equipment=(*more, *kits),
+            flags=("--forward",) if forward else (),
             seed=seed,
             probed=lambda: self._probed,
         )
         self.shards = self.world.shards
         self.nodes = {node.endpoint: n for n, node in self.world.nodes.items()}
+        if forward:
+            self.known = list(self.nodes)[:-1]
         self.beside = {node.addresses.control: n for n, node in self.world.nodes.items()}
         self.hosts = max(1, len(network.clients))
         self._wanted = list(wanted)
@@ -229,6 +244,14 @@ class OwnWorld(TargetCluster):
         for name, count in self._replaying.counts().items():
             counts[name.partition(" ")[2]] += count
         return dict(counts)
+
+    def unproved(self) -> str:
+        """Whether calls of clients were passed on, where they were to be."""
+        if self.known:
+            pages = map(self.world.metrics, self.world.running())
+            if not any(re.search(PASSED_ON, page, re.MULTILINE) for page in pages):
+                return "no call of a client was passed on by another node"
+        return ""
 
     def keep_logs(self, folder: Path) -> None:
         for path in self.world.directory.glob("node-*.log"):

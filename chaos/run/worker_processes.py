@@ -238,7 +238,7 @@ class WorkerProcesses:
             )
         number, self._numbers = self._numbers, self._numbers + NUMBERS
         job, cluster = one.job, self._cluster
-        bootstrap = cluster.duplicating if job.duplicated else cluster.nodes
+        bootstrap = cluster.duplicating if job.duplicated else cluster.known or cluster.nodes
         brief = Brief(
             name=one.name,
             kind=job.kind,

@@ -5,6 +5,7 @@ A command's fields are those of the message of the same name in `proto/muster/v1
 (gp-5.6.2).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -175,7 +176,7 @@ class OffsetCommit:
     member_id: str
     generation: int
     commit_seq: int
-    partitions: tuple[PartitionCommit, ...]
+    partitions: Sequence[PartitionCommit]
     group_instance_id: str = ""
     atomic: bool = False
     forward_only: bool = False

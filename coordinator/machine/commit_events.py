@@ -6,31 +6,14 @@ not answer, and state, records and digest are made of the columns. So each is ma
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import NamedTuple
 
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import BlobCommitted, OffsetCommitted
+from musterd.coordinator.machine.lazy_sequence import LazySequence
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.replies import PartitionResult
-
-_T_co = TypeVar("_T_co", covariant=True)
-
-
-class _LazySequence(Sequence[_T_co]):
-    """A sequence whose items are made anew whenever they are read; equal to a tuple of them."""
-
-    __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
-
-    @overload
-    def __getitem__(self, at: int) -> _T_co: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[_T_co]: ...
-    def __getitem__(self, at: int | slice) -> Any:
-        return tuple(self)[at]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
 
 class CommitColumns(NamedTuple):
@@ -43,7 +26,7 @@ class CommitColumns(NamedTuple):
     leader_epochs: Sequence[int | None]
 
 
-class CommitEvents(_LazySequence[OffsetCommitted | BlobCommitted]):
+class CommitEvents(LazySequence[OffsetCommitted | BlobCommitted]):
     """An OffsetCommitted for each partition, each partition once; then the BlobCommitted, if any.
 
     `refs` are topic and partition of `partitions`, in their order. What is neither is the same in
@@ -77,6 +60,10 @@ class CommitEvents(_LazySequence[OffsetCommitted | BlobCommitted]):
 
     def columns(self) -> CommitColumns:
         """The values of the partitions, put side by side anew with each call."""
+        if isinstance(self.partitions, PlainPartitions):
+            nothing = (None,) * len(self.refs)
+            texts = ("",) * len(self.refs)
+            return CommitColumns(self.partitions.offsets, texts, nothing, nothing, nothing)
         _, _, offsets, metadata, ends, _, starts, epochs = zip(*self.partitions, strict=True)
         return CommitColumns(offsets, metadata, ends, starts, epochs)
 
@@ -104,19 +91,19 @@ class CommitEvents(_LazySequence[OffsetCommitted | BlobCommitted]):
         return committed if self.blob is None else chain(committed, (self.blob,))
 
 
-class StoredResults(_LazySequence[PartitionResult]):
+class StoredResults(LazySequence[PartitionResult]):
     """That every partition of a commit is stored."""
 
-    __slots__ = ("_refs",)
+    __slots__ = ("refs",)
 
     def __init__(self, refs: Sequence[tuple[str, int]]) -> None:
-        self._refs = refs
+        self.refs = refs
 
     def __len__(self) -> int:
-        return len(self._refs)
+        return len(self.refs)
 
     def __iter__(self) -> Iterator[PartitionResult]:
         return (
             PartitionResult(topic, partition, Error.NONE, "", False)
-            for topic, partition in self._refs
+            for topic, partition in self.refs
         )

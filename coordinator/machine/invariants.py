@@ -33,9 +33,7 @@ def check(group: Group, *, at_rest: bool = True) -> None:
     invariant(0 <= min(tokens) <= max(tokens) <= group.fence, where + "a token not taken yet (I9)")
     _check_timer(group, where, at_rest=at_rest)
     _check_history(group, where)
-    invariant(
-        (group.modern is not None) == (group.phase is Phase.MODERN), where + "modern, or not"
-    )
+    invariant((group.modern is not None) == (group.phase is Phase.MODERN), where + "modern, or not")
     if group.modern is not None and at_rest:
         check_modern(group, group.modern, where)
     if at_rest:

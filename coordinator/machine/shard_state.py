@@ -2,7 +2,8 @@
 
 Shard-wide commands (topics, replaced nodes, checkpoints) are decided here; a group's by `decide`.
 The running digest is kept with each record that changes and equals
-`digest_of(shard_records(state))` at every command.
+`digest_of(shard_records(state))` at every command. What commits store is hashed when it is asked
+for, or leaves memory, since most of it is written over before.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -69,8 +70,14 @@ from musterd.coordinator.machine.events import (
     TopicCreated,
     TopicDeleted,
 )
-from musterd.coordinator.machine.evolve import evolve, evolve_offset, evolve_offsets
+from musterd.coordinator.machine.evolve import (
+    evolve,
+    evolve_offset,
+    evolve_offsets,
+    write_over,
+)
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
 from musterd.coordinator.machine.records.group_records import (
     ACCESS_KEY,
@@ -87,10 +94,13 @@ from musterd.coordinator.machine.records.group_records import (
     group_prefix,
     group_records,
     group_value,
+    offset_digests,
     offset_record,
     offset_records,
+    plain_records,
     touched,
 )
+from musterd.coordinator.machine.records.packed_offsets import PACKED_OFFSETS_MAX
 from musterd.coordinator.machine.records.shard_records import (
     ShardState,
     audit_batch_key,
@@ -117,7 +127,7 @@ from musterd.coordinator.machine.records.shard_records import (
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES, record_size
 from musterd.coordinator.machine.records.values import put_header, put_number, put_offset
 from musterd.coordinator.machine.replies import Parked, Refused, Reply
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import UNHASHED, Group, Offset
 from musterd.invariant import InvariantError, invariant
 from musterd.levels import level_in_force
 
@@ -269,7 +279,7 @@ def _apply_group_command(state: ShardState, command: GroupCommand, env: Envelope
         return CommandResult(command, (), refused, ())
     group = state.groups.get(command.group_id)
     if group is not None and isinstance(command, _OF_OFFSETS):
-        state.in_use.use(state.groups, group)
+        state.in_use.use(state.groups, group, state.hash_offsets)
     decision = decide(group, command, env)
     events = decision.events
     if not events:
@@ -309,6 +319,7 @@ def evolve_counted(
         return None, _delete_counted(state, group, events)
     before: dict[Ref, bytes | None] = {}
     group_id = "" if group is None else group.group_id
+    state.hash_offsets(group_id)
     for event in events:
         group_id = event.group_id
         for ref in touched(group, event):
@@ -330,13 +341,13 @@ def evolve_counted(
             digest += _digest_change(key, old, new)
             size += _size_change(key, old, new)
             writes.append((key, new))
-    state.digest = (state.digest + digest) % DIGEST_MODULUS
+    state.hashed = (state.hashed + digest) % DIGEST_MODULUS
     state.bytes += size
     if group is not None:
         group.digest = (group.digest + digest) % DIGEST_MODULUS
         group.bytes += size
         if isinstance(group.stored, dict):
-            state.in_use.use(state.groups, group)
+            state.in_use.use(state.groups, group, state.hash_offsets)
     return group, tuple(writes)
 
 
@@ -384,7 +395,8 @@ def _delete_counted(
         writes: tuple[Write, ...] = ((group_prefix(group.group_id), EVERY_KEY),)
     else:
         writes = tuple((key, None) for key in sorted(key for key, _ in group_records(group)))
-    state.digest = (state.digest - group.digest) % DIGEST_MODULUS
+    state.unhashed.pop(group.group_id, None)
+    state.hashed = (state.hashed - group.digest) % DIGEST_MODULUS
     state.bytes -= group.bytes
     left: Group | None = group
     for event in events:
@@ -399,35 +411,89 @@ def _store_commit(
 ) -> tuple[Group, tuple[Write, ...]]:
     """`evolve_counted` by what is nearly all that a shard stores, in columns.
 
-    Each record is put and hashed once: the one before it has left its digest.
+    Each record is put once, and hashed once or never: the one before it has left its digest.
     """
-    if group is not None and len(commit) == 1:
-        return group, _store_offset(state, group, commit)
+    if group is not None:
+        known = _store_known(state, group, commit) if len(commit) > 1 else None
+        if known is not None:
+            return group, known
+        if len(commit) == 1:
+            return group, _store_offset(state, group, commit)
     writes: list[Write] = []
     if group is None:
         group = state.groups[commit.group_id] = Group(commit.group_id)
         key, header = group_key(group.group_id, None), put_header(group)
         group.digest, group.bytes = record_digest(key, header), record_size(key, header)
-        state.digest += group.digest
+        state.hashed += group.digest
         state.bytes += group.bytes
         writes.append((key, header))
     columns = commit.columns()
     records = offset_records(commit, columns)
     sizes = list(map(len, records.values))
+    may_wait = _may_wait(state, group, commit)
     before, before_bytes = _offsets_before(group, commit.refs, records.keys)
     more = sum(sizes) - before_bytes
-    evolve_offsets(group, commit, columns, records.digests, sizes)
-    change = sum(records.digests) - sum(before)
-    state.digest = (state.digest + change) % DIGEST_MODULUS
+    pairs = zip(records.keys, records.values, strict=True)
+    if may_wait:
+        digests: Sequence[int] = (UNHASHED,) * len(sizes)
+        state.unhashed.setdefault(group.group_id, {}).update(dict.fromkeys(commit.refs))
+        writes += pairs
+    else:
+        digests = offset_digests(commit, records.values)
+        writes += compress(pairs, map(int.__ne__, digests, before))
+    evolve_offsets(group, commit, columns, digests, sizes)
+    change = sum(digests) - sum(before)
+    state.hashed = (state.hashed + change) % DIGEST_MODULUS
     group.digest = (group.digest + change) % DIGEST_MODULUS
     state.bytes += more
     group.bytes += more
-    pairs = zip(records.keys, records.values, strict=True)
-    writes += compress(pairs, map(int.__ne__, records.digests, before))
     if commit.blob is not None:
         writes += evolve_counted(state, group, (commit.blob,))[1]
-    state.in_use.use(state.groups, group)
+    state.in_use.use(state.groups, group, state.hash_offsets)
     return group, tuple(writes)
+
+
+def _store_known(state: ShardState, group: Group, commit: CommitEvents) -> tuple[Write, ...] | None:
+    """`_store_commit` of nothing but offsets, all over others, and hashed later; None: it is not.
+
+    As nearly always. The command has said already that it uses the group's offsets.
+    """
+    partitions, refs = commit.partitions, commit.refs
+    if not isinstance(partitions, PlainPartitions) or commit.blob is not None:
+        return None
+    if not _may_wait(state, group, commit):
+        return None
+    kept: list[Offset] = []
+    gone = before_bytes = 0
+    for one in map(group.offsets.get, refs):
+        if one is None or one.digest is None:
+            return None
+        gone += one.digest
+        before_bytes += one.size
+        kept.append(one)
+    keys, values = plain_records(commit, partitions)
+    size = len(values[0])
+    if gone != UNHASHED:  # else all of them wait already
+        state.unhashed.setdefault(group.group_id, {}).update(dict.fromkeys(refs))
+    write_over(kept, commit, partitions.offsets, size)
+    more = size * len(kept) - before_bytes
+    state.hashed = (state.hashed - gone) % DIGEST_MODULUS
+    group.digest = (group.digest - gone) % DIGEST_MODULUS
+    state.bytes += more
+    group.bytes += more
+    return tuple(zip(keys, values, strict=True))
+
+
+def _may_wait(state: ShardState, group: Group, commit: CommitEvents) -> bool:
+    """Whether what it stores is hashed later: mostly it is written over before anybody asks.
+
+    One without a number may store what stands there already, which only digests tell. The offsets
+    of a large group are too many to be hashed at once; those of before it grew are hashed now.
+    """
+    if len(group.thawed()) + len(commit.refs) >= PACKED_OFFSETS_MAX:
+        state.hash_offsets(group.group_id)
+        return False
+    return commit.commit_seq > 0
 
 
 def _store_offset(state: ShardState, group: Group, commit: CommitEvents) -> tuple[Write, ...]:
@@ -440,9 +506,9 @@ def _store_offset(state: ShardState, group: Group, commit: CommitEvents) -> tupl
         (before,), before_bytes = _offsets_before(group, commit.refs, (key,))
     evolve_offset(group, commit, digest, size)
     if kept is None:  # else the command has said already that it uses them
-        state.in_use.use(state.groups, group)
+        state.in_use.use(state.groups, group, state.hash_offsets)
     change: int = digest - before
-    state.digest = (state.digest + change) % DIGEST_MODULUS
+    state.hashed = (state.hashed + change) % DIGEST_MODULUS
     group.digest = (group.digest + change) % DIGEST_MODULUS
     state.bytes += size - before_bytes
     group.bytes += size - before_bytes
@@ -579,7 +645,7 @@ def _touched(  # noqa: PLR0912 - one per event
 
 def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) -> None:
     """Move the running digest and size from one value of a record to the next."""
-    state.digest = (state.digest + _digest_change(key, old, new)) % DIGEST_MODULUS
+    state.hashed = (state.hashed + _digest_change(key, old, new)) % DIGEST_MODULUS
     state.bytes += _size_change(key, old, new)
 
 

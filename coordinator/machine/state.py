@@ -218,13 +218,18 @@ def _count(counts: dict[str, int], names: Iterable[str], sign: int) -> None:
             del counts[name]
 
 
+UNHASHED: Final = 0
+"""In place of an offset's digest, where its record is not hashed yet: what it adds to the sums."""
+
+
 @dataclass(slots=True)
 class Offset:
     """A stored offset, and which commit wrote it (gp-O9).
 
     A simple commit has member "" and `commit_seq` 0. `wall_ms` is for people and for retention.
     `digest` is that of its record, so that the next commit need not put this one anew to take it
-    off the shard's; it follows from the rest, and None is not known (after a load).
+    off the shard's; it follows from the rest, UNHASHED is in no sum yet, and None is in them, but
+    not known.
     """
 
     offset: int
@@ -286,9 +291,10 @@ class Group:
     is the fencing token that the generation took, `fence` the last one that was taken; 0 while the
     generation is the token (rules 1 and 2).
     `instances` says who holds each instance id: like `tally` it follows from the members. `digest`
-    is the sum of those of the group's records. `stored` has the offsets: as objects while they are
-    in use, else as bytes (`offsets` and `thawed`). `modern` is there while the coordinator assigns:
-    the members are in it, and `generation` is the group epoch.
+    is the sum of those of the group's records, but for offsets that are not hashed yet. `stored`
+    has the offsets: as objects while they are in use, else as bytes (`offsets` and `thawed`).
+    `modern` is there while the coordinator assigns: the members are in it, and `generation` is the
+    group epoch.
     """
 
     group_id: str

@@ -213,6 +213,13 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "Such calls that are not answered yet, by direction.",
             "direction",
         ),
+        "muster_forward_unconnected_nodes": _gauge(
+            "Other nodes to which a node that forwards has no connection for calls; 0 where it "
+            "does not forward."
+        ),
+        "muster_leader_waits_refused_total": _counter(
+            "Calls that were answered at once because 8,192 others wait until a leader is known."
+        ),
         "muster_fenced_requests_total": _counter(
             "Requests refused because the caller is no member any more, or of another generation.",
             "api",

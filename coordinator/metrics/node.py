@@ -115,6 +115,8 @@ class Sources:
     """The bytes of those that are under way."""
     streams: StreamTotals
     forwarded: Callable[[], ForwardedCounts]
+    leader_waits_refused: Callable[[], int]
+    """How many calls did not wait for a leader, since too many did."""
     room: Callable[[], Room]
     """What the node's disk has room for."""
     reserve: int
@@ -392,7 +394,7 @@ class NodeMetrics:
         frames = counter("muster_client_frames_total")
         frames.add_metric(["in"], streams.frames_in)
         frames.add_metric(["out"], streams.frames_out)
-        yield from _forwarded(sources.forwarded())
+        yield from _forwarded(sources.forwarded(), sources.leader_waits_refused())
         fenced = counter("muster_fenced_requests_total")
         for (api, reason), count in self.api.fenced.items():
             fenced.add_metric([api, reason], count)
@@ -518,11 +520,15 @@ def _label(trigger: Trigger) -> str:
     return trigger.name.lower()
 
 
-def _forwarded(counts: ForwardedCounts) -> Iterator[Metric]:
+def _forwarded(counts: ForwardedCounts, waits_refused: int) -> Iterator[Metric]:
     """Calls that are passed on, by direction."""
     passed, waiting = counter("muster_forwarded_calls_total"), gauge("muster_forwarded_calls_open")
     passed.add_metric(["out"], counts.out_total)
     passed.add_metric(["in"], counts.in_total)
     waiting.add_metric(["out"], counts.out_open)
     waiting.add_metric(["in"], counts.in_open)
-    yield from (passed, waiting)
+    unconnected = gauge("muster_forward_unconnected_nodes")
+    unconnected.add_metric([], counts.unconnected)
+    refused = counter("muster_leader_waits_refused_total")
+    refused.add_metric([], waits_refused)
+    yield from (passed, waiting, unconnected, refused)

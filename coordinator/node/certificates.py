@@ -12,10 +12,11 @@ from typing import Final
 
 import grpc
 import structlog
-from cryptography import x509
 
-from muster.net.tls import Tls, stamp
-from musterd.coordinator.api.frame.client_certificate import UNREADABLE, principal_of
+from muster.net.file_stamp import stamp
+from muster.net.tls import Tls
+from musterd.coordinator.api.frame.certificate_contents import end_of, names_of
+from musterd.coordinator.api.frame.client_certificate import principal_of
 from musterd.coordinator.node.config import ConfigError, Settings
 from musterd.coordinator.runtime.timeouts import CERTIFICATES_LOOK_MS
 from musterd.raft.identity import Identity
@@ -64,7 +65,7 @@ class Certificates:
         self._stamps = self._stamp()
         try:
             self.loaded = self._load()
-        except (OSError, *UNREADABLE) as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(
                 f"certificates: {error}",
                 "give PEM files that belong together, keys without a passphrase; "
@@ -132,7 +133,7 @@ class Certificates:
             return None
         try:
             loaded = self._load()
-        except (OSError, *UNREADABLE) as error:
+        except (OSError, ValueError) as error:
             if str(error) != self._told:  # the next look tries again: it may be readable then
                 self._told = str(error)
                 log.warning(
@@ -165,24 +166,20 @@ class Certificates:
             name.open("rb").close()  # an error of OpenSSL does not say which file it is
         if settings.tls_cert is not None and settings.tls_key is not None:
             clients = _client_port(settings.tls_cert, settings.tls_key, settings.tls_ca)
-            valid_until["clients"] = _ends(_certificate(settings.tls_cert))
+            valid_until["clients"] = end_of(settings.tls_cert.read_bytes())
         files = settings.peer_files
         if files is not None:
             peers = read_contexts(files)
-            certificate = _certificate(files.cert)
+            certificate = files.cert.read_bytes()
             self._check_own(files, certificate)
-            valid_until["peers"] = _ends(certificate)
+            valid_until["peers"] = end_of(certificate)
         return Loaded(clients, peers, valid_until)
 
-    def _check_own(self, files: TlsFiles, certificate: x509.Certificate) -> None:
+    def _check_own(self, files: TlsFiles, certificate: bytes) -> None:
         """Raise ValueError where the other nodes would not take it for this node's."""
         identity = self._identity
         own = node_uri(identity.cluster_id, identity.node_id)
-        try:
-            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-            uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
-        except x509.ExtensionNotFound:
-            uris = []
+        uris = names_of(certificate).uris
         if not any(names_node(uri, identity.cluster_id, identity.node_id) for uri in uris):
             raise ValueError(f"{files.cert}: its names lack this node's, {own}")
 
@@ -196,11 +193,3 @@ def _client_port(cert: Path, key: Path, ca: Path | None) -> ClientPort:
         grpc.ssl_server_certificate_configuration([(secret, chain)], authority),
         grpc.ssl_channel_credentials(chain + b"\n" + (authority or b""), secret, chain),
     )
-
-
-def _certificate(path: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(path.read_bytes())
-
-
-def _ends(certificate: x509.Certificate) -> float:
-    return certificate.not_valid_after_utc.timestamp()

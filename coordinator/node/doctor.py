@@ -23,7 +23,6 @@ from prometheus_client.samples import Sample
 from muster.cli.doctor import expiry
 from muster.cli.findings import Finding, Verdict
 from muster.net.tls import no_passphrase
-from musterd.coordinator.api.frame.client_certificate import UNREADABLE
 from musterd.coordinator.api.limits.quota_buckets import DELAYED_MAX, KEY_NAMES
 from musterd.coordinator.api.server import connections_max
 from musterd.coordinator.machine.quotas import QuotaKey
@@ -254,7 +253,7 @@ def peer_certificate(settings: Settings) -> list[Finding]:
         read_contexts(files)
         own = x509.load_pem_x509_certificate(files.cert.read_bytes())
         authorities = x509.load_pem_x509_certificates(files.ca.read_bytes())
-    except (OSError, *UNREADABLE) as error:
+    except (OSError, ValueError, x509.InvalidVersion) as error:
         step = "give peer_cert, peer_key and peer_ca PEM files, the key without a passphrase"
         return [Finding("peer tls", HERE, Verdict.PROBLEM, f"{files.cert}: {error}", step)]
     if not any(_is_of(own, authority) for authority in authorities):

@@ -175,10 +175,10 @@ class Node:
         )
         self._streams = ClientStreams(self._acceptor, core.access)
         self._passed = PassedCalls(self._acceptor)
-        self._hub.coordinator = self._passed
+        self._hub.forward.coordinator = self._passed
         self._edge = Edge(core) if settings.forward else None
         if self._edge is not None:
-            self._hub.edge = core.forwarding.edge = self._edge
+            self._hub.forward.edge = core.forwarding.edge = self._edge
             core.statuses.hides = self._edge.names_itself
         self._attach_metrics()
         own_service = f"muster.node.{self.store_uuid.hex()}"
@@ -245,6 +245,7 @@ class Node:
                 requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
                 streams=self._streams.totals,
                 forwarded=self._forwarded,
+                leader_waits_refused=lambda: core.watch.turned_away_total,
             )
         )
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
@@ -335,6 +336,7 @@ class Node:
 
     async def _listen(self) -> None:
         settings, core = self.settings, self.assembly.core
+        self._hub.deliver = self._streams.deliver = self._runner.deliver
         self._runner.start()
         services = Services(
             core, self, self._integrity.verifier, settings.operator_access, self._streams
@@ -508,6 +510,7 @@ class Node:
             0 if edge is None else sum(edge.open.values()),
             passed.taken_total,
             sum(passed.open.values()),
+            len(self.forward_refusals() or {}),
         )
 
     async def _look_at_passed(self) -> None:
@@ -575,6 +578,12 @@ class Node:
     def refusals(self) -> Mapping[str, str]:
         """Who was turned away at the peer port, or turned this node away, and why."""
         return self.driver.book.refusals
+
+    def forward_refusals(self) -> Mapping[int, str] | None:
+        """Nodes to which this one has no connection for calls, and why; None: it forwards none."""
+        if self._edge is None:
+            return None
+        return self._edge.unconnected(self.driver.identity.peers)
 
     def log(self, shard: int) -> LogView:
         """Where a shard's log begins and ends here."""

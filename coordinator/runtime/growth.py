@@ -58,6 +58,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import MIB
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.shard_state import ShardState
@@ -199,7 +200,10 @@ def _of_commit(group: Group | None, command: OffsetCommit) -> int:
     if group is None:
         size += HEADER_BYTES
     stored = {} if group is None else group.offsets
-    for one in command.partitions:
+    partitions = command.partitions
+    if isinstance(partitions, PlainPartitions) and all(map(stored.__contains__, partitions.refs)):
+        partitions = ()  # no longer than what is stored
+    for one in partitions:
         kept = stored.get((one.topic, one.partition))
         if kept is None:
             names = (command.group_id, command.member_id, one.topic, one.metadata)

@@ -6,11 +6,12 @@ because each replica vouches for its own state.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from musterd.coordinator.machine.commands import Checkpoint
+from musterd.coordinator.machine.commit_events import CommitEvents
 from musterd.coordinator.machine.events import CheckpointTaken
 from musterd.coordinator.machine.records.checkpoint_keys import (
     CHECKPOINT_PREFIX,
@@ -94,15 +95,17 @@ class Persist:
         """Put everything that the entry at `index` changed; `state` is as it left it."""
         if state.time_ms:
             batch.put(*time_record(state))
-        put, delete = batch.put, batch.delete
         for result in results:
+            if isinstance(result.events, CommitEvents):  # nearly all, and they only put
+                batch.put_all(cast("Sequence[tuple[bytes, bytes]]", result.writes))
+                continue
             for key, value in result.writes:
                 if value is None:
-                    delete(key)
+                    batch.delete(key)
                 elif value is EVERY_KEY:
                     batch.delete_prefix(key)
                 else:
-                    put(key, value)
+                    batch.put(key, value)
             if isinstance(result.command, Checkpoint):
                 for event in result.events:
                     if isinstance(event, CheckpointTaken):

@@ -6,6 +6,7 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.plain_partitions import PlainPartitions, topics_of
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Joined, PartitionResult, Refused
 
@@ -142,10 +143,12 @@ class TopicRegistry:
         """
         state = self._state()
         topics = state.topics
-        for one in command.partitions:
-            if one.partition >= topics.get(one.topic, 0):
-                return None
-        if not command.partitions:
+        partitions = command.partitions
+        if isinstance(partitions, PlainPartitions) and len(partitions.topics) == 1:
+            exist = max(partitions.numbers) < topics.get(partitions.topics[0], 0)
+        else:
+            exist = all(one.partition < topics.get(one.topic, 0) for one in partitions)
+        if not exist or not partitions:
             return None
         return self._by_deletions(command, state.deletions_version)
 
@@ -161,7 +164,7 @@ class TopicRegistry:
         known = self._state().creation_versions
         if commit.generation < 0 or not known:
             return 0
-        return max((known.get(one.topic, 0) for one in commit.partitions), default=0)
+        return max((known.get(name, 0) for name in topics_of(commit)), default=0)
 
     def creation_version(self, name: str) -> int:
         """It tells a topic from others that had its name; 0: it was made before any deletion."""

@@ -671,6 +671,30 @@ ACCESS = (
         ),
     ),
     Panel(
+        "Nodes without a way for calls",
+        "Of a node that forwards: other nodes to which it has no connection for calls. Bad: "
+        "anything but 0 while they are up: `muster doctor` says why.",
+        "short",
+        (
+            (
+                f"sum by (instance) (muster_forward_unconnected_nodes{{{NODE}}})",
+                "{{instance}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Calls that did not wait for a leader",
+        "Answered at once, to be repeated, since 8,192 others wait. Bad: anything but 0: a shard "
+        "has no leader under a great load.",
+        "ops",
+        (
+            (
+                f"sum by (instance) (rate(muster_leader_waits_refused_total{{{NODE}}}{RATE}))",
+                "{{instance}}",
+            ),
+        ),
+    ),
+    Panel(
         "Connections ended",
         "Of clients whose host, or all hosts together, had too many. Bad: anything but 0: clients "
         "leak connections, or many of them are behind one address (connections_per_host).",

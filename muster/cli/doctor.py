@@ -109,6 +109,7 @@ def cluster_findings(bootstrap: str, timeout_s: float) -> list[Finding]:
             for one in answers
         ]
         findings = [*_health(cluster, views), *_versions(views), *_levels(views)]
+        findings += _forwards(views)
         findings += _clocks(answers)
         findings += [_certificate(one.node_id, one.endpoint) for one in views]
         try:
@@ -201,6 +202,23 @@ def _levels(views: Views) -> list[Finding]:
         step = "`muster cluster upgrade --finalize` once nobody wants the former release back"
         return [Finding("levels", "cluster", Verdict.WARNING, detail, step)]
     return [Finding("levels", "cluster", Verdict.OK, detail)]
+
+
+def _forwards(views: Views) -> list[Finding]:
+    """Says of each node that forwards to whom it cannot pass calls."""
+    found = []
+    for view in views:
+        if view.answer is None or not view.answer.forwards:
+            continue
+        where = f"node {view.node_id}"
+        if not view.answer.forward_refusals:
+            detail = "calls pass to every other node"
+            found.append(Finding("forward", where, Verdict.OK, detail))
+        for one in view.answer.forward_refusals:
+            detail = f"no calls pass to {one.who}: {one.reason}"
+            step = "docs/alerts.md, MusterForwardConnectionDown"
+            found.append(Finding("forward", where, Verdict.WARNING, detail, step))
+    return found
 
 
 def _ids(nodes: list[int]) -> str:

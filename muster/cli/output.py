@@ -62,6 +62,11 @@ def wide_tables(wide: bool) -> Iterator[None]:
         _WIDE.reset(token)
 
 
+def are_tables_wide() -> bool:
+    """Whether this is within `wide_tables`."""
+    return _WIDE.get()
+
+
 def show(result: Result, form: Format) -> None:
     """Write the result to stdout. Where nobody reads it any more the command goes on without."""
     try:

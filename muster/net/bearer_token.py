@@ -5,7 +5,7 @@ import ipaddress
 from pathlib import Path
 
 from muster.errors import InvalidConfig
-from muster.net.tls import stamp
+from muster.net.file_stamp import stamp
 
 METADATA_KEY = "authorization"
 """The key under which a call's metadata carry the token."""

@@ -9,6 +9,7 @@ from typing import Final, Self
 import grpc
 
 from muster.errors import InvalidConfig
+from muster.net.file_stamp import stamp
 
 VARIABLE: Final = "MUSTER_TLS_"
 """How the variables of `Tls.from_environment` begin."""
@@ -74,15 +75,6 @@ class Tls:
     def stamps(self) -> tuple[tuple[int, ...], ...]:
         """When each file was written, as far as the file system says it."""
         return tuple(stamp(name) for name in (self.ca, self.cert, self.key) if name)
-
-
-def stamp(name: str) -> tuple[int, ...]:
-    """What changes with a file; () while it cannot be found."""
-    try:
-        found = Path(name).stat()
-    except OSError:
-        return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def no_passphrase() -> str:

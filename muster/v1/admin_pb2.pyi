@@ -1336,6 +1336,8 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     LATER_LEVELS_FIELD_NUMBER: builtins.int
     ACCESS_VERSION_FIELD_NUMBER: builtins.int
     ACCESS_RULES_FIELD_NUMBER: builtins.int
+    FORWARDS_FIELD_NUMBER: builtins.int
+    FORWARD_REFUSALS_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
@@ -1346,6 +1348,8 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     """Of the node's copy of the rules: it rises with each change of a rule or token. 0 = nothing was ever changed."""
     access_rules: builtins.int
     """how many rules it has; 0 = the cluster is open to everybody whom its ports take"""
+    forwards: builtins.bool
+    """whether the answering node passes calls to others"""
     wall_ms: builtins.int
     """the answering node's clock when it answered, milliseconds since 1970; 0 = it does not say"""
     @property
@@ -1370,6 +1374,10 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     def later_levels(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LaterLevel]:
         """what the answering node's release knows above `level`"""
 
+    @property
+    def forward_refusals(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Refusal]:
+        """Other nodes to which it has no connection for calls, and why: they refuse it, or it failed."""
+
     def __init__(
         self,
         *,
@@ -1386,10 +1394,12 @@ class DescribeClusterResponse(google.protobuf.message.Message):
         later_levels: collections.abc.Iterable[global___LaterLevel] | None = ...,
         access_version: builtins.int = ...,
         access_rules: builtins.int = ...,
+        forwards: builtins.bool = ...,
+        forward_refusals: collections.abc.Iterable[global___Refusal] | None = ...,
         wall_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["access_rules", b"access_rules", "access_version", b"access_version", "awaited", b"awaited", "cluster_id", b"cluster_id", "later_levels", b"later_levels", "level", b"level", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["access_rules", b"access_rules", "access_version", b"access_version", "awaited", b"awaited", "cluster_id", b"cluster_id", "forward_refusals", b"forward_refusals", "forwards", b"forwards", "later_levels", b"later_levels", "level", b"level", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___DescribeClusterResponse = DescribeClusterResponse
 

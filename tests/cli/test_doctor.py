@@ -2,12 +2,14 @@
 
 import json
 import time
+from functools import partial
 
 import pytest
 
-from muster.cli.doctor import expiry, group_findings
+from muster.cli.connection import NodeAnswer
+from muster.cli.doctor import _forwards, expiry, group_findings
 from muster.v1 import admin_pb2
-from muster.v1.admin_pb2 import DescribeGroupsResponse
+from muster.v1.admin_pb2 import DescribeClusterResponse, DescribeGroupsResponse, Refusal
 from muster.v1.errors_pb2 import ErrorCode
 from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
 from muster.v1.quota_pb2 import QuotaChange
@@ -151,6 +153,23 @@ def test_levels_that_differ_or_wait_to_be_finalised_are_named(
     assert got[0] == result
     assert detail in got[1]
     assert step in (got[2] or "")
+
+
+def test_a_node_that_cannot_pass_calls_on_says_to_whom_and_why():
+    """Of nodes that forward alone."""
+    view = partial(DescribeClusterResponse, forwards=True)
+    down = Refusal(who="node 3", reason="node 1 names no lane")
+    views = [
+        NodeAnswer(1, "a:1", view(forward_refusals=[down]), None),
+        NodeAnswer(2, "b:1", view(), None),
+        NodeAnswer(3, "c:1", DescribeClusterResponse(), None),
+        NodeAnswer(4, "d:1", None, "silent"),
+    ]
+    first, second = _forwards(views)
+    assert (first.check, first.where, first.result) == ("forward", "node 1", "warning")
+    assert first.detail == "no calls pass to node 3: node 1 names no lane"
+    assert "MusterForwardConnectionDown" in first.next_step
+    assert (second.where, second.result) == ("node 2", "ok")
 
 
 def test_quotas_are_counted_and_unknown_without_the_right_to_see_them(healthy, muster, no):

@@ -53,6 +53,13 @@ def test_a_family_is_loaded_alone():
     assert not loaded & {"musterd", "pyspark", "pyarrow", "rocksdict", "rich"}
 
 
+def test_an_exporter_loads_no_grpc():
+    """It asks nobody, and runs beside a node for as long as that does: 12 MiB of memory."""
+    out, loaded = _loaded("export", "--help")
+    assert "--follow" in out
+    assert not loaded & {"grpc", "asyncio", "ssl"}
+
+
 def test_only_the_named_family_is_wanted():
     """Options before the command do not matter; help and unknown commands see all families."""
     points = EntryPoints(EntryPoint(name, "m:f", "muster.cli") for name in ("topic", "group"))

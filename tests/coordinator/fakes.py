@@ -38,6 +38,9 @@ class FakeBatch:
     def put(self, key, value):
         self.view.state[key] = value
 
+    def put_all(self, pairs):
+        self.view.state.update(pairs)
+
     def delete(self, key):
         self.view.state.pop(key, None)
 

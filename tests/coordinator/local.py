@@ -96,6 +96,10 @@ class LocalNode:
     def awaited(self):
         return []
 
+    def forward_refusals(self):
+        edge = getattr(self, "edge", None)
+        return None if edge is None else edge.unconnected(range(1, 3))
+
     def refusals(self):
         return {}
 

@@ -71,9 +71,9 @@ class EdgeNode(StreamedNode):
         await self.passed.stop()
 
 
-def join(edge, coordinator, *, as_edge=7, certified=True):
+def join(edge, coordinator, *, as_edge=7, node=1, certified=True):
     """Connect them, the edge as node `as_edge`; returns the edge's and the other side."""
-    near = Wire(1, edge.edge, certified=certified)
+    near = Wire(node, edge.edge, certified=certified)
     far = Wire(as_edge, coordinator.passed, certified=certified)
     near.other, far.other = far, near
     near.is_open = far.is_open = True

@@ -8,7 +8,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.v1 import access_pb2, log_pb2, quota_pb2
+from muster.v1 import access_pb2, group_pb2, log_pb2, quota_pb2
+from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.codec import (
     UnknownFormatError,
     decode_command,
@@ -17,10 +18,12 @@ from musterd.coordinator.codec import (
     encode_command,
     encode_entry,
     encode_events,
+    plain_request,
 )
 from musterd.coordinator.machine import access, commands, events, quotas
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.events import Event
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.shard_state import Entry
 from musterd.levels import LEVEL
 
@@ -197,6 +200,112 @@ def test_a_commit_without_tokens_has_the_bytes_of_before():
     assert len(with_token) == len(entry) + 4
 
 
+UNKNOWN_FIELD = b"\xf8\x07\x01"
+"""Field 127, a varint."""
+
+
+def _nested(tag: int, inner: bytes) -> bytes:
+    return bytes((tag << 3 | 2, len(inner))) + inner
+
+
+def replace_last(commit: log_pb2.OffsetCommit, **fields: int) -> bytes:
+    """The commit with fields that come after all others."""
+    return commit.SerializeToString() + log_pb2.OffsetCommit(**fields).SerializeToString()
+
+
+PLAIN = st.builds(
+    commands.OffsetCommit,
+    *(TEXT, TEXT, INT64, INT64),
+    st.lists(st.tuples(TEXT, INT32, INT64), min_size=1, max_size=4).map(
+        lambda rows: tuple(commands.PartitionCommit(*row, "", None) for row in rows)
+    ),
+    TEXT,
+    deletions_version=INT64,
+    creation_version=INT64,
+)
+
+
+@given(PLAIN)
+def test_a_commit_of_nothing_but_offsets_is_read_in_columns(commit):
+    """And is the same as one that is read field by field."""
+    encoded = encode_entry(replace(ENTRY, commands=(commit,)))
+    (read,) = decode_entry(encoded).commands
+    assert isinstance(read.partitions, PlainPartitions) is (len(commit.partitions) > 1)
+    assert read == commit
+    assert decode_command(encode_command(commit)) == read
+    assert encode_entry(decode_entry(encoded)) == encoded
+
+
+REQUESTS = st.builds(
+    replace,
+    st.one_of(PLAIN, PLAIN, values_of(commands.OffsetCommit, log_pb2.OffsetCommit)),
+    deletions_version=st.just(0),
+    creation_version=st.just(0),
+)
+
+
+@given(REQUESTS)
+def test_a_plain_request_is_the_command_that_its_fields_make(commit):
+    """What the view of plain fields lets pass is what the whole request says, in the log, too."""
+    raw = log_pb2.OffsetCommit.FromString(_commit_of(commit)).SerializeToString()
+    command = plain_request(raw, 3)
+    is_plain = commit == plain_of(commit) and 1 <= len(commit.partitions) <= 3
+    assert (command is not None) is is_plain
+    if command is not None:
+        assert command == translate.commit(group_pb2.OffsetCommitRequest.FromString(raw))
+        alike = [encode_entry(replace(ENTRY, commands=(one,))) for one in (command, commit)]
+        assert alike[0] == alike[1]
+
+
+def _commit_of(commit: commands.OffsetCommit) -> bytes:
+    return log_pb2.Command.FromString(encode_command(commit)).offset_commit.SerializeToString()
+
+
+def plain_of(commit: commands.OffsetCommit) -> commands.OffsetCommit:
+    """The commit without all that is more than offsets."""
+    partitions = tuple(
+        commands.PartitionCommit(one.topic, one.partition, one.offset, "", None)
+        for one in commit.partitions
+    )
+    return replace(
+        commit,
+        partitions=partitions,
+        atomic=False,
+        forward_only=False,
+        expected_generation=None,
+        blob=None,
+        tokens=(),
+    )
+
+
+TWO = log_pb2.OffsetCommit(group_id="g", partitions=[{"topic": "t", "offset": 1}] * 2)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        TWO.SerializeToString() + UNKNOWN_FIELD,
+        TWO.SerializeToString() + _nested(5, b"\x0a\x01t" + UNKNOWN_FIELD),
+        TWO.SerializeToString() + _nested(1, b"other"),
+        TWO.SerializeToString() + _nested(5, b"\x0a\x01t\x22\x00"),
+        TWO.SerializeToString() + _nested(5, b"\x0a\x01t\x10\x81\x00"),
+        _nested(5, b"\x0a\x01t") + _nested(1, b"g"),
+        log_pb2.OffsetCommit(deletions_version=1).SerializeToString() + TWO.SerializeToString(),
+        replace_last(TWO, deletions_version=1),
+        b"",
+        b"\x0a",
+    ],
+    ids=[
+        *("unknown", "unknown in a partition", "group twice", "metadata of no bytes"),
+        *("a long varint", "another order", "a version first", "a version", "empty", "cut"),
+    ],
+)
+def test_a_request_that_is_encoded_otherwise_is_read_field_by_field(raw):
+    """Its bytes are not those that the log would have."""
+    assert plain_request(raw, 9) is None
+    assert plain_request(TWO.SerializeToString(), 9) is not None
+
+
 @given(COMMANDS)
 def test_a_command_survives_the_wire(command):
     """Alone, as the export stores it."""
@@ -257,14 +366,6 @@ def test_another_version_is_refused(change, word):
     """arch-3.7: a replica that knows less stops with one clear line."""
     with pytest.raises(UnknownFormatError, match=word):
         decode_entry(encode_entry(replace(ENTRY, **change)))
-
-
-UNKNOWN_FIELD = b"\xf8\x07\x01"
-"""Field 127, a varint."""
-
-
-def _nested(tag: int, inner: bytes) -> bytes:
-    return bytes((tag << 3 | 2, len(inner))) + inner
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from muster.v1 import access_pb2, admin_pb2, errors_pb2, group_pb2
 from musterd.coordinator.api.frame.rpc_rules import RULES
 from musterd.coordinator.machine.access import Resource
 from musterd.coordinator.node.config import split_address
-from musterd.raft.transport import MAGIC
+from musterd.raft.peer_connection import MAGIC
 from tests.certificates import stranger_context
 from tests.coordinator.api.test_access_table import METHODS, codes_of, request_of
 from tests.docs import access

@@ -19,7 +19,7 @@ from muster.v1 import admin_pb2 as admin
 from musterd.coordinator.node.authority import Authority
 from musterd.coordinator.node.config import split_address
 from musterd.coordinator.node.launcher import Cluster, Equipment
-from musterd.raft.transport import MAGIC
+from musterd.raft.peer_connection import MAGIC
 from tests.certificates import files_in
 from tests.e2e.bare import Member, Router, read
 

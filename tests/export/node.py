@@ -51,6 +51,10 @@ class _Batch:
     def put(self, key, value):
         self._batch.put(Family.STATE, self._state + key, value)
 
+    def put_all(self, pairs):
+        for key, value in pairs:
+            self.put(key, value)
+
     def delete(self, key):
         self._batch.delete(Family.STATE, self._state + key)
 

@@ -9,6 +9,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,36 @@ def test_exporters_beside_a_cluster_whose_leader_is_killed_tell_one_history(tmp_
     assert {row["outcome"] for row in rounds} <= {"published", "superseded", "emptied"}
     assert (rounds[0]["outcome"], rounds[0]["trigger"]) == ("published", "member_joined")
     assert rounds[-1]["outcome"] == "emptied"
+
+
+@pytest.mark.processes
+def test_a_node_and_its_exporter_hold_no_library_that_they_do_not_use_at_rest(tmp_path):
+    """RocksDB is what both need; what reads options, or a certificate, is 11 and 8 MiB."""
+    with Cluster(tmp_path / "cluster", nodes=1, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        node = cluster.nodes[0]
+        exporter = start_export(node, tmp_path / "export")
+        try:
+            first = exporter.stderr.readline()
+            assert first.startswith("exporting node 0 of"), first
+            loaded, by_node = _libraries(exporter.pid), _libraries(node.pid)
+        finally:
+            stop_export(exporter)
+    assert not loaded & {"cryptography", "grpc", "numpy", "pyarrow", "pydantic_core", "ssl"}
+    assert not by_node & {"cryptography", "numpy", "pyarrow"}
+    assert "rocksdict" in loaded & by_node
+
+
+def _libraries(pid):
+    """The packages of Python whose shared libraries a process has mapped."""
+    mapped = Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines()
+    files = [Path(line.split(maxsplit=5)[5]) for line in mapped if line.endswith(".so")]
+    packages = {
+        one.parts[one.parts.index("site-packages") + 1]
+        for one in files
+        if "site-packages" in one.parts
+    }
+    return packages | {"ssl" for one in files if one.name.startswith("_ssl.")}
 
 
 async def _work(cluster):

@@ -37,6 +37,7 @@ from musterd.backup.records_file import MAGIC as MAGIC_OF_RECORDS
 from musterd.coordinator import codec as log_codec
 from musterd.coordinator.api.frame.identity import split_token
 from musterd.coordinator.api.frame.jwt_verifier import KeySetError, parse_keys
+from musterd.coordinator.api.rpcs.translate import commit
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.shard_records import RecordExamination, load_state
 from musterd.coordinator.metrics.http_page import MetricsPage
@@ -47,10 +48,10 @@ from musterd.levels import LEVEL
 from musterd.raft import codec, hello
 from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, IdentityError
+from musterd.raft.peer_connection import MAGIC, PeerConnection, TransportSettings, framed
 from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import PeerBook
 from musterd.raft.tls import PeerTls, PeerTlsError, PeerTlsMode
-from musterd.raft.transport import MAGIC, TransportSettings, _Connection, framed
 from musterd.replay.checks import SourceFile, inspect
 from musterd.storage import export_cursor
 from musterd.storage.life import Life
@@ -181,6 +182,13 @@ def decode_hello(data: bytes) -> None:
 
 
 @cache
+def plain_commit(data: bytes) -> None:
+    """A commit of a stream: what is read in columns is what the whole request says."""
+    found = log_codec.plain_request(data, 50)
+    if found is not None and found != commit(group_pb2.OffsetCommitRequest.FromString(data)):
+        raise AssertionError("a view of the request says something else")
+
+
 def book() -> PeerBook:
     """What a node knows of others that has met nobody."""
     return PeerBook(MemoryStore(), IDENTITY)
@@ -231,13 +239,13 @@ class _Pipe(asyncio.Transport):
 
 
 async def _peer_stream(data: bytes) -> None:
-    connection = _Connection(_Hub(), None)  # type: ignore[arg-type]
+    connection = PeerConnection(_Hub(), None)  # type: ignore[arg-type]
     pipe = _Pipe()
     connection.connection_made(pipe)
     step = max(1, len(data) // 5)
     for at in range(0, len(data), step):
         if not pipe.closed:
-            connection.data_received(data[at : at + step])
+            connection.arrived(data[at : at + step])
     connection.connection_lost(None)
 
 
@@ -558,6 +566,7 @@ DECODERS = (
         wire(log_pb2.Command, MIB),
         7,
     ),
+    Decoder("plain_commit", plain_commit, (), wire(group_pb2.OffsetCommitRequest, MIB), 7),
     Decoder("export_manifest", manifest, (LayoutError,), resealed(compact), 3),
     Decoder("export_cursor", cursor, (export_cursor.CursorError,), documents, 2),
     Decoder("export_segment", segment, (LayoutError,), make_segment, 1, at_least=64 * MIB),

@@ -28,6 +28,7 @@ TESTS: Final = (
     "tests/machine/test_golden.py",
     "tests/machine/test_phase_table.py",
     "tests/machine/test_commits.py",
+    "tests/machine/test_hashed_later.py",
     "tests/machine/test_plan.py",
 )
 MAY_SURVIVE: Final = 2

@@ -21,9 +21,10 @@ from musterd.coordinator.machine.decide import commit, dispatch
 from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.events import OffsetSuperseded
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records.digest import record_digest
 from musterd.coordinator.machine.records.shard_records import load_in_slices
-from musterd.coordinator.machine.replies import Done
+from musterd.coordinator.machine.replies import Committed, Done
 from musterd.coordinator.machine.shard_state import (
     Entry,
     ShardState,
@@ -43,7 +44,10 @@ FEW = replace(LIMITS, group_max_offsets=6, offset_metadata_max_bytes=8)
 TOPICS = ("t", "größe")
 MOSTLY_NOT = st.sampled_from((False, False, False, True))
 
-PARTITIONS = st.builds(
+OFFSETS = st.tuples(
+    st.sampled_from(TOPICS), st.integers(0, 3), st.sampled_from((0, 1, 2, 3, 0, 1, 2, 3, -1))
+).map(lambda row: PartitionCommit(*row, "", None))
+PARTITIONS = OFFSETS | st.builds(
     PartitionCommit,
     st.sampled_from(TOPICS),
     st.integers(0, 3),
@@ -60,7 +64,8 @@ COMMITS = st.builds(
     st.just(""),
     st.just(-1),
     st.just(0),
-    st.lists(PARTITIONS, min_size=1, max_size=5, unique_by=lambda p: (p.topic, p.partition)).map(
+    st.lists(OFFSETS, min_size=1, max_size=5, unique_by=lambda p: (p.topic, p.partition)).map(tuple)
+    | st.lists(PARTITIONS, min_size=1, max_size=5, unique_by=lambda p: (p.topic, p.partition)).map(
         tuple
     ),
     atomic=MOSTLY_NOT,
@@ -75,6 +80,15 @@ STEPS = st.tuples(
     st.sampled_from((1, *([LEVEL] * 3))),
     MOSTLY_NOT,
 )
+
+
+def in_columns(command: OffsetCommit) -> OffsetCommit:
+    """The command as the log gives it: in columns where its partitions have offsets alone."""
+    partitions = command.partitions
+    if any(one != PartitionCommit(*one[:3], "", None) for one in partitions):
+        return command
+    columns = zip(*(one[:3] for one in partitions), strict=True)
+    return replace(command, partitions=PlainPartitions(*columns))
 
 
 def envelope(level: int, wall_ms: int) -> Envelope:
@@ -107,7 +121,7 @@ def test_a_commit_in_columns_is_one_partition_by_partition(steps):
             )
             env = envelope(level, number // 3)
             group = fast.groups.get("g")
-            decision = commit.decide_commit(group, command, env)
+            decision = commit.decide_commit(group, in_columns(command), env)
             one_by_one = plainly(group, command, env)
             assert tuple(decision.events) == one_by_one.events
             assert tuple(decision.reply.partitions) == one_by_one.reply.partitions
@@ -128,7 +142,8 @@ ONE_OF_MEMBERS = st.builds(
     st.sampled_from(("a", "a", "b", "b", "c", "")),
     st.sampled_from((*([3] * 8), 2, 4, -1)),
     st.sampled_from((0, 1, 2, 3, -1)),
-    st.lists(PARTITIONS, min_size=1, max_size=2).map(tuple),
+    st.lists(OFFSETS, min_size=1, max_size=2).map(tuple)
+    | st.lists(PARTITIONS, min_size=1, max_size=2).map(tuple),
     st.sampled_from(("", "", "", "i", "j", "k")),
     atomic=MOSTLY_NOT,
     forward_only=MOSTLY_NOT,
@@ -154,11 +169,13 @@ def test_a_commit_that_is_decided_at_once_is_what_each_rule_in_turn_makes_of_it(
     plain = OffsetCommit("g", "a", 3, 1, (PartitionCommit("t", 0, 1, "", None),))
     for command in (plain, *data.draw(st.lists(ONE_OF_MEMBERS, min_size=2, max_size=8))):
         env = envelope(level, 7)
-        decision = dispatch.decide(group, command, env)
+        decision = dispatch.decide(group, in_columns(command), env)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(dispatch, "decide_again", lambda *_: None)
             by_rules = dispatch.decide(group, command, env)
         assert decision == by_rules
+        if type(decision.reply) is Committed:
+            assert list(decision.reply.partitions) == list(by_rules.reply.partitions)
         if isinstance(decision.events, CommitEvents):
             evolve_counted(state, group, decision.events)
 
@@ -173,6 +190,39 @@ def test_a_members_commit_over_an_offset_is_decided_at_once():
     evolve_counted(state, group, decision.events)
     later = replace(command, commit_seq=2)
     assert commit.decide_again(group, later, envelope(LEVEL, 2)) is not None
+
+
+def test_a_members_commit_over_offsets_is_decided_at_once_in_columns():
+    """All of it; a partition that is new, named twice or below 0 is looked at by the rules."""
+    state = ShardState()
+    state.groups["g"] = group = group_of_two(GroupPhase.STABLE)
+    numbers = (0, 1, 2)
+    command = OffsetCommit("g", "a", 3, 1, PlainPartitions(("t",) * 3, numbers, (5, 6, 7)))
+    assert commit.decide_again(group, command, envelope(LEVEL, 1)) is None
+    evolve_counted(state, group, commit.decide_commit(group, command, envelope(LEVEL, 1)).events)
+    later = replace(command, commit_seq=2)
+    assert commit.decide_again(group, later, envelope(LEVEL, 2)) is not None
+    for others, offsets in (((0, 1, 3), (5, 6, 7)), ((0, 1, 1), (5, 6, 7)), (numbers, (5, -1, 7))):
+        other = replace(later, partitions=PlainPartitions(("t",) * 3, others, offsets))
+        assert commit.decide_again(group, other, envelope(LEVEL, 2)) is None
+
+
+def test_a_commit_of_nothing_but_offsets_leaves_nothing_of_those_before(monkeypatch):
+    """Metadata, ends, starts and epochs go with the commit that brought them, as by its events."""
+    monkeypatch.setattr(commit, "_refuse", lambda *_: None)
+    full = tuple(PartitionCommit("t", n, 1, f"m{n}", n, None, n, n) for n in range(3))
+    columns = PlainPartitions(("t",) * 3, (0, 1, 2), (5, 6, 7))
+    whole, by_events = ShardState(), ShardState()
+    for seq, partitions in enumerate((full, columns), start=1):
+        command = OffsetCommit("g", "a", 1, seq, partitions)
+        group = whole.groups.get("g")
+        events = commit.decide_commit(group, command, envelope(LEVEL, seq)).events
+        assert isinstance(events, CommitEvents)
+        _, writes = evolve_counted(whole, group, events)
+        _, wanted = evolve_counted(by_events, by_events.groups.get("g"), tuple(events))
+        assert writes == wanted
+        assert whole == by_events
+    assert {one.metadata for one in whole.groups["g"].offsets.values()} == {""}
 
 
 def test_what_follows_in_an_entry_is_decided_under_what_the_commands_before_it_made():

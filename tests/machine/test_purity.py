@@ -74,6 +74,7 @@ USES = {
         "{commit_seq}": "an int",
         "min(partitions)": "ints",
         "min(offsets)": "ints",
+        "min(partitions.offsets)": "ints",
         "min(partition, offset, start_offset or 0)": "ints",
     },
     "decide/delete": {
@@ -183,6 +184,7 @@ USES = {
     },
     "records/group_records": {
         "(self._group.digest + digest) % DIGEST_MODULUS": "ints",
+        "(group.digest + gained) % DIGEST_MODULUS": "ints",
         "sorted(group.members.values(), key=lambda member: member.join_seq)": "no number twice",
     },
     "decide/requests": {
@@ -202,18 +204,21 @@ USES = {
         "max((member.token for member in members))": "ints",
     },
     "records/shard_records": {
-        "(state.digest + digest) % DIGEST_MODULUS": "ints",
+        "(self.hashed + gained) % DIGEST_MODULUS": "ints",
+        "(state.hashed + digest) % DIGEST_MODULUS": "ints",
         "count % slice_records": "ints",
         "{level}": "an int; of an error",
         "{LEVEL}": "an int; of an error",
     },
     "shard_state": {
         "sorted((key for key, _ in group_records(group)))": "bytes",
-        "(state.digest + change) % DIGEST_MODULUS": "ints",
+        "(state.hashed + change) % DIGEST_MODULUS": "ints",
         "(group.digest + change) % DIGEST_MODULUS": "ints",
-        "(state.digest - group.digest) % DIGEST_MODULUS": "ints",
-        "(state.digest + _digest_change(key, old, new)) % DIGEST_MODULUS": "ints",
-        "(state.digest + digest) % DIGEST_MODULUS": "ints",
+        "(state.hashed - group.digest) % DIGEST_MODULUS": "ints",
+        "(state.hashed - gone) % DIGEST_MODULUS": "ints",
+        "(group.digest - gone) % DIGEST_MODULUS": "ints",
+        "(state.hashed + _digest_change(key, old, new)) % DIGEST_MODULUS": "ints",
+        "(state.hashed + digest) % DIGEST_MODULUS": "ints",
         "(group.digest + digest) % DIGEST_MODULUS": "ints",
         "{sub}": "an int; of an error",
         "{type(command).__name__}": "text; of an error",

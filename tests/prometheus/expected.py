@@ -185,6 +185,8 @@ CONSTANT = {
     "Looks at the keys of JWTs that failed / A": "0: the nodes take no JWTs",
     "Calls passed to other nodes / A": "0: the nodes forward nothing",
     "Passed calls that wait / A": "0: the nodes forward nothing",
+    "Nodes without a way for calls / A": "0: the nodes forward nothing",
+    "Calls that did not wait for a leader / A": "0: fewer than 8,192 calls wait",
     "Connections ended / A": "0: no host has as many connections as it may",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",

@@ -46,6 +46,7 @@ class LoopbackNode:
         self.hub.attach(self.driver, tls)
         self.driver.start()
         self.runner = LoopRunner(self.driver, cluster.fatal)
+        self.hub.deliver = self.runner.deliver
         self.runner.start()
         host, port = cluster.addresses[self.number]
         await self.hub.start(sockets=[bound_socket(host, port)])

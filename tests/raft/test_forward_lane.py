@@ -7,7 +7,8 @@ import pytest
 from musterd.coordinator.node.authority import Authority
 from musterd.raft import hello as hellos
 from musterd.raft.codec import encode_hello
-from musterd.raft.transport import MAGIC, PeerHub, TransportSettings, _Connection, framed
+from musterd.raft.peer_connection import MAGIC, PeerConnection, TransportSettings, framed
+from musterd.raft.transport import PeerHub
 from tests.raft.loopback import LoopbackCluster
 from tests.raft.test_tls import CLUSTER, PATIENCE_S, contexts_of, said_to, tls_of
 
@@ -29,7 +30,7 @@ class End:
 
     def __init__(self):
         self.links, self.frames, self.refusals, self.writable_links = [], [], [], []
-        self.closed_links = []
+        self.closed_links, self.failures = [], []
 
     def opened(self, link):
         self.links.append(link)
@@ -49,6 +50,9 @@ class End:
     def refused(self, node, reason):
         self.refusals.append((node, reason))
 
+    def failed(self, node, reason):
+        self.failures.append((node, reason))
+
 
 @pytest.fixture
 def ends(monkeypatch):
@@ -60,8 +64,8 @@ def ends(monkeypatch):
             super().attach(driver, tls)
             number = driver.identity.node_id
             self.settings = FAST
-            self.coordinator = takers[number]
-            self.edge = edge if number == 2 else None
+            self.forward.coordinator = takers[number]
+            self.forward.edge = edge if number == 2 else None
 
     monkeypatch.setattr("tests.raft.loopback.PeerHub", ForwardingHub)
     return edge, takers
@@ -170,7 +174,7 @@ def test_beyond_loopback_calls_are_passed_by_tls_alone(tmp_path, ends, monkeypat
     """Plain connections of the peers' network are refused at both ends, whatever they carry."""
     edge, takers = ends
     monkeypatch.setattr(
-        _Connection, "is_private", property(lambda self: self.certified is not None)
+        PeerConnection, "is_private", property(lambda self: self.certified is not None)
     )
 
     async def scenario():
@@ -194,7 +198,7 @@ def test_what_is_private_is_certified_or_on_loopback():
         ("nonsense", None, False),
     ):
 
-        class Of(_Connection):
+        class Of(PeerConnection):
             certified = None
 
             def __init__(self, host, certified):
@@ -209,13 +213,36 @@ def test_a_node_that_takes_no_calls_says_so(tmp_path, ends):
 
     async def scenario():
         async with LoopbackCluster(tmp_path, late=(2,)) as cluster:
-            cluster.nodes[0].hub.coordinator = None
+            cluster.nodes[0].hub.forward.coordinator = None
             await cluster.nodes[2].start()
             await cluster.until(lambda: edge.links and edge.refusals)
             assert [link.node for link in edge.links] == [1]
             assert "takes no calls" in edge.refusals[0][1]
             assert not takers[0].links
 
+    run(scenario)
+
+
+def test_a_connection_that_fails_otherwise_is_no_refusal_and_is_dialled_again_soon(
+    tmp_path, ends, monkeypatch
+):
+    """A node that is busy, or whose former connection is not gone yet, takes calls all the same."""
+    edge, _ = ends
+    judged = hellos.refusal
+
+    def busy(identity, book, hello, own):
+        return "a copy must not run" if hello.lane == 3 else judged(identity, book, hello, own)
+
+    async def scenario():
+        monkeypatch.setattr(hellos, "refusal", busy)
+        async with LoopbackCluster(tmp_path) as cluster:
+            await cluster.until(lambda: {node for node, _ in edge.failures} == {0, 1})
+            assert not edge.refusals
+            assert "a copy must not run" in edge.failures[0][1]
+            monkeypatch.setattr(hellos, "refusal", judged)
+            await cluster.until(lambda: len(edge.links) == 2)
+
+    monkeypatch.setattr("tests.raft.test_forward_lane.FAST", TransportSettings())
     run(scenario)
 
 

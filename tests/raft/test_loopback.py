@@ -48,3 +48,32 @@ def test_draining_hands_all_leadership_over(tmp_path):
             assert not leaving.driver.led()
 
     asyncio.run(scenario())
+
+
+def test_what_a_socket_brings_has_its_turn_in_the_same_pass_of_the_loop(tmp_path):
+    """A follower writes an entry before it looks at its sockets again."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            await cluster.commit(0, b"first")
+            leader = cluster.leader(0)
+            followed = {node.number: 0 for node in cluster.nodes if node is not leader}
+
+            def count(node):
+                deliver, stats = node.hub.deliver, node.driver.stats
+
+                def counted(arrived):
+                    before = stats.turns
+                    deliver(arrived)
+                    followed[node.number] += stats.turns - before
+
+                node.hub.deliver = counted
+
+            for node in cluster.nodes:
+                if node is not leader:
+                    count(node)
+            for number in range(10):
+                await cluster.commit(0, b"%d" % number)
+            await cluster.until(lambda: all(followed.values()))
+
+    asyncio.run(scenario())

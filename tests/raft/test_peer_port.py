@@ -9,9 +9,9 @@ from muster.v1 import peer_pb2 as pb
 from musterd.coordinator.node.init import initialise
 from musterd.levels import LEVEL
 from musterd.raft import codec
+from musterd.raft.peer_connection import MAGIC, PeerConnection, framed
 from musterd.raft.peer_levels import Levels
 from musterd.raft.peers import Replacement
-from musterd.raft.transport import MAGIC, _Connection, framed
 from tests.raft.loopback import LoopbackCluster
 
 HEAD = len(framed(b""))
@@ -191,8 +191,8 @@ def test_both_sides_say_that_they_speak_other_versions(tmp_path):
             writer.close()
             (reason,) = cluster.nodes[0].driver.book.refusals.values()
             assert "it speaks version 7 of the peer protocol, this node version 2" in reason
-            caller = _Connection(cluster.nodes[1].hub, (2, pb.LANE_CONTROL))
-            caller.data_received(MAGIC[:-1] + b"\x07")
+            caller = PeerConnection(cluster.nodes[1].hub, (2, pb.LANE_CONTROL))
+            caller.arrived(MAGIC[:-1] + b"\x07")
             assert "version 7" in cluster.nodes[1].driver.book.refusals["node 2"]
 
     asyncio.run(scenario())
@@ -217,14 +217,14 @@ def test_no_flipped_bit_of_what_is_on_its_way_arrives_as_something_else(tmp_path
                 damaged = bytearray(said)
                 damaged[bit // 8] ^= 1 << bit % 8
                 refused = hub.counters.total()
-                connection = _Connection(hub, None)
+                connection = PeerConnection(hub, None)
                 connection._transport = Open()
-                connection.data_received(bytes(damaged))
+                connection.arrived(bytes(damaged))
                 assert hub.counters.total() == refused + 1, f"bit {bit}"
                 assert taken == []
-            connection = _Connection(hub, None)
+            connection = PeerConnection(hub, None)
             connection._transport = Open()
-            connection.data_received(said)
+            connection.arrived(said)
             assert taken == [codec.decode_frame(frame)]
 
     asyncio.run(scenario())

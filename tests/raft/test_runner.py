@@ -15,6 +15,7 @@ class Driver:
     def __init__(self):
         self.turns = 0
         self.urgent = False
+        self.runner = None
 
     def on_wake(self, wake):
         self.wake = wake
@@ -43,7 +44,7 @@ async def _passes(count=20):
 
 def _run(driver, scenario, rest_s):
     async def main():
-        runner = LoopRunner(driver, pytest.fail, lambda: rest_s)
+        runner = driver.runner = LoopRunner(driver, pytest.fail, lambda: rest_s)
         runner.start()
         try:
             await scenario()
@@ -127,6 +128,94 @@ def test_an_election_does_not_wait(driver, asked_before):
         assert driver.turns == 2
 
     _run(driver, scenario, HOUR_S)
+
+
+def _twice(driver):
+    driver.wake()
+    driver.wake()
+    assert driver.turns == 0, "a turn began before all was taken in"
+
+
+def test_what_is_delivered_has_its_turn_in_the_same_pass(driver):
+    """One turn, once all of it is taken in, and none in the next pass."""
+
+    async def scenario():
+        await _passes()
+        driver.runner.deliver(lambda: _twice(driver))
+        assert driver.turns == 1
+        await _passes()
+        assert driver.turns == 1
+
+    _run(driver, scenario, 0.0)
+
+
+def test_what_is_delivered_and_asks_for_no_turn_has_none(driver):
+    """Most heartbeats do not."""
+
+    async def scenario():
+        driver.runner.deliver(lambda: None)
+        await _passes()
+        assert driver.turns == 0
+
+    _run(driver, scenario, 0.0)
+
+
+def test_what_is_delivered_shares_the_turn_that_is_on_its_way(driver):
+    """Others asked for it in the same pass."""
+
+    async def scenario():
+        driver.wake()
+        driver.runner.deliver(lambda: _twice(driver))
+        assert driver.turns == 0
+        await _passes()
+        assert driver.turns == 1
+
+    _run(driver, scenario, 0.0)
+
+
+def test_with_many_calls_what_is_delivered_waits_for_what_else_a_pass_brings(driver):
+    """The first turn comes in the next pass, the second after the rest."""
+
+    async def scenario():
+        driver.runner.deliver(lambda: _twice(driver))
+        assert driver.turns == 0
+        await _passes()
+        assert driver.turns == 1
+        driver.runner.deliver(driver.wake)
+        await _passes()
+        assert driver.turns == 1
+
+    _run(driver, scenario, HOUR_S)
+
+
+def test_what_is_delivered_has_its_turn_although_it_ends_in_an_error(driver):
+    """A frame whose last request breaks a rule has commits before it."""
+
+    async def scenario():
+        def arrived():
+            driver.wake()
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            driver.runner.deliver(arrived)
+        assert driver.turns == 1
+
+    _run(driver, scenario, 0.0)
+
+
+def test_no_turn_follows_what_stops_the_runner(driver):
+    """What arrived last may have ended the node."""
+
+    async def scenario():
+        def arrived():
+            driver.wake()
+            driver.runner.stop()
+
+        driver.runner.deliver(arrived)
+        await _passes()
+        assert driver.turns == 0
+
+    _run(driver, scenario, 0.0)
 
 
 @pytest.mark.parametrize("observers", ["lag_observers", "turn_observers"])

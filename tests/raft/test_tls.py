@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from muster.v1 import peer_pb2 as pb
 from musterd.coordinator.node.authority import Authority
 from musterd.raft import codec
+from musterd.raft.peer_connection import MAGIC, framed
 from musterd.raft.peer_levels import LevelError, Levels
 from musterd.raft.tls import (
     TEXT_MAX,
@@ -22,7 +23,6 @@ from musterd.raft.tls import (
     read_contexts,
     short,
 )
-from musterd.raft.transport import MAGIC, framed
 from tests.certificates import files_in, key_pem, signed, stranger_context
 from tests.raft.loopback import LoopbackCluster
 

@@ -30,6 +30,17 @@ def test_a_crash_keeps_what_was_synced_and_loses_the_rest():
     assert found.synced_epoch == found.written_epoch == 2
 
 
+def test_what_is_put_at_once_keeps_its_place_among_the_other_operations():
+    """As on a disk."""
+    store = MemoryStore()
+    store.batch.put(Family.STATE, b"a", b"before")
+    store.batch.put_all(Family.STATE, [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    store.batch.put(Family.STATE, b"b", b"after")
+    store.batch.delete(Family.STATE, b"c")
+    store.write()
+    assert list(store.scan(Family.STATE, b"", b"z")) == [(b"a", b"1"), (b"b", b"after")]
+
+
 def test_a_crash_may_spare_the_oldest_unsynced_writes_but_never_a_younger_one_alone():
     """A write-ahead log loses a suffix."""
     store = MemoryStore()

@@ -60,6 +60,27 @@ def test_what_is_written_is_read_back_after_a_restart(loop, tmp_path: Path):
     store.close()
 
 
+def test_what_is_put_at_once_keeps_its_place_among_the_other_operations(loop, tmp_path: Path):
+    """The batch is ordered; it is as large as if each had been put alone."""
+    store = loop.open(tmp_path, create=True)
+    pairs = [(b"%d" % number, b"many") for number in range(4)]
+    store.batch.put(Family.STATE, b"0", b"before")
+    store.batch.put_all(Family.STATE, pairs)
+    store.batch.put(Family.STATE, b"1", b"after")
+    store.batch.delete(Family.STATE, b"2")
+    size = store.batch.bytes
+    store.write()
+    found = list(store.scan(Family.STATE, b"", b"z"))
+    assert found == [(b"0", b"many"), (b"1", b"after"), (b"3", b"many")]
+    store.batch.put(Family.STATE, b"0", b"before")
+    for key, value in pairs:
+        store.batch.put(Family.STATE, key, value)
+    store.batch.put(Family.STATE, b"1", b"after")
+    store.batch.delete(Family.STATE, b"2")
+    assert store.batch.bytes == size
+    store.close()
+
+
 def test_every_start_is_a_life_of_its_own_and_on_the_disk_before_it_is_told(loop, tmp_path: Path):
     """The second process of a copied directory finds the number of the first, or a smaller one."""
     loop.open(tmp_path / "a", create=True).close()

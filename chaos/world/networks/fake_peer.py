@@ -18,7 +18,7 @@ from musterd.raft import codec
 from musterd.raft.codec import FRAME_BYTES_MAX, CodecError
 from musterd.raft.identity import load_identity
 from musterd.raft.lives import RUN_ID_BYTES
-from musterd.raft.transport import HEAD_BYTES, MAGIC, framed, head, size_of
+from musterd.raft.peer_connection import HEAD_BYTES, MAGIC, framed, head, size_of
 from musterd.storage import keys
 from musterd.storage.life import Life
 from musterd.storage.secondary import Secondary

@@ -1,7 +1,7 @@
 """Tells the bulk connection between two nodes from the other one, by its handshake.
 
-Magic, the dialling side's Hello, its verdict (raft/transport.py). Whoever hands a connection on
-reads that along with the nodes; what follows does not say which connection it is on.
+Magic, the dialling side's Hello, its verdict (raft/peer_connection.py). Whoever hands a connection
+on reads that along with the nodes; what follows does not say which connection it is on.
 """
 
 import struct
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from muster.v1 import peer_pb2 as pb
 from musterd.raft.codec import HELLO_BYTES_MAX, CodecError, decode_hello
-from musterd.raft.transport import HEAD_BYTES, MAGIC, size_of
+from musterd.raft.peer_connection import HEAD_BYTES, MAGIC, size_of
 
 
 def bulk(said: bytes) -> bool | None:

@@ -5,13 +5,16 @@ coordinator, and nothing of the call came near the log, the edge looks again, LO
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import grpc
 from google.protobuf.message import DecodeError
 
+from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api.forward.coordinator_link import CoordinatorLink, PassedRequest
 from musterd.coordinator.api.forward.heartbeat_parts import beat_in_parts
+from musterd.coordinator.api.forward.member_ways import MemberRequest, MemberWays
 from musterd.coordinator.api.forward.methods import (
     CLUSTER_SHARD,
     HEARTBEAT,
@@ -21,9 +24,11 @@ from musterd.coordinator.api.forward.methods import (
 )
 from musterd.coordinator.api.frame.bounds import HEARTBEAT_MEMBERS_MAX
 from musterd.coordinator.api.frame.coordination import Coordination
-from musterd.coordinator.api.frame.forwarding import ShownCaller
+from musterd.coordinator.api.frame.forwarding import PassingFailed, ShownCaller
+from musterd.coordinator.api.frame.handler import Failure
 from musterd.coordinator.api.limits.requests_under_way import AT_ONCE_BYTES_MAX
-from musterd.coordinator.api.stream.member_order import IN_LOG_REQUESTS, members_of
+from musterd.coordinator.api.stream.member_order import IN_LOG_REQUESTS, Member, members_of
+from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FORWARD_MOVED_MS, LOADING_HOLD_MS
 from musterd.raft.contract import ForwardLink, NodeId
@@ -32,9 +37,15 @@ LOOKS_MAX: Final = 5
 """Coordinators that one call is passed to, one after the other."""
 
 REFUSALS_MAX: Final = 64
-"""Nodes whose refusal is kept: more than a cluster has."""
+"""Nodes whose refusal, or failure, is kept: more than a cluster has."""
 
 ELSEWHERE: Final = "The group's coordinator is being looked for: ask FindCoordinator."
+
+NEVER: Final = "it does not answer at its peer port"
+
+HELD_BACK: Final = (
+    "An earlier request of the member is with a former coordinator; nothing was done: repeat."
+)
 
 Here = Callable[[Any], Awaitable[Any]]
 
@@ -47,19 +58,31 @@ class Edge:
         self._links: dict[ForwardLink, CoordinatorLink] = {}
         self._by_node: dict[NodeId, CoordinatorLink] = {}
         self.refusals: dict[NodeId, str] = {}
-        """Nodes that take no calls, and why: an earlier build, or its certificate is no good."""
+        """Nodes that take no calls, and why: what they lead is named as without forwarding."""
+        self.failures: dict[NodeId, str] = {}
+        """Nodes to which no connection stands, and how the last one failed."""
+        self._ways = MemberWays()
         self.passed_total = 0
         self.looked_again_total = 0
+        self.held_back_total = 0
+        """Requests of members that were to be repeated, since one before them was elsewhere."""
 
     @property
     def open(self) -> Mapping[NodeId, int]:
         """By coordinator, the calls that wait for it."""
         return {node: len(link) for node, link in self._by_node.items()}
 
+    def unconnected(self, nodes: Iterable[int]) -> Mapping[int, str]:
+        """The ones of these nodes to which no connection stands, and why."""
+        said = {**self.failures, **self.refusals}
+        missing = [node for node in map(NodeId, nodes) if node not in self._by_node]
+        return {node: said.get(node, NEVER) for node in missing}
+
     # ---- connections
 
     def opened(self, link: ForwardLink) -> None:
         self.refusals.pop(link.node, None)
+        self.failures.pop(link.node, None)
         self._links[link] = self._by_node[link.node] = CoordinatorLink(link)
 
     def arrived(self, link: ForwardLink, frame: memoryview) -> None:
@@ -78,8 +101,13 @@ class Edge:
         gone.over()
 
     def refused(self, node: NodeId, reason: str) -> None:
+        self.failures.pop(node, None)
         if node not in self._by_node and len(self.refusals) < REFUSALS_MAX:
             self.refusals[node] = reason
+
+    def failed(self, node: NodeId, reason: str) -> None:
+        if node not in self._by_node and len(self.failures) < REFUSALS_MAX:
+            self.failures[node] = reason
 
     def look(self) -> None:
         """To be called every FORWARD_LOOK_MS."""
@@ -132,7 +160,13 @@ class Edge:
             return False
         if name == HEARTBEAT and len(request.members) > HEARTBEAT_MEMBERS_MAX:
             return False  # to be refused here
+        if self._ways and self.is_awaited(_members_of(request)):
+            return True
         return any(shard.coordinator_state.elsewhere for shard in self._shards(method, request))
+
+    def is_awaited(self, members: Sequence[Member]) -> bool:
+        """See `frame.forwarding.Edge`."""
+        return self._ways.is_taken(members)
 
     # ---- calls
 
@@ -167,21 +201,55 @@ class Edge:
         here: Here,
     ) -> Any:
         """Pass a request to the one node that it is for, or to that one's successor."""
+        node, members = self._taker(shard), _members_of(request)
+        if node is None:
+            return self._not_now(method) if self._ways.is_taken(members) else await here(request)
+        way = self._ways.begin(members, node)
+        if way is None:
+            return self._not_now(method)
         passed = _passed(method, request, caller)
+        try:
+            response = await self._look(method, passed, shard, way, entered)
+        finally:
+            way.ended()
+        if response is None:
+            return await here(request)
+        return _without_names(method, response)
+
+    async def _look(
+        self,
+        method: PassedMethod,
+        passed: PassedRequest,
+        shard: Shard,
+        way: MemberRequest,
+        entered: Callable[[], None] | None,
+    ) -> Any:
+        """The response of the node that takes it; None: it may be served here."""
         response = None
         for _ in range(LOOKS_MAX):
-            await self._core.watch.until(lambda: self._is_settled(shard), LOADING_HOLD_MS)
             node, term = self._taker(shard), shard.log.term
             if node is None:
-                return await here(request)
+                return response if way.has_members else None
+            way.go(node)
             self.passed_total += 1
             answer = await self._by_node[node].call(passed, entered)
             response, entered = method.parse(answer.message), None
-            if answer.in_log or not any(map(is_elsewhere, method.statuses(response))):
+            refused = not answer.in_log and any(map(is_elsewhere, method.statuses(response)))
+            if not refused or not way.may_move or self._core.watch.is_full:
                 break
             self.looked_again_total += 1
+            way.go(None)
             await self._moved(shard, node, term)
-        return _without_names(method, response)
+            await self._core.watch.until(lambda: self._is_settled(shard), LOADING_HOLD_MS)
+        return response
+
+    def _not_now(self, method: PassedMethod) -> Any:
+        """A member's request that would pass one before it: it is to be repeated."""
+        self.held_back_total += 1
+        response = method.parse(b"")
+        error = Error.COORDINATOR_LOAD_IN_PROGRESS
+        response.status.CopyFrom(self._core.statuses.error(error, HELD_BACK))
+        return response
 
     async def _moved(self, shard: Shard, node: NodeId, term: int) -> None:
         """Wait until another node, or term, is known of a shard than that which was wrong."""
@@ -226,7 +294,7 @@ class Edge:
         for place, group_id in enumerate(method.groups(request)):
             places.setdefault(self._taker(self._core.shard_for(group_id)), []).append(place)
         parts = [
-            self._part(method, _part_of(method, request, of_node), node, caller, here)
+            self._told(method, _part_of(method, request, of_node), node, caller, here)
             for node, of_node in places.items()
         ]
         asked = [asyncio.ensure_future(part) for part in parts]
@@ -238,12 +306,42 @@ class Edge:
             raise
         return _together(method, responses, list(places.values()))
 
+    async def _told(
+        self,
+        method: PassedMethod,
+        part: Any,
+        node: NodeId | None,
+        caller: ShownCaller,
+        here: Here,
+    ) -> Any:
+        """What is to be told of a part. Where it changes something, each of its groups is told of.
+
+        The other parts may be carried out: that one is refused, or lost, is no answer to the call.
+        """
+        if not method.changes:
+            return await self._part(method, part, node, caller, here)
+        statuses = self._core.statuses
+        try:
+            response = await self._part(method, part, node, caller, here)
+        except Failure as failure:
+            return _each_told(method, part, statuses.of(failure.answer))
+        except PassingFailed as failed:
+            shed = failed.code is grpc.StatusCode.RESOURCE_EXHAUSTED  # nothing was done
+            error = Error.COORDINATOR_NOT_AVAILABLE if shed else Error.REQUEST_TIMED_OUT
+            return _each_told(method, part, statuses.error(error, failed.details))
+        if int(response.status.code) and not getattr(response, method.results):
+            return _each_told(method, part, response.status)
+        return response
+
+
+def _members_of(request: Any) -> tuple[Member, ...]:
+    """Whose request it is, where it enters the log in the order in which they make them."""
+    return members_of(request) if isinstance(request, IN_LOG_REQUESTS) else ()
+
 
 def _passed(method: PassedMethod, request: Any, caller: ShownCaller) -> PassedRequest:
     message = request.SerializeToString()
-    if len(message) <= AT_ONCE_BYTES_MAX or not isinstance(request, IN_LOG_REQUESTS):
-        return PassedRequest(method.path, message, caller)
-    members = members_of(request)
+    members = _members_of(request) if len(message) > AT_ONCE_BYTES_MAX else ()
     group_id = members[0][0] if members else ""
     return PassedRequest(method.path, message, caller, group_id, [one for _, one in members])
 
@@ -258,6 +356,13 @@ def _part_of(method: PassedMethod, request: Any, places: Sequence[int]) -> Any:
     if getattr(request, "first_member", 0) and places[0] != 0:
         part.first_member = 0  # it is about the first group alone
     return part
+
+
+def _each_told(method: PassedMethod, part: Any, status: Status) -> Any:
+    response = method.parse(b"")
+    for group_id in method.groups(part):
+        getattr(response, method.results).add(group_id=group_id, status=status)
+    return response
 
 
 def _together(

@@ -29,6 +29,8 @@ class PassedMethod(NamedTuple):
     items: str = ""
     """The request's field with groups, or their ids, that have an answer each; "" where the request
     is about the one in its field `group_id`."""
+    changes: bool = False
+    """Whether what it does to one of them stands, whatever becomes of the others."""
     results: str = ""
     """The response's field with those answers, in the same order."""
 
@@ -84,8 +86,10 @@ PASSED: Final[Mapping[str, PassedMethod]] = MappingProxyType(
         "DescribeGroupConfigs": _method(
             "DescribeGroupConfigs", items="group_ids", results="groups"
         ),
-        "AlterGroupConfigs": _method("AlterGroupConfigs", items="groups", results="results"),
-        "DeleteGroups": _method("DeleteGroups", items="group_ids", results="results"),
+        "AlterGroupConfigs": _method(
+            "AlterGroupConfigs", items="groups", results="results", changes=True
+        ),
+        "DeleteGroups": _method("DeleteGroups", items="group_ids", results="results", changes=True),
         "TransferLeader": _method("TransferLeader", shard="shard"),
         "ReadBackup": _method("ReadBackup", shard="shard"),
         **{

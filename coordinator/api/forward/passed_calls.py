@@ -97,6 +97,9 @@ class PassedCalls:
     def refused(self, node: NodeId, reason: str) -> None:
         """Told of nothing: this side does not dial."""
 
+    def failed(self, node: NodeId, reason: str) -> None:
+        """Told of nothing, either."""
+
     async def stop(self) -> None:
         """End what is still open, as where its edge is lost. When nothing is answered any more."""
         tasks = [task for edge in self._edges.values() for task in edge.tasks]

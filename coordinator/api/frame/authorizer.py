@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from musterd.coordinator.api.frame.identity import CallerContext, Identities, Identity, ToldCaller
 from musterd.coordinator.api.frame.rpc_rules import RpcRule
+from musterd.coordinator.machine import plain_partitions
 from musterd.coordinator.machine.access import Operation, Resource, authorize
 from musterd.coordinator.machine.commands import (
     Command,
@@ -290,7 +291,9 @@ def topics_of(command: Command) -> Iterable[str]:
         case ConsumerGroupHeartbeat():
             every = (EVERY_TOPIC,) if command.pattern else ()
             return dict.fromkeys((*(command.topics or ()), *every))
-        case OffsetCommit() | OffsetDelete():
+        case OffsetCommit():
+            return plain_partitions.topics_of(command)
+        case OffsetDelete():
             return dict.fromkeys(one.topic for one in command.partitions)
         case _:
             return ()

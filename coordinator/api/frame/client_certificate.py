@@ -10,9 +10,7 @@ from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
+from musterd.coordinator.api.frame.certificate_contents import end_of, names_of
 from musterd.coordinator.machine.access import is_reserved
 
 NamedBy = Literal["uri", "cn"]
@@ -22,14 +20,6 @@ CERTIFICATE_BYTES_MAX: Final = 16 * 1024
 """The longest PEM that is read; a longer one names nobody."""
 REMEMBERED_MAX: Final = 1_024
 """Certificates whose names are kept: 16 MiB at most."""
-UNREADABLE: Final = (
-    ValueError,
-    TypeError,  # a name of a type that its kind cannot have
-    x509.DuplicateExtension,
-    x509.InvalidVersion,
-    x509.UnsupportedGeneralNameType,
-)
-"""What `cryptography` raises of a certificate that it does not understand."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _NODE: Final = re.compile(r"(?:[A-Za-z0-9][-.A-Za-z0-9]{0,251}-)?([0-9]{1,9})")
 """A node's id, or the name of its pod, which ends in it (raft/tls.py has the same rule)."""
@@ -60,14 +50,11 @@ def principal_of(
     if len(certificate) > CERTIFICATE_BYTES_MAX:
         return None
     try:
-        read = x509.load_pem_x509_certificate(certificate)
-        uris = [uri for uri in _uris(read) if uri.lower().startswith(URI_SCHEME)]
-        common = [
-            str(one.value) for one in read.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        ]
-    except UNREADABLE:  # names that are no text, versions and forms that do not exist
+        names, until_s = names_of(certificate), end_of(certificate)
+    except ValueError:  # names that are no text, versions and forms that do not exist
         return None
-    until_s = read.not_valid_after_utc.timestamp()
+    uris = [uri for uri in names.uris if uri.lower().startswith(URI_SCHEME)]
+    common = names.common
     if uris:
         return _of_uri(uris[0], cluster_id, until_s) if len(uris) == 1 else None
     if named_by == "cn" and len(common) == 1 and _is_name(common[0]):
@@ -84,17 +71,9 @@ def valid_until_s(certificate: bytes) -> float:
     if len(certificate) > CERTIFICATE_BYTES_MAX:
         return 0.0
     try:
-        return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
-    except UNREADABLE:
+        return end_of(certificate)
+    except ValueError:
         return 0.0
-
-
-def _uris(certificate: x509.Certificate) -> list[str]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return []
-    return names.value.get_values_for_type(x509.UniformResourceIdentifier)
 
 
 def _is_name(name: str) -> bool:

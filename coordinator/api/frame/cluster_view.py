@@ -72,6 +72,10 @@ class ClusterView(Protocol):
         """Who was turned away at the peer port, or turned this node away, and why."""
         ...
 
+    def forward_refusals(self) -> Mapping[int, str] | None:
+        """Nodes to which this one has no connection for calls, and why; None: it forwards none."""
+        ...
+
     def log(self, shard: int) -> LogView:
         """Where a shard's log begins and ends here."""
         ...

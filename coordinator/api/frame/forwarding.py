@@ -3,7 +3,7 @@
 The *edge* is the node that the client speaks to, the coordinator the one that carries the call out.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -37,6 +37,8 @@ class ForwardedCounts(NamedTuple):
     out_open: int = 0
     in_total: int = 0
     in_open: int = 0
+    unconnected: int = 0
+    """Other nodes to which this one, which forwards, has no connection for calls."""
 
 
 class PassedCall(Protocol):
@@ -68,6 +70,13 @@ class Edge(Protocol):
 
     def concerns(self, name: str, request: Any) -> bool:
         """Whether this request of the RPC `name` is about anything that is led elsewhere."""
+        ...
+
+    def is_awaited(self, members: Sequence[tuple[str, str]]) -> bool:
+        """Whether an earlier request of one of them is passed on, so that the next has to follow.
+
+        Each is a group's id, and that of its member.
+        """
         ...
 
     async def pass_on(

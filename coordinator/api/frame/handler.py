@@ -515,6 +515,14 @@ class ActiveCall:
             await self.shed(ACTIVE_CALLS)
         return admitted
 
+    async def admitted_again(self, kind: Kind) -> Admitted:
+        """As `admit`, for what waited at an edge. Raises PassingFailed."""
+        await self.core.admission.room(kind, read=True)
+        admitted = self.core.admission.enter(kind)
+        if admitted is None:
+            raise PassingFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, shed_details(ACTIVE_CALLS))
+        return admitted
+
     async def arriving(self, members: int) -> AbstractContextManager[None]:
         """Enter until a call that names so many members is taken in.
 
@@ -692,7 +700,7 @@ def handler(
                 edge = self.core.forwarding.edge
                 handling: Awaitable[Any]
                 if edge is not None and edge.concerns(handle.__name__, request):
-                    handling = _passed_on(edge, self, handle, request, call)
+                    handling = _passed_on(edge, self, handle, request, call, kind)
                 else:
                     await _let_in(self, request, call)
                     handling = handle(self, request, call)
@@ -739,13 +747,17 @@ async def _passed_on(
     handle: Callable[[Any, Any, ActiveCall], Awaitable[Any]],
     request: Any,
     call: ActiveCall,
+    kind: Kind,
 ) -> Any:
     """Pass a call to who coordinates it. Both nodes ask for the caller's right; that one notes it.
 
-    A call that was passed on is never passed on again: it is served, or refused, here.
+    A call that was passed on is never passed on again: it is served, or refused, here. What is
+    served here after it has waited is active again.
     """
 
     async def here(part: Any) -> Any:
+        if kind is not Kind.EXEMPT and (call.admitted is None or not call.admitted.begin()):
+            call.admitted = await call.admitted_again(kind)
         await _let_in(service, part, call)
         handling = handle(service, part, call)
         del part

@@ -8,14 +8,15 @@ refused. Nothing is looked up that a token names but its key id, in the set that
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from musterd.coordinator.machine.access import JWT_PREFIX
 from musterd.coordinator.machine.limits import LIMITS
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 LEEWAY_MS: Final = 30_000
 """By so much clocks may differ, at the begin and at the end of a JWT."""
@@ -40,7 +41,7 @@ LACKS: Final = "The JWT lacks a claim that this cluster needs, or has it in anot
 AWAITED: Final = "The key of the JWT is not known here yet; it is looked for: repeat the call."
 
 Algorithms = tuple[str, ...]
-PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
+PublicKey: TypeAlias = "RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey"
 KeySet = Mapping[str, tuple[PublicKey, Algorithms]]
 """Key id ("" where a key has none) -> the key and the algorithms that it is good for."""
 
@@ -118,14 +119,16 @@ def _key_of(described: Mapping[str, Any]) -> tuple[PublicKey, Algorithms] | None
 
 
 def _algorithms_of(key: object) -> Algorithms:
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415  # above
+
     match key:
-        case RSAPublicKey():
+        case rsa.RSAPublicKey():
             least, most = RSA_BITS
             sound = least <= key.key_size <= most and key.public_numbers().e <= RSA_EXPONENT_MAX
             return RSA if sound else ()
-        case EllipticCurvePublicKey():
+        case ec.EllipticCurvePublicKey():
             return CURVES.get(key.curve.name, ())
-        case Ed25519PublicKey():
+        case ed25519.Ed25519PublicKey():
             return ED25519
         case _:
             return ()

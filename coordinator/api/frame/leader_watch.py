@@ -7,7 +7,10 @@ from typing import Final
 from musterd.coordinator.runtime.shard import Shard
 
 WATCHERS_MAX: Final = 8_192
-"""Beyond that a watcher does not wait: it is answered as things stand."""
+"""Beyond that nobody waits: a call is answered as things stand.
+
+So NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or of FindCoordinator that none is known yet: all
+of them say that nothing was done, and are to be repeated after a pause."""
 
 _Seen = tuple[int | None, int, str]
 
@@ -22,6 +25,16 @@ class LeaderWatch:
         self._shards = shards
         self._seen: list[_Seen] = []
         self._waiting: dict[asyncio.Future[None], None] = {}
+        self.turned_away_total = 0
+        """Waits that were over before they began: so many were waiting."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody else may wait."""
+        return len(self._waiting) >= WATCHERS_MAX
 
     def turn(self) -> None:
         """Look whether anything moved since the last turn with somebody waiting."""
@@ -41,7 +54,10 @@ class LeaderWatch:
         end_s = loop.time() + timeout_ms / 1_000
         while not holds():
             left_s = end_s - loop.time()
-            if left_s <= 0 or len(self._waiting) >= WATCHERS_MAX:
+            if left_s <= 0:
+                return False
+            if self.is_full:
+                self.turned_away_total += 1
                 return False
             await self._moved(loop, left_s)
         return True

@@ -106,6 +106,7 @@ class AdminService(
 
     def own_view(self) -> pb.DescribeClusterResponse:
         """What DescribeCluster answers."""
+        unconnected = self.cluster.forward_refusals()
         level = self.core.shards[CLUSTER_SHARD].state.level or LAST_UNNAMED
         return pb.DescribeClusterResponse(
             cluster_id=self.cluster.cluster_id,
@@ -117,6 +118,11 @@ class AdminService(
             refusals=[
                 pb.Refusal(who=who, reason=reason)
                 for who, reason in self.cluster.refusals().items()
+            ],
+            forwards=unconnected is not None,
+            forward_refusals=[
+                pb.Refusal(who=f"node {node}", reason=reason)
+                for node, reason in (unconnected or {}).items()
             ],
             awaited=self.cluster.awaited(),
             level=level,

@@ -28,10 +28,13 @@ from musterd.coordinator.api.limits.quota_buckets import Amount
 from musterd.coordinator.api.rpcs import translate
 from musterd.coordinator.api.stream.client_stream import ClientStream, CommitCalls
 from musterd.coordinator.api.stream.stream_call import StreamCall
+from musterd.coordinator.codec import plain_request
 from musterd.coordinator.machine.access import ANONYMOUS, Operation, Resource
 from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.commit_events import StoredResults
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.plain_partitions import topics_of
 from musterd.coordinator.machine.quotas import QuotaKey
 from musterd.coordinator.machine.replies import Committed, Refused
 from musterd.coordinator.runtime.answers import Answer, Shed
@@ -56,6 +59,9 @@ OK: Final = "OK"
 UNKNOWN: Final = "Unknown"
 
 _parse = pb.OffsetCommitRequest.FromString
+
+_ALL_STORED: Final = pb.OffsetCommitResponse()
+"""For who counts answers, a response in which nothing is said against any partition."""
 
 
 class Sender:
@@ -85,14 +91,14 @@ class Sender:
             return False
         return not 0 < identity.expires_wall_ms <= self._access.identities.wall_ms()
 
-    def may(self, request: pb.OffsetCommitRequest) -> bool:
+    def may(self, command: OffsetCommit) -> bool:
         """Whether it may commit in this group, and know of its topics."""
         if self.identity is None:
             return True
-        if not self._allowed(Operation.COMMIT, Resource.GROUP, request.group_id):
+        if not self._allowed(Operation.COMMIT, Resource.GROUP, command.group_id):
             return False
         describe, topic = Operation.DESCRIBE, Resource.TOPIC
-        return all(self._allowed(describe, topic, one.topic) for one in request.partitions)
+        return all(self._allowed(describe, topic, name) for name in topics_of(command))
 
     def _allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         key = resource, name
@@ -165,14 +171,12 @@ class StreamedCommits:
     def take(self, call_id: int, raw: bytes) -> bool:
         """Carry out one commit; False where nothing was done: it is the handler's."""
         core, stream, sender = self.core, self.stream, self._sender
-        request = self._parsed(raw)
-        if request is None or sender is None:
+        command, size = self._decoded(raw)
+        if command is None or sender is None:
             return False
-        size = bounds.COMMIT.size(request)
-        command = translate.commit(request)
-        if bounds.COMMIT.refusal(request, size) or refuse_fields(command, LIMITS):
+        if bounds.COMMIT.refusal(command, size) or refuse_fields(command, LIMITS):
             return False
-        if not sender.may(request):  # its names are bounded now: they are kept
+        if not sender.may(command):  # its names are bounded now: they are kept
             return False
         checked, shards = core.topics.checked(command), core.shards
         number = shard_of(command.group_id, len(shards))
@@ -191,38 +195,48 @@ class StreamedCommits:
             return True
         core.admission.framed += 1
         stream.requests.take(self.caller.peer(), len(raw))
-        commit = StreamedCommit(self, sender, call_id, request, len(raw))
+        commit = StreamedCommit(self, sender, call_id, command, len(raw))
         stream.opened(call_id, commit)
         commit.put(shards[number], leadership, checked, size)
         return True
 
-    def _parsed(self, raw: bytes) -> pb.OffsetCommitRequest | None:
-        """None where it is no request, takes turns, or waits for one before it."""
-        try:
-            request = _parse(raw)
-        except DecodeError:
-            return None
-        is_large = len(request.partitions) > ENTRIES_AT_ONCE
-        waits = self.stream.is_awaited((request.group_id, request.member_id))
-        return None if is_large or waits else request
+    def _decoded(self, raw: bytes) -> tuple[OffsetCommit | None, int]:
+        """The command, and how many bytes it takes in the log at most.
+
+        None where it is no request, takes turns, or waits for one before it.
+        """
+        command, size = plain_request(raw, ENTRIES_AT_ONCE), bounds.command_size(len(raw))
+        if command is None:
+            try:
+                request = _parse(raw)
+            except DecodeError:
+                return None, 0
+            if len(request.partitions) > ENTRIES_AT_ONCE:
+                return None, 0
+            command, size = translate.commit(request), bounds.COMMIT.size(request)
+        member = command.group_id, command.member_id
+        waits = self.stream.is_awaited(member)
+        if (edge := self.core.forwarding.edge) is not None:
+            waits = waits or edge.is_awaited((member,))
+        return (None if waits else command), size
 
 
 class StreamedCommit:
     """One of them, from its submission until it is answered or cancelled."""
 
-    __slots__ = ("_began_s", "_call", "_commits", "_request", "_sender", "_size", "call_id")
+    __slots__ = ("_began_s", "_call", "_command", "_commits", "_sender", "_size", "call_id")
 
     def __init__(
         self,
         commits: StreamedCommits,
         sender: Sender,
         call_id: int,
-        request: pb.OffsetCommitRequest,
+        command: OffsetCommit,
         size: int,
     ) -> None:
         self._commits = commits
         self._sender = sender
-        self._request = request
+        self._command = command
         self._size = size
         self._began_s = commits.began_s
         self._call: Call | None = None
@@ -251,7 +265,7 @@ class StreamedCommit:
         version = access.identities.version
         if sender.is_good(version) or (sender.identity is None and sender.version == version):
             return None
-        questions = questions_of(RULES[METHOD], translate.commit(self._request))
+        questions = questions_of(RULES[METHOD], self._command)
         caller = self._commits.caller
         return access.recheck(caller, questions, sender.identity, sender.version)()
 
@@ -270,7 +284,7 @@ class StreamedCommit:
         commits, call = self._commits, self._call
         commits.stream.requests.let_go(commits.caller.peer(), self._size)
         if call is not None:
-            commits.core.shard_for(self._request.group_id).abandon(call)
+            commits.core.shard_for(self._command.group_id).abandon(call)
 
     def answered(self, answer: Answer) -> None:
         """Write its answer into the stream's next frame."""
@@ -281,12 +295,12 @@ class StreamedCommit:
                     grpc.StatusCode.RESOURCE_EXHAUSTED, shed_details(answer.what), EXHAUSTED
                 )
                 return
-            if isinstance(answer, Committed):
-                response = translate.committed(answer.partitions)
+            results = answer.partitions if isinstance(answer, Committed) else ()
+            if isinstance(results, StoredResults):
+                response, encoded = _ALL_STORED, translate.stored(results)
             else:
-                self._count_refusal(answer)
-                response = pb.OffsetCommitResponse(status=commits.core.statuses.of(answer))
-            encoded = response.SerializeToString()
+                response = self._response(answer)
+                encoded = response.SerializeToString()
         except Exception as error:
             log.exception("a handler failed", method=METHOD)
             self._refused(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}", UNKNOWN)
@@ -295,7 +309,13 @@ class StreamedCommit:
             self._refused(grpc.StatusCode.UNAVAILABLE, DROPPED, "Unavailable")
             return
         seconds = self._ended(OK)
-        commits.calls.replied(self._request, response, seconds)
+        commits.calls.replied(self._command, response, seconds)
+
+    def _response(self, answer: Answer) -> pb.OffsetCommitResponse:
+        if isinstance(answer, Committed):
+            return translate.committed(answer.partitions)
+        self._count_refusal(answer)
+        return pb.OffsetCommitResponse(status=self._commits.core.statuses.of(answer))
 
     def _refused(self, code: grpc.StatusCode, details: str, told: str) -> None:
         commits = self._commits

@@ -4,6 +4,7 @@ Pure; no checks of the group's state.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import Status
@@ -21,6 +22,7 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
+from musterd.coordinator.machine.commit_events import StoredResults
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
@@ -271,3 +273,29 @@ def committed(results: Iterable[PartitionResult]) -> pb.OffsetCommitResponse:
             answer.status.message = message
             answer.status.retriable = error.retriable
     return response
+
+
+STORED_MAX: Final = 16 * 1_024
+"""Partitions whose encoded results are kept; one more, and all are made anew."""
+
+
+class _StoredParts(dict[tuple[str, int], bytes]):
+    """By partition, what an encoded OffsetCommitResponse says of it where it is stored."""
+
+    def __missing__(self, ref: tuple[str, int]) -> bytes:
+        topic, partition = ref
+        response = pb.OffsetCommitResponse()
+        response.partitions.add(topic=topic, partition=partition)
+        encoded = response.SerializeToString()
+        if len(self) >= STORED_MAX:
+            self.clear()
+        self[ref] = encoded
+        return encoded
+
+
+_STORED: Final = _StoredParts()
+
+
+def stored(results: StoredResults) -> bytes:
+    """`committed` of partitions that are stored, encoded: parts of one repeated field in a row."""
+    return b"".join(map(_STORED.__getitem__, results.refs))

@@ -11,6 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
@@ -162,6 +163,7 @@ class Commits(Protocol):
         ...
 
 
+Deliver = Callable[[Callable[[], None]], None]
 MakeCommits = Callable[["ClientStream", StreamCall, CommitCalls], Commits]
 
 
@@ -203,6 +205,8 @@ class ClientStreams:
         self.commits: MakeCommits | None = None
         """Makes what carries out a stream's commits without tasks; None: there is nothing such."""
         self._commit_calls: CommitCalls = _Uncounted()
+        self.deliver: Deliver = _call
+        """Calls what takes a frame in; see `LoopRunner.deliver` in raft/runner.py."""
         self._open: dict[ClientStream, None] = {}
         self._by_peer: Counter[str] = Counter()
         self.totals = StreamTotals()
@@ -224,6 +228,7 @@ class ClientStreams:
         if self._by_peer[peer] >= CLIENT_STREAMS_PER_CONNECTION_MAX:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY_STREAMS)
         stream = ClientStream(self._acceptor, self._methods, self.totals, context)
+        stream.deliver = self.deliver
         if self.commits is not None:
             stream.carry_out(self.commits, self._commit_calls)
         self._open[stream] = None
@@ -294,6 +299,7 @@ class ClientStream:
         self._context = context
         self._caller = StreamCaller(context, self.end)
         self._commits: Commits | None = None
+        self.deliver: Deliver = _call
         self.ending: asyncio.Future[str] = self._loop.create_future()
         """Done when nothing more is taken in; why, where the caller has no right to go on."""
         self._open: dict[int, asyncio.Task[None] | OpenCommit] = {}
@@ -397,8 +403,9 @@ class ClientStream:
             self._totals.frames_in += 1
             if len(raw) > FRAME_AT_ONCE_BYTES_MAX:
                 await self._acceptor.parse_queue.turn(len(raw))
-            self._take_in(_parsed(raw), len(raw))
-            del raw
+            frame, size = _parsed(raw), len(raw)
+            self.deliver(partial(self._take_in, frame, size))
+            del raw, frame
 
     def _take_in(self, frame: ClientFrame, size: int) -> None:
         for call_id in frame.cancelled:
@@ -619,6 +626,11 @@ class ClientStream:
             self.requests.let_go(self._caller.peer(), answers.commit_bytes)
         if answers.untaken is not None:
             self.untaken.let_go(answers.untaken)
+
+
+def _call(arrived: Callable[[], None]) -> None:
+    """Nobody gives turns at once."""
+    arrived()
 
 
 def _parsed(raw: bytes) -> ClientFrame:

@@ -24,6 +24,7 @@ from musterd.coordinator.machine.events import (
     Trigger,
 )
 from musterd.coordinator.machine.modern.group import Consumer
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
@@ -95,39 +96,62 @@ def _decide_around(
 
 
 def decide_again(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:
-    """A member's plain commit of one partition that the group has an offset of; None: any other.
+    """A member's plain commit of partitions that the group has offsets of; None: any other.
 
     Nearly all commits are such, and `decide` comes to the same by each rule in turn: what is stored
     was within its bounds, as the names of the group and of the member were.
     """
-    partitions = command.partitions
-    if group is None or len(partitions) != 1:
-        return None
-    topic, partition, offset, metadata, _, expected, start, _ = partitions[0]
-    ref = (topic, partition)
-    kept, commit_seq = group.offsets.get(ref), command.commit_seq
+    commit_seq, member_id = command.commit_seq, command.member_id
     instance_id = command.group_instance_id
     if (
-        kept is None
+        group is None
         or group.phase not in _COMMITS_IN
         or group.generation != command.generation
-        or command.member_id not in group.members
-        or (instance_id and group.instances.get(instance_id) != command.member_id)
+        or member_id not in group.members
+        or (instance_id and group.instances.get(instance_id) != member_id)
         or command.creation_version > group.topics_version
-        or offset < 0
         or commit_seq < 0
-        or (commit_seq and commit_seq <= kept.commit_seq and kept.member_id == command.member_id)
-        or metadata
-        or expected is not None
-        or start is not None
         or command.atomic
         or command.forward_only
         or command.blob is not None
         or command.expected_generation is not None
     ):
         return None
-    events = CommitEvents(command, (ref,), (command.member_id, commit_seq), env.wall_ms, None)
+    partitions = command.partitions
+    if isinstance(partitions, PlainPartitions):
+        return _decide_columns(group, command, partitions, env)
+    if len(partitions) != 1:
+        return None
+    topic, partition, offset, metadata, _, expected, start, _ = partitions[0]
+    ref = (topic, partition)
+    kept = group.offsets.get(ref)
+    if (
+        kept is None
+        or offset < 0
+        or (commit_seq and commit_seq <= kept.commit_seq and kept.member_id == member_id)
+        or metadata
+        or expected is not None
+        or start is not None
+    ):
+        return None
+    events = CommitEvents(command, (ref,), (member_id, commit_seq), env.wall_ms, None)
     return Decision(events, Committed(StoredResults((ref,))))
+
+
+def _decide_columns(
+    group: Group, command: OffsetCommit, partitions: PlainPartitions, env: Envelope
+) -> Decision | None:
+    """`decide_again` of several partitions, each of which may be named once."""
+    refs, member_id, commit_seq = partitions.refs, command.member_id, command.commit_seq
+    if len(dict.fromkeys(refs)) < len(refs) or min(partitions.offsets) < 0:
+        return None
+    for one in map(group.offsets.get, refs):
+        if one is None:
+            return None
+        if commit_seq and commit_seq <= one.commit_seq and one.member_id == member_id:
+            return None
+    events = CommitEvents(command, refs, (member_id, commit_seq), env.wall_ms, None)
+    return Decision(events, Committed(StoredResults(refs)))
 
 
 def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:

@@ -23,6 +23,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.modern.refusals import refuse_heartbeat
+from musterd.coordinator.machine.plain_partitions import topics_of
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import metadata_bytes
@@ -215,7 +216,7 @@ def _refuse_commit(command: OffsetCommit, limits: Limits, level: int) -> Refused
     partitions = command.partitions
     if command.atomic and len({(p.topic, p.partition): p for p in partitions}) != len(partitions):
         return _invalid("An atomic commit names each partition once.")
-    refused = _refuse_ids({p.topic: p for p in partitions}, limits)
+    refused = _refuse_ids(topics_of(command), limits)
     if refused is not None or level >= 4:  # noqa: PLR2004 - the version in which it changed
         return refused  # what is below 0 is refused where the partition is decided
     low = next(filter(None, map(below_0, partitions)), None)

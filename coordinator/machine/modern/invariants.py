@@ -22,9 +22,7 @@ def check_modern(group: Group, modern: ModernGroup, where: str) -> None:
             where + "an owner that never joined (I7)",
         )
         invariant(modern.topics.get(topic) == len(owners), where + "another count (I7)")
-    invariant(
-        all(seq in modern.by_seq for seq in modern.behind), where + "somebody gone is behind"
-    )
+    invariant(all(seq in modern.by_seq for seq in modern.behind), where + "somebody gone is behind")
     again = ModernGroup(
         members=dict(modern.members), target=modern.target, patterns=modern.patterns
     )

@@ -3,7 +3,7 @@
 One value has one encoding, on every machine and in every version that writes RECORD_VERSION.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 
 RECORD_VERSION = 1
@@ -20,6 +20,11 @@ class RecordError(Exception):
 def put_int(value: int) -> bytes:
     """8 bytes, signed, big-endian."""
     return _INT.pack(value)
+
+
+def put_ints(values: Iterable[int]) -> list[bytes]:
+    """Each as `put_int` does, without a call."""
+    return list(map(_INT.pack, values))
 
 
 def put_optional(value: int | None) -> bytes:

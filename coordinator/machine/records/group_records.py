@@ -50,7 +50,7 @@ a static member that took a fencing token of its own. An offset with a leader ep
 the epoch and a version above that.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeVar, assert_never
 
@@ -90,6 +90,7 @@ from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
 from musterd.coordinator.machine.modern.evolve_modern import ModernEvent
 from musterd.coordinator.machine.modern.group import ModernGroup, derive
+from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import (
     DIGEST_MODULUS,
@@ -102,6 +103,7 @@ from musterd.coordinator.machine.records.encoding import (
     Reader,
     RecordError,
     put_int,
+    put_ints,
     put_text,
 )
 from musterd.coordinator.machine.records.modern_values import (
@@ -134,6 +136,7 @@ from musterd.coordinator.machine.records.values import (
     put_member,
     put_number,
     put_offset,
+    put_plain,
     put_static,
     put_writer,
     take_assignment,
@@ -145,7 +148,14 @@ from musterd.coordinator.machine.records.values import (
     take_number,
     take_static,
 )
-from musterd.coordinator.machine.state import NO_BLOB, Group, Phase, holders, recount
+from musterd.coordinator.machine.state import (
+    NO_BLOB,
+    UNHASHED,
+    Group,
+    Phase,
+    holders,
+    recount,
+)
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
@@ -317,11 +327,10 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
 
 
 class OffsetRecords(NamedTuple):
-    """The records of offsets, in columns: keys, values, and the digest of each record."""
+    """The records of offsets, in columns."""
 
     keys: list[bytes]
     values: list[bytes]
-    digests: list[int]
 
 
 class OffsetRecord(NamedTuple):
@@ -333,7 +342,7 @@ class OffsetRecord(NamedTuple):
 
 
 def offset_record(commit: CommitEvents) -> OffsetRecord:
-    """Return what `offset_records` returns of a commit of one partition, without columns."""
+    """Return key, value and digest of a commit of one partition, without columns."""
     ((topic, partition),), (one,) = commit.refs, commit.partitions
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
     key, value = _offset_key(commit.group_id, topic, partition), put_committed_one(one, writer)
@@ -341,20 +350,59 @@ def offset_record(commit: CommitEvents) -> OffsetRecord:
 
 
 def offset_records(commit: CommitEvents, columns: CommitColumns) -> OffsetRecords:
-    """Return `group_key`, `put_offset` and `record_digest` of each offset, in the same order.
+    """Return `group_key` and `put_offset` of each offset, in the same order.
 
-    What they share is put and hashed once: the names of group and topic, and who wrote them.
+    What they share is put once: the names of group and topic, and who wrote them.
     """
-    group = group_prefix(commit.group_id) + _OFFSET
     topics, partitions = zip(*commit.refs, strict=True)
-    start_of = {topic: group + put_text(topic) for topic in dict.fromkeys(topics)}
-    begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
-    key_ends = list(map(put_int, partitions))
+    start_of = _offset_starts(commit.group_id, topics)
+    ends = put_ints(partitions)
+    keys = [start_of[topic] + end for topic, end in zip(topics, ends, strict=True)]
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
-    values = put_committed(columns, writer)
-    keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
-    digests = end_records(map(begun.__getitem__, topics), key_ends, values)
-    return OffsetRecords(keys, values, digests)
+    return OffsetRecords(keys, put_committed(columns, writer))
+
+
+def plain_records(commit: CommitEvents, partitions: PlainPartitions) -> OffsetRecords:
+    """Return `offset_records` of a commit that has these partitions."""
+    writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
+    start_of = _offset_starts(commit.group_id, partitions.topics)
+    if len(start_of) == 1:
+        (start,) = start_of.values()
+        keys = [start + end for end in put_ints(partitions.numbers)]
+    else:
+        keys = [start_of[topic] + put_int(number) for topic, number in partitions.refs]
+    return OffsetRecords(keys, put_plain(partitions.offsets, writer))
+
+
+def _offset_starts(group_id: str, topics: Iterable[str]) -> dict[str, bytes]:
+    """By topic, how the keys of its offsets start."""
+    group = group_prefix(group_id) + _OFFSET
+    return {topic: group + put_text(topic) for topic in dict.fromkeys(topics)}
+
+
+def offset_digests(commit: CommitEvents, values: Iterable[bytes]) -> list[int]:
+    """Return the `record_digest` of each offset with its value; what they share is hashed once."""
+    topics, partitions = zip(*commit.refs, strict=True)
+    start_of = _offset_starts(commit.group_id, topics)
+    begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
+    return end_records(map(begun.__getitem__, topics), put_ints(partitions), values)
+
+
+def hash_offsets(group: Group, refs: Collection[tuple[str, int]]) -> int:
+    """Hash the records of these offsets, where they are not; returns what the group's digest gains.
+
+    Each of them is there.
+    """
+    offsets = group.thawed()
+    start_of = _offset_starts(group.group_id, (topic for topic, _ in refs))
+    gained = 0
+    for ref in refs:
+        one, (topic, partition) = offsets[ref], ref
+        if one.digest == UNHASHED:
+            one.digest = record_digest(start_of[topic] + put_int(partition), put_offset(one))
+            gained += one.digest
+    group.digest = (group.digest + gained) % DIGEST_MODULUS
+    return gained
 
 
 def _own_value(group: Group, own: OwnRecord) -> bytes | None:

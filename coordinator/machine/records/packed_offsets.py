@@ -4,7 +4,7 @@ As objects an offset takes 330 bytes of memory; packed 32, and what is told apar
 for each run of neighbours that it wrote. This is no record: nothing of it is stored or sent.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat, starmap
 from struct import Struct
 from typing import Final
@@ -181,8 +181,11 @@ class OffsetsInUse:
         """The groups, of which some may be deleted; as many as USED_OFFSETS_MAX at most."""
         return tuple(self._counts)
 
-    def use(self, groups: Mapping[str, Group], group: Group) -> None:
-        """Have the offsets of `group`, which is one of `groups`, as objects from now on."""
+    def use(self, groups: Mapping[str, Group], group: Group, packs: Callable[[str], None]) -> None:
+        """Have the offsets of `group`, which is one of `groups`, as objects from now on.
+
+        `packs` is told of each group before its offsets are packed, of which all are hashed then.
+        """
         counts, group_id, stored = self._counts, group.group_id, group.stored
         count = 1 + len(stored if isinstance(stored, dict) else group.thawed())
         before = counts.pop(group_id, 0)
@@ -195,6 +198,7 @@ class OffsetsInUse:
         while self._count > USED_OFFSETS_MAX and len(counts) > 1:
             oldest = next(iter(counts))
             self._count -= counts.pop(oldest)
+            packs(oldest)
             _pack(groups.get(oldest))
 
 

@@ -1,7 +1,7 @@
 """A shard's whole state, and its records: groups and the shard-wide ones."""
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from musterd.coordinator.machine.access import AclRule, RuleIndex, Token
 from musterd.coordinator.machine.audit import NO_HASH, put_entry, take_entry
@@ -43,6 +43,7 @@ from musterd.coordinator.machine.records.group_records import (
     TOPIC_PREFIX,
     GroupLoading,
     group_records,
+    hash_offsets,
 )
 from musterd.coordinator.machine.records.packed_offsets import OffsetsInUse
 from musterd.coordinator.machine.records.sizes import record_size
@@ -66,7 +67,7 @@ from musterd.levels import LEVEL
 
 @dataclass(slots=True)
 class ShardState:
-    """Everything a shard knows. `time_ms` is the largest applied, `digest` of all records.
+    """Everything a shard knows. `time_ms` is the largest applied, `digest` that of all records.
 
     `topics_version` names one state of the registry, and rises with each change: it is the sum of
     all partition counts, and of what `topics_counted_out` keeps of topics that were deleted.
@@ -127,7 +128,13 @@ class ShardState:
     fence_floor: int = 0
     backup_wall_ms: int = 0
     time_ms: int = 0
-    digest: int = 0
+    hashed: int = field(default=0, metadata={"derived": True})
+    """The sum of the digests of what is hashed."""
+    unhashed: dict[str, dict[tuple[str, int], None]] = field(
+        default_factory=dict, compare=False, metadata={"derived": True}
+    )
+    """By group, the offsets that are not hashed yet: of groups whose offsets are in use, each with
+    less than PACKED_OFFSETS_MAX, so fewer than USED_OFFSETS_MAX in all."""
     topics_version: int = field(default=0, metadata={"derived": True})
     rule_index: RuleIndex = field(default_factory=RuleIndex, metadata={"derived": True})
     members_of: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
@@ -137,6 +144,36 @@ class ShardState:
         default_factory=OffsetsInUse, compare=False, metadata={"derived": True}
     )
     """Whose offsets are objects (packed_offsets.py)."""
+
+    @property
+    def digest(self) -> int:
+        """The sum of the digests of all records, mod 2**128; what is not hashed yet is now."""
+        for group_id in tuple(self.unhashed):
+            self.hash_offsets(group_id)
+        return self.hashed
+
+    @digest.setter
+    def digest(self, digest: int) -> None:
+        self.hashed = digest
+
+    def hash_offsets(self, group_id: str) -> None:
+        """Have all offsets of a group in its digest, and in that of the shard."""
+        refs = self.unhashed.pop(group_id, None)
+        if refs is not None:
+            gained = hash_offsets(self.groups[group_id], refs)
+            self.hashed = (self.hashed + gained) % DIGEST_MODULUS
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both know the same, whatever of it is hashed."""
+        if not isinstance(other, ShardState):
+            return NotImplemented
+        return self.digest == other.digest and all(
+            getattr(self, one.name) == getattr(other, one.name)
+            for one in fields(self)
+            if one.compare
+        )
 
 
 def topic_key(name: str) -> bytes:
@@ -343,7 +380,7 @@ def load_in_slices(
     state, loading = ShardState(), GroupLoading()
     for count, (key, value) in enumerate(records, start=1):
         digest = record_digest(key, value)
-        state.digest = (state.digest + digest) % DIGEST_MODULUS
+        state.hashed = (state.hashed + digest) % DIGEST_MODULUS
         state.bytes += record_size(key, value)
         group = _take(state, loading, key, value, digest)
         if group is not None:

@@ -3,6 +3,7 @@
 A field added later makes a form longer under a version of its own; a form never changes.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 
 from musterd.coordinator.machine.access import (
@@ -190,6 +191,12 @@ def put_committed(columns: CommitColumns, writer: bytes) -> list[bytes]:
         else:
             values.append(_OFFSET_AND_END.pack(RECORD_VERSION, offset, 0, 1, end) + writer)
     return values
+
+
+def put_plain(offsets: Iterable[int], writer: bytes) -> list[bytes]:
+    """`put_committed` of a commit that has nothing but offsets."""
+    put = _OFFSET.pack
+    return [put(RECORD_VERSION, offset, 0, 0) + writer for offset in offsets]
 
 
 def _put_offset(

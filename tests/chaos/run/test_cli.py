@@ -63,6 +63,9 @@ def test_what_is_for_a_cluster_of_its_own_is_refused_with_an_installation():
     error = called(bootstrap="127.0.0.1:1", nodes=3, on_fault="")
     assert error.exit_code is ExitCode.USAGE
     assert "--nodes is for a cluster of the run's own" in error.message
+    error = called(bootstrap="127.0.0.1:1", nodes=None, on_fault="", forward=True)
+    assert error.exit_code is ExitCode.USAGE
+    assert "--forward is for a cluster of the run's own" in error.message
 
 
 def test_a_fault_of_an_installation_without_a_command_names_what_is_missing():

@@ -6,8 +6,8 @@ import pytest
 
 from muster.v1 import peer_pb2 as pb
 from musterd.chaos.world.networks.lanes import CONNECTIONS_MAX, Lanes, bulk
-from musterd.raft import codec, transport
-from musterd.raft.transport import MAGIC
+from musterd.raft import codec, peer_connection
+from musterd.raft.peer_connection import MAGIC
 
 NEAR, FAR = (b"\x0a\x00\x00\x01", 4000), (b"\x0a\x00\x00\x02", 7170)
 SYN, ACK = 0x02, 0x10
@@ -15,7 +15,7 @@ SYN, ACK = 0x02, 0x10
 
 def framed(message):
     """With its length in front."""
-    return transport.framed(codec.encode_hello(message))
+    return peer_connection.framed(codec.encode_hello(message))
 
 
 def dialled(lane, refused=""):
@@ -30,8 +30,8 @@ def dialled(lane, refused=""):
         (dialled(pb.LANE_CONTROL), False),
         (dialled(pb.LANE_BULK, "no"), False),
         (b"GET / HTTP/1.1\r\n" + dialled(pb.LANE_BULK), False),
-        (MAGIC + transport.head(0x7FFFFFFF) + dialled(pb.LANE_BULK), False),
-        (MAGIC + transport.framed(b"\xff\xff") + dialled(pb.LANE_BULK), False),
+        (MAGIC + peer_connection.head(0x7FFFFFFF) + dialled(pb.LANE_BULK), False),
+        (MAGIC + peer_connection.framed(b"\xff\xff") + dialled(pb.LANE_BULK), False),
     ],
 )
 def test_a_bulk_connection_is_one_on_which_both_have_agreed(said, agreed):

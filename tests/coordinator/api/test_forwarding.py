@@ -1,6 +1,7 @@
 """A node that forwards: what it passes on, as whom, how often, and what becomes of members."""
 
 import asyncio
+import contextlib
 from unittest import mock
 
 import grpc
@@ -12,18 +13,23 @@ from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api.forward import coordinator_link, passed_calls
 from musterd.coordinator.api.forward.coordinator_link import LOST, TOO_MANY
-from musterd.coordinator.api.forward.edge import ELSEWHERE, LOOKS_MAX, Edge
+from musterd.coordinator.api.forward.edge import ELSEWHERE, LOOKS_MAX, NEVER, Edge
 from musterd.coordinator.api.forward.methods import PASSED
 from musterd.coordinator.api.forward.passed_call import PEER_CHARS_MAX, HandedOnCall
 from musterd.coordinator.api.forward.passed_calls import NO_METHOD
+from musterd.coordinator.api.frame import leader_watch
 from musterd.coordinator.api.frame.forwarding import PassingFailed, ShownCaller
+from musterd.coordinator.api.frame.handler import ActiveCall
 from musterd.coordinator.api.frame.identity import CERTIFICATE_KEY
+from musterd.coordinator.api.frame.leader_watch import LeaderWatch
 from musterd.coordinator.api.frame.operator_access import METADATA_KEY
 from musterd.coordinator.api.frame.rpc_rules import RULES
+from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.access import Resource
-from musterd.coordinator.machine.commands import AlterAcls, RevokeToken
+from musterd.coordinator.machine.commands import AlterAcls, OffsetCommit, RevokeToken
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FORWARD_LOOK_MS, FORWARD_SILENT_MS
 from musterd.raft.contract import NodeId
 from tests.coordinator.api.test_access import GuardedNode, code_of, rule, shown
@@ -218,6 +224,25 @@ async def test_a_heartbeat_for_several_coordinators_says_of_each_member_what_its
         assert all(not one.status.HasField("coordinator") for one in told.results)
 
 
+@run
+async def test_a_node_that_forwards_tells_where_it_cannot_pass_calls():
+    """Why, where it was told; a node that does not forward says that it does not."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        ask = admin.DescribeClusterRequest()
+        told = await edge.admin.DescribeCluster(ask)
+        assert told.forwards
+        assert [(one.who, one.reason) for one in told.forward_refusals] == [("node 2", NEVER)]
+        edge.edge.refused(NodeId(2), "an earlier build")
+        edge.wires[0].hang_up()
+        edge.edge.failed(NodeId(1), "no hello")
+        told = await edge.admin.DescribeCluster(ask)
+        assert {one.who: one.reason for one in told.forward_refusals} == {
+            "node 1": "no hello",
+            "node 2": "an earlier build",
+        }
+        assert not (await coordinator.admin.DescribeCluster(ask)).forwards
+
+
 # ---- loops
 
 
@@ -342,6 +367,204 @@ async def test_what_came_near_the_log_is_not_passed_on_again():
             ErrorCode.REQUEST_TIMED_OUT,
         )
         assert edge.edge.looked_again_total == 0
+
+
+@run
+async def test_what_an_edge_serves_itself_after_a_wait_has_a_place_among_the_active_calls():
+    """It came for a coordinator that was not known, and gave its place back while it waited."""
+    async with edge_and_coordinator() as (edge, _):
+        admission, log = edge.core.admission, edge.logs[shard_of("g", 4)]
+        log.follow(None)
+        edge.applying = False
+        call = asyncio.ensure_future(edge.groups.OffsetCommit(committing(1, topic="t")))
+        await until(lambda: edge.core.watch._waiting)
+        assert admission.active == 0
+        log.lead()
+        edge.applying = True
+        await until(lambda: edge.shards[shard_of("g", 4)].coordinator_state.value == "serving")
+        await call
+        log.follow(None)
+        held = asyncio.ensure_future(edge.groups.OffsetFetch(FETCH))
+        await until(lambda: edge.core.watch._waiting)
+        log.lead()
+        with mock.patch.dict(admission.limits, {Kind.ORDINARY: 0}):
+            await until(held.done)
+        with pytest.raises(grpc.aio.AioRpcError, match="active calls on this node"):
+            await held
+
+
+@run
+async def test_of_a_change_in_parts_each_group_is_told_what_became_of_it():
+    """A part that is shed was not carried out, one that is lost may have been: others were."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        await with_topic(edge)
+        own, other = (next(f"h{n}" for n in range(40) if shard_of(f"h{n}", 4) == k) for k in (2, 1))
+        await edge.groups.OffsetCommit(committing(1, group=other))
+        edge.logs[2].lead()
+        await until(lambda: not edge.shards[2].coordinator_state.elsewhere)
+        request = admin.DeleteGroupsRequest(group_ids=[own, other])
+        with mock.patch.object(ActiveCall, "admitted_again", side_effect=no_place):
+            answer = await edge.admin.DeleteGroups(request)
+        told = [one.status.code for one in answer.results]
+        assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
+        await edge.groups.OffsetCommit(committing(1, group=other))
+        coordinator.applying = False
+        call = asyncio.ensure_future(edge.admin.DeleteGroups(request))
+        await until(lambda: coordinator.core.shard_for(other).log.waiting)
+        edge.wires[0].hang_up()
+        told = [one.status for one in (await call).results]
+        assert [one.code for one in told] == [
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.REQUEST_TIMED_OUT,
+        ]
+        assert told[1].message == LOST
+
+
+async def no_place(*_):
+    """No place among the active calls."""
+    raise PassingFailed(Code.RESOURCE_EXHAUSTED, TOO_MANY)
+
+
+@run
+async def test_where_too_many_wait_for_a_leader_calls_are_answered_as_things_stand():
+    """At once, with nothing done and nothing passed on again, and each of them is counted."""
+    async with edge_and_coordinator() as (edge, coordinator):
+        watch = edge.core.watch
+        await with_topic(edge)
+        edge.shards[0].state.topics.update(coordinator.shards[0].state.topics)
+        for log in edge.logs:
+            log.follow(None)
+        with mock.patch.object(leader_watch, "WATCHERS_MAX", 1):
+            first = asyncio.ensure_future(edge.groups.OffsetFetch(FETCH))
+            await until(lambda: len(watch) == 1)
+            answer = await edge.groups.OffsetCommit(committing(1))
+            assert answer.status.code == ErrorCode.NOT_COORDINATOR
+            key = pb.FindCoordinatorRequest.Key(group_id="g")
+            found = await edge.groups.FindCoordinator(pb.FindCoordinatorRequest(keys=[key]))
+            assert found.results[0].pending
+            assert watch.turned_away_total >= 2
+            assert not first.done()
+        first.cancel()
+        await until(lambda: not len(watch))
+        for log in coordinator.logs:
+            log.follow(NodeId(2))
+        follow(edge)
+        with mock.patch.object(leader_watch, "WATCHERS_MAX", 0):
+            passed = edge.edge.passed_total
+            answer = await edge.groups.OffsetFetch(FETCH)
+        assert answer.status.code == ErrorCode.NOT_COORDINATOR
+        assert edge.edge.passed_total == passed + 1
+
+
+# ---- the order of a member's requests
+
+
+@contextlib.asynccontextmanager
+async def edge_and_two():
+    """An edge with a way to two nodes, and the offsets of all commits that are put to shards."""
+    second = EdgeNode()
+    await second.start(lead=False)
+    put = []
+
+    def submit(self, command, *rest, real=Shard.submit):
+        if isinstance(command, OffsetCommit) and not self.coordinator_state.elsewhere:
+            put.append(command.partitions[0].offset)
+        return real(self, command, *rest)
+
+    try:
+        async with edge_and_coordinator() as (edge, first):
+            await with_topic(edge)
+            a = await member_of(edge)
+            join(edge, second, node=2, as_edge=8)
+            for node in (edge, second):
+                node.shards[0].state.topics.update(first.shards[0].state.topics)
+            with mock.patch.object(Shard, "submit", submit):
+                yield edge, first, second, a, put
+    finally:
+        await second.stop()
+
+
+def code(answer):
+    """The status of a commit."""
+    return answer.status.code or max(one.status.code for one in answer.partitions)
+
+
+@run
+async def test_a_members_commits_are_not_turned_round_when_the_coordinator_moves_twice():
+    """The first waits for its way, and its coordinator leads again when it gets there."""
+    async with edge_and_two() as (edge, _, second, a, put):
+        near, _ = edge.wires
+        near.is_full = True
+        first = asyncio.ensure_future(
+            edge.groups.OffsetCommit(committing(1, a.member_id, a.generation))
+        )
+        await until(lambda: edge.edge.open[1] == 1)
+        second.lead()
+        follow(edge, 2)
+        other = await edge.groups.OffsetCommit(committing(7, "b", 1))
+        assert code(other) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        put.clear()
+        again = committing(2, a.member_id, a.generation)
+        assert code(await edge.groups.OffsetCommit(again)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        stream = ToNode(edge.channel)
+        (streamed,) = await stream.say(again)
+        refused = await stream.answer(streamed, pb.OffsetCommitResponse)
+        assert code(refused) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        follow(edge, 1)
+        near.resume()
+        assert code(await first) == ErrorCode.NONE
+        assert code(await edge.groups.OffsetCommit(again)) == ErrorCode.NONE
+        assert put == [1, 2]
+        assert edge.edge.held_back_total == 2
+        assert not edge.edge._ways
+
+
+@run
+async def test_a_commit_that_another_of_its_member_has_followed_is_passed_on_once():
+    """It is refused, and its client, who knows of both, may repeat it."""
+    async with edge_and_two() as (edge, coordinator, second, a, put):
+        _, far = edge.wires
+        far.is_full = True
+        for log in coordinator.logs:
+            log.follow(NodeId(2))
+        stream = ToNode(edge.channel)
+        ids = await stream.say(*(committing(n, a.member_id, a.generation) for n in (1, 2)))
+        await until(lambda: len(coordinator.passed._edges[far]._answers) == 2)
+        second.lead()
+        follow(edge, 2)
+        far.resume()
+        answers = [await stream.answer(one, pb.OffsetCommitResponse) for one in ids]
+        assert code(answers[0]) == ErrorCode.NOT_COORDINATOR
+        assert put == [2]
+
+
+@run
+async def test_no_commit_passes_one_of_its_member_for_which_the_edge_looks():
+    """Not even where the edge itself leads by now: both ways of a commit to its shard."""
+    still = mock.patch.object(LeaderWatch, "_look", return_value=[])
+    patient = mock.patch("musterd.coordinator.api.forward.edge.FORWARD_MOVED_MS", 60_000)
+    async with edge_and_two() as (edge, coordinator, _, a, put):
+        for log in coordinator.logs:
+            log.follow(NodeId(2))
+        with still, patient:
+            first = asyncio.ensure_future(
+                edge.groups.OffsetCommit(committing(1, a.member_id, a.generation))
+            )
+            await until(lambda: edge.edge.looked_again_total == 1)
+            edge.lead()
+            await until(lambda: not edge.core.shard_for("g").coordinator_state.elsewhere)
+            again = committing(2, a.member_id, a.generation)
+            stream = ToNode(edge.channel)
+            (streamed,) = await stream.say(again)
+            for answer in (
+                await stream.answer(streamed, pb.OffsetCommitResponse),
+                await edge.groups.OffsetCommit(again),
+            ):
+                assert code(answer) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert code(await first) == ErrorCode.NOT_COORDINATOR
+        assert put == []
+        await edge.groups.OffsetCommit(again)
+        assert put == [2]
 
 
 # ---- who calls
@@ -642,7 +865,12 @@ def test_an_edge_keeps_a_nodes_refusal_until_it_takes_calls():
         edge = Edge(mock.Mock())
         edge.refused(NodeId(1), "an earlier build")
         assert not edge.names_itself(NodeId(1))
+        edge.failed(NodeId(2), "it did not say who it is")
+        assert edge.names_itself(NodeId(2)), "clients are sent to a node that they may not reach"
+        assert edge.failures == {2: "it did not say who it is"}
         edge.opened(mock.Mock(node=NodeId(1)))
+        edge.opened(mock.Mock(node=NodeId(2)))
+        assert not edge.failures
         assert edge.names_itself(NodeId(1))
         assert edge.reaches(NodeId(1))
 

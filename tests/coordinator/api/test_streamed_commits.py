@@ -252,7 +252,7 @@ async def test_a_shard_that_moves_says_so_and_a_defect_is_one_commits_end():
         assert moved.status.code == ErrorCode.NOT_COORDINATOR
         other = next(f"g{n}" for n in range(100) if node.core.shard_for(f"g{n}").leadership)
         with mock.patch.object(
-            streamed_commits.translate, "committed", side_effect=ValueError("a defect")
+            streamed_commits.translate, "stored", side_effect=ValueError("a defect")
         ):
             answer = await stream.ask(committing(1, group=other))
         assert answer == (Code.UNKNOWN, "ValueError: a defect")

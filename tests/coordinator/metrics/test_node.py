@@ -134,7 +134,8 @@ def _sources(rig, quarantine, data_dir):
         connections_ended=lambda: 6,
         requests=lambda: (refusing, refusing),
         streams=StreamTotals(open=3, frames_in=5, frames_out=4),
-        forwarded=lambda: ForwardedCounts(9, 2, 8, 1),
+        forwarded=lambda: ForwardedCounts(9, 2, 8, 1, 5),
+        leader_waits_refused=lambda: 4,
         room=lambda: Room.ENOUGH,
         reserve=0,
         state_size=rig.shard.node.state_size,
@@ -300,6 +301,8 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     assert _value(page, "muster_forwarded_calls_total", direction="out") == 9
     assert _value(page, "muster_forwarded_calls_open", direction="out") == 2
     assert _value(page, "muster_forwarded_calls_total", direction="in") == 8
+    assert _value(page, "muster_forward_unconnected_nodes") == 5
+    assert _value(page, "muster_leader_waits_refused_total") == 4
     assert _value(page, "muster_forwarded_calls_open", direction="in") == 1
     assert _value(page, "muster_client_streams") == 3
     assert _value(page, "muster_client_frames_total", direction="in") == 5

@@ -1,6 +1,6 @@
 """What is written of an entry is what is loaded again; checkpoints are this replica's own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -42,6 +42,9 @@ class Disk:
 
     def put(self, key: bytes, value: bytes) -> None:
         self.state[key] = value
+
+    def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self.state.update(pairs)
 
     def delete(self, key: bytes) -> None:
         del self.state[key]

@@ -14,8 +14,8 @@ from musterd.coordinator.node import assembly, timeout_rules
 from musterd.coordinator.node.timeout_rules import SETTABLE
 from musterd.coordinator.node.wall_clock import steady_ms
 from musterd.coordinator.runtime import timeouts
+from musterd.raft.peer_connection import TransportSettings
 from musterd.raft.settings import RaftSettings
-from musterd.raft.transport import TransportSettings
 from musterd.storage import clock
 
 TEXT = (Path(__file__).parents[3] / "docs" / "timeouts.md").read_text("utf-8")

@@ -1,0 +1,190 @@
+"""Measures what applying entries costs one replica, in CPU time of one process; no cluster.
+
+Commits are of one member's group that has offsets of these partitions already, decoded from the log
+(`decode`) and applied (`apply`), an entry each. A round is all Joins of a group that was empty, the
+timer that forms the generation, the leader's Sync with everybody's assignment and all others'; it
+is applied, an entry for each command.
+
+Printed last is the digest of all that was applied, so that two builds of the machine can be
+compared, and which one was measured: a module of `coordinator/machine` may be compiled.
+"""
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.report import Report
+from musterd.coordinator.codec import decode_entry, encode_entry
+from musterd.coordinator.machine import deadlines, shard_state
+from musterd.coordinator.machine.commands import (
+    Assignment,
+    CloseRound,
+    Command,
+    JoinGroup,
+    OffsetCommit,
+    PartitionCommit,
+    Protocol,
+    SyncGroup,
+)
+from musterd.coordinator.machine.envelope import FORMAT
+from musterd.coordinator.machine.limits import LIMITS_VERSION
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS
+from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
+from musterd.coordinator.machine.state import Phase
+from musterd.levels import LEVEL
+
+COMMITS = 20_000
+PARTITIONS = (1, 20)
+MEMBERS = (100, 1_000)
+GROUP = "g"
+TOPIC = "t"
+METADATA_BYTES = 100
+
+
+@dataclass(slots=True)
+class Replica:
+    """One shard's state, and how far it is."""
+
+    state: ShardState = field(default_factory=ShardState)
+    index: int = 0
+    time_ms: int = 0
+
+    def entry(self, command: Command) -> bytes:
+        """The entry of a command, as the log has it."""
+        return encode_entry(
+            Entry(FORMAT, LEVEL, self.time_ms, self.time_ms, LIMITS_VERSION, (command,), 1)
+        )
+
+    def apply(self, entries: Sequence[Entry]) -> float:
+        """Apply them; returns the CPU seconds."""
+        return cpu_s(lambda: self._apply(entries))
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.index += 1
+            apply_entry(self.state, entry, self.index)
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    """CPU seconds of `work`, without the garbage collector, which has its own time."""
+    gc.collect()
+    gc.disable()
+    began = time.process_time()
+    work()
+    took = time.process_time() - began
+    gc.enable()
+    return took
+
+
+def rounds(replica: Replica, members: int) -> Iterator[list[Command]]:
+    """The commands of a first round: its Joins, its timer, its Syncs; each once those before are.
+
+    `members` join the group, which has none yet.
+    """
+    yield [
+        JoinGroup(
+            group_id=GROUP,
+            member_id="",
+            client_id=f"worker-{n:05}",
+            client_host="10.0.0.1",
+            join_nonce="1",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=(Protocol("range", bytes(METADATA_BYTES)),),
+            subscribed_topics=(TOPIC,),
+            reason="",
+        )
+        for n in range(members)
+    ]
+    group = replica.state.groups[GROUP]
+    while group.phase is Phase.PREPARING_REBALANCE:  # it waits once more for who comes late
+        ((key, replica.time_ms),) = deadlines(group)
+        yield [CloseRound(GROUP, key.round, key.timer, replica.time_ms)]
+    everybody = sorted(group.members, key=lambda member_id: member_id != group.leader_id)
+    shares = tuple(Assignment(member_id, bytes(METADATA_BYTES)) for member_id in everybody)
+    yield [
+        SyncGroup(
+            group_id=GROUP,
+            member_id=member_id,
+            generation=group.generation,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=shares if member_id == group.leader_id else (),
+        )
+        for member_id in everybody
+    ]
+
+
+def form(replica: Replica, members: int) -> float:
+    """Apply a first round; returns the CPU seconds. Raises ValueError where nobody is assigned."""
+    took = 0.0
+    for commands in rounds(replica, members):
+        took += replica.apply([decode_entry(replica.entry(one)) for one in commands])
+    assigned = [one.assignment for one in replica.state.groups[GROUP].members.values()]
+    if len(assigned) != members or not all(assigned):
+        raise ValueError(f"{len(assigned)} members, of whom some have no assignment")
+    return took
+
+
+def commits(replica: Replica, partitions: int, count: int, first: int) -> list[bytes]:
+    """The entries of `count` commits of the group's one member, numbered from `first`."""
+    group = replica.state.groups[GROUP]
+    (member_id,) = group.members
+    return [
+        replica.entry(
+            OffsetCommit(
+                group_id=GROUP,
+                member_id=member_id,
+                generation=group.generation,
+                commit_seq=number,
+                partitions=tuple(
+                    PartitionCommit(TOPIC, p, number, "", None) for p in range(partitions)
+                ),
+            )
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def decoded(data: Sequence[bytes]) -> tuple[list[Entry], float]:
+    """Decode entries; returns them and the CPU seconds."""
+    entries: list[Entry] = []
+    return entries, cpu_s(lambda: entries.extend(map(decode_entry, data)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench apply", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--commits", type=int, default=COMMITS, help="of one partition each")
+    given = parser.parse_args(arguments)
+    report = Report("apply", arguments)
+    digest = 0
+    for partitions in PARTITIONS:
+        replica = Replica()
+        form(replica, 1)
+        count = given.commits // partitions
+        replica.apply(decoded(commits(replica, partitions, 1, 1))[0])  # it makes the offsets
+        decode: list[float] = []
+        apply: list[float] = []
+        for n in range(given.rounds):
+            entries, took_s = decoded(commits(replica, partitions, count, 2 + n * count))
+            decode.append(1e6 * took_s / count)
+            apply.append(1e6 * replica.apply(entries) / count)
+        report.add(f"commit_{partitions}_decode_cpu", decode, "us")
+        report.add(f"commit_{partitions}_apply_cpu", apply, "us")
+        digest += replica.state.digest
+    for members in MEMBERS:
+        took: list[float] = []
+        for _ in range(given.rounds):
+            replica = Replica()
+            took.append(1000 * form(replica, members))
+        report.add(f"round_{members}_apply_cpu", took, "ms")
+        digest += replica.state.digest
+    suffix = Path(str(shard_state.__file__)).suffix
+    report.say(f"digest {digest % DIGEST_MODULUS:032x}, shard_state is a {suffix} file")
+    return report.finish()
