@@ -48,6 +48,57 @@ OF_ITS_UNICODE = {
 REVIEWED = {"int", "max", "min", "sort", "sorted", "str"}
 """Each use has a line in USES: what it takes has to be the same from every Python."""
 USES = {
+    "modern/decide_heartbeat": {
+        "max(former.epoch, 1)": "ints",
+        "min(command.back_in_ms, env.limits.away_max_ms)": "ints",
+        "sorted(dict.fromkeys(topics))": "names, by code points",
+    },
+    "modern/decide_target": {
+        "{partitions}": "an int",
+        "sorted(dict.fromkeys(partitions))": "ints",
+        "sorted(modern.behind)": "ints",
+    },
+    "modern/departures": {
+        "max(epoch, env.generation_floor)": "ints",
+        "max(group.generation, env.generation_floor)": "ints",
+    },
+    "modern/evolve_modern": {
+        "{type(event).__name__}": "names of our own",
+        "sorted(dict.fromkeys((*names, *added)))": "names, by code points",
+        "sorted(modern.patterns)": "names, by code points",
+        "max(group.topics_version, event.topics_version)": "ints",
+    },
+    "modern/group": {
+        "sorted(by_topic[topic])": "ints",
+        "sorted(by_topic)": "names, by code points",
+        "sorted(modern.members.values(), key=lambda member: member.join_seq)": "ints",
+        "sorted({**self.assigned, **self.revoking})": "names, by code points",
+        "sorted((*active, *revoking))": "ints",
+    },
+    "modern/reconciler": {
+        "sorted(waiting)": "ints",
+        "sorted(wanted)": "names, by code points",
+        "sorted(wanted[topic])": "ints",
+        "max(epoch, consumer.epoch)": "ints",
+    },
+    "modern/refusals": {
+        "{what}": "words of our own",
+        "{CAPACITY_MAX}": "an int",
+        "{known}": "names of our own",
+    },
+    "modern/spec": {
+        "sorted(modern.topics_of(consumer))": "names, by code points",
+        "str(seq)": "of an int",
+    },
+    "modern/topics": {
+        "sorted({**read, **modern.topics})": "names, by code points",
+    },
+    "records/modern_values": {
+        "sorted(modern.behind)": "ints",
+        "sorted(tokens)": "names, by code points",
+        "sorted(tokens[topic].items())": "ints",
+        "{count}": "an int",
+    },
     "access": {
         "sum((_bit(one, deny=False) for one in by))": "ints",
     },
@@ -70,6 +121,8 @@ USES = {
         "min(max(value, low), high)": "ints",
     },
     "decide/commit": {
+        "{now}": "an int",
+        "{token}": "an int",
         "{expected}": "an int",
         "{commit_seq}": "an int",
         "min(partitions)": "ints",
@@ -227,7 +280,10 @@ USES = {
         "max(generation, fence)": "ints",
         "max(entry.topics_version, state.dropped_version)": "ints",
     },
-    "state": {"max(member.token, self.token or self.generation)": "ints"},
+    "state": {
+        "max(member.token, self.token or self.generation)": "ints",
+        "min(timers, key=lambda one: (timers[one][0], one))": "deadlines, then ids, by code points",
+    },
 }
 """By file, what was read by a person and is the same from every Python, and why."""
 

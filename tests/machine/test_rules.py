@@ -297,7 +297,7 @@ def test_deadlines_name_what_is_armed(stable):
     group = stable.state.groups["g"]
     assert list(deadlines(group)) == []
     stable.run("join c")
-    (((group_id, number, timer), deadline_ms),) = deadlines(group)
+    (((group_id, number, timer, _), deadline_ms),) = deadlines(group)
     assert (group_id, number, timer) == ("g", 2, RoundTimer.JOIN)
     assert deadline_ms == stable.now_ms + 60_000
 

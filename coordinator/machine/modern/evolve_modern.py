@@ -28,7 +28,7 @@ from musterd.coordinator.machine.modern.group import (
     retarget,
 )
 from musterd.coordinator.machine.state import Group, Phase
-from musterd.invariant import invariant
+from musterd.invariant import InvariantError, invariant
 
 ModernEvent = (
     ConsumerJoined
@@ -50,8 +50,8 @@ def evolve_modern(group: Group, event: ModernEvent) -> None:
         _joined(group, event)
         return
     modern = group.modern
-    invariant(modern is not None, f"{type(event).__name__} in a group that is not modern")
-    assert modern is not None  # noqa: S101 - for the type checker
+    if modern is None:
+        raise InvariantError(f"{type(event).__name__} in a group that is not modern")
     match event:
         case ConsumerUpdated():
             consumer = modern.members[event.member_id]

@@ -123,7 +123,7 @@ class ModernGroup:
     storing: int = 0
     next_part: int = 0
     next_join_seq: int = 0
-    topics: dict[str, int] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
     topics_version: int = 0
     patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     target: dict[str, list[int]] = field(default_factory=dict)

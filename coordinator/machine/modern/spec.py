@@ -8,7 +8,7 @@ from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plan import Assignor, Part, PlanMember, Spec, Why
 from musterd.coordinator.machine.plan.pace import Pace
 from musterd.coordinator.machine.state import Group
-from musterd.invariant import invariant
+from musterd.invariant import InvariantError
 
 NAMES_PER_STEP: Final = 20
 """Names of topics that are compared in one step of making a spec."""
@@ -31,8 +31,8 @@ def spec_of(group: Group) -> Spec:
 def specifying(group: Group) -> Generator[None, None, Spec]:
     """Make the same in slices; `modern.spec_version` has to stay what it is until the end."""
     modern = group.modern
-    invariant(modern is not None, "the spec of a group that is not modern")
-    assert modern is not None  # noqa: S101 - for the type checker
+    if modern is None:
+        raise InvariantError("the spec of a group that is not modern")
     names = {**modern.by_seq, NO_OWNER: ""}
     pace = Pace()
     consumers = list(modern.members.values())
@@ -93,8 +93,8 @@ def changes_of(group: Group, part: Part) -> tuple[TargetChange, ...]:
     The group must be as it was planned from: its `spec_version` is that of the plan.
     """
     modern = group.modern
-    invariant(modern is not None, "a plan of a group that is not modern")
-    assert modern is not None  # noqa: S101 - for the type checker
+    if modern is None:
+        raise InvariantError("a plan of a group that is not modern")
     found: dict[str, list[tuple[int, int, int]]] = {}
     for change in part.changes:
         if change.topic not in modern.topics:
