@@ -404,7 +404,10 @@ class World:
 
     def do_tell(self, _plain, options):
         """Tell the group what it does not know of the topics."""
-        return unknown_topics(self.group(options), self.state, self.limits.note_topics_max)
+        note = unknown_topics(self.group(options), self.state, self.limits.note_topics_max)
+        if note is None:
+            self.out.append("known")
+        return note
 
     def do_plan(self, plain, options):
         """Plan, and store the target in parts of `size` partitions; `stale`: of an older spec."""
@@ -428,7 +431,7 @@ class World:
         """What the leader does by itself: notes, plans, reconciles until nothing is left."""
         while self.group(options) is not None and self.group(options).modern is not None:
             group = self.group(options)
-            note = self.do_tell((), options)
+            note = unknown_topics(group, self.state, self.limits.note_topics_max)
             if note is not None:
                 self.apply(note)
             elif group.generation > group.modern.target_epoch:
@@ -436,7 +439,9 @@ class World:
             elif group.modern.behind:
                 self.apply(Reconcile(group.group_id))
             else:
-                return
+                break
+        if not self.out:
+            self.out.append("settled")
 
     def do_sync(self, plain, options):
         member_id, *pairs = plain
