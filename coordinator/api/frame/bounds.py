@@ -161,14 +161,7 @@ SYNC: Final = _command(
 LEAVE: Final = _command(_counted("members", requests.refuse_leaving), _group)
 
 
-def _tokens(request: pb.OffsetCommitRequest) -> Refused | None:
-    tokens = request.fencing_tokens
-    if not tokens or len(tokens) == len(request.partitions):
-        return None
-    return _invalid("A commit has a fencing token for each of its partitions, or none.")
-
-
-COMMIT: Final = _command(_counted("partitions", requests.refuse_commits), _group, _tokens)
+COMMIT: Final = _command(_counted("partitions", requests.refuse_commits), _group)
 
 
 def _subscribed(request: pb.ConsumerGroupHeartbeatRequest) -> Refused | None:

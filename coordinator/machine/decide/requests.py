@@ -209,6 +209,8 @@ def _refuse_sync(command: SyncGroup, limits: Limits) -> Refused | None:
 def _refuse_commit(command: OffsetCommit, limits: Limits, level: int) -> Refused | None:
     if command.commit_seq < 0:
         return _invalid("A commit_seq is at least 0.")
+    if command.tokens and len(command.tokens) != len(command.partitions):
+        return _invalid("A commit has a fencing token for each of its partitions, or none.")
     if command.blob is not None:
         refused = _refuse_blob(command, command.blob, limits)
         if refused is not None:
