@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from muster.types import Coordinator as Coordinator
     from muster.types import CoordinatorChange as CoordinatorChange
     from muster.types import Counters as Counters
+    from muster.types import GrantDescription as GrantDescription
     from muster.types import GroupDescription as GroupDescription
     from muster.types import GroupListing as GroupListing
     from muster.types import GroupSetting as GroupSetting
@@ -103,6 +104,7 @@ _HOMES = {
     "Coordinator": "types",
     "CoordinatorChange": "types",
     "Counters": "types",
+    "GrantDescription": "types",
     "GroupDescription": "types",
     "GroupListing": "types",
     "GroupSetting": "types",

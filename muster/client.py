@@ -239,7 +239,8 @@ class Client:
             group_instance_id: a durable name makes this member static: started again within the
                 session timeout it gets its partitions back and nobody else notices. At most one
                 process may use it at a time; a second one takes over, and the first fails with
-                FencedInstanceId.
+                FencedInstanceId. Where the coordinator assigns the second one fails, with
+                UnreleasedInstanceId, while the first is connected.
             commit_interval_ms: how often buffered commits (`Partition.commit`) go out, at most.
             listener: is told when partitions come, are revoked, or are lost.
             on_coordinator_change: called when the group has a later coordinator than the one its

@@ -120,11 +120,21 @@ class GroupListing:
 
     group_id: str
     state: str
-    """Kafka's names: Empty, PreparingRebalance, CompletingRebalance, Stable."""
+    """Kafka's names: Empty, PreparingRebalance, CompletingRebalance, Stable; of a modern group
+    Assigning, Reconciling, Stable."""
     protocol_type: str
     """`consumer`, `tasks`, `election`; "" for a group that has offsets alone."""
     members: int
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrantDescription:
+    """The right of a member of a modern group to one partition."""
+
+    partition: TopicPartition
+    fencing_token: int
+    phase: Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +151,15 @@ class MemberDescription:
     partitions: tuple[TopicPartition, ...] | None
     """What it owns, sorted; None where the assignment is no consumer's."""
     fencing_token: int | None
-    """None until it has synced in the group's generation."""
+    """None until it has synced in the group's generation, and in a modern group: see `grants`."""
     session_timeout_ms: int
     rebalance_timeout_ms: int
+    epoch: int | None = None
+    """Of a member of a modern group, as what follows; None in a classic one."""
+    grants: tuple[GrantDescription, ...] = ()
+    """Of each of its partitions, in their order."""
+    away_until_wall_ms: int | None = None
+    """When it has to be back, by the coordinator's clock; None: it is not away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +173,14 @@ class GroupDescription:
     protocol_name: str
     """The assignor that the group voted for."""
     generation: int
+    """Of a modern group its epoch."""
     leader_id: str
     """The member that computed the assignment; "" where there is none."""
     members: tuple[MemberDescription, ...]
     """In the order in which they joined."""
     coordinator: Coordinator
+    type: str = "classic"
+    """`consumer`: its coordinator assigns, and it has members; else `classic`."""
 
 
 @dataclass(frozen=True, slots=True)

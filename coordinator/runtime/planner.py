@@ -108,6 +108,8 @@ class _Known:
 
     topics_version: int = _NEVER
     spec_version: int = _NEVER
+    refused: NoteTopics | None = None
+    """What changed nothing when it was applied: a group goes on with the topics that it has."""
 
 
 @dataclass(slots=True)
@@ -171,7 +173,10 @@ class Planner:
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
-        if command.group_id in self._known and (changed or isinstance(command, StoreTarget)):
+        known = self._known.get(command.group_id)
+        if known is not None and isinstance(command, NoteTopics) and not changed:
+            known.refused = command
+        if known is not None and (changed or not isinstance(command, Reconcile)):
             self._left[command.group_id] = None
             self._blocked = False
 
@@ -235,7 +240,8 @@ class Planner:
         ):
             note = unknown_topics(group, registry, LIMITS.note_topics_max)
             names = 1 + len(modern.topics)
-            if note is not None and (note.counts or note.patterns):
+            told = note is None or note == known.refused or not (note.counts or note.patterns)
+            if note is not None and not told:
                 self._offer(note, offer)
                 return names
             if not is_clearing(modern):

@@ -23,7 +23,14 @@ from muster.net.any_node_call import call_any
 from muster.net.calls import DESCRIBE_GROUPS, Caller, client_closed, raise_status
 from muster.net.discovery import coordinator_of
 from muster.net.nodes import Answers
-from muster.types import GroupDescription, GroupListing, MemberDescription, TopicPartition
+from muster.types import (
+    GrantDescription,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    Phase,
+    TopicPartition,
+)
 from muster.v1 import admin_pb2
 
 _CLUSTER = "/muster.v1.Admin/DescribeCluster"
@@ -202,6 +209,7 @@ async def describe_group(caller: Caller, group_id: str, timeout_ms: float) -> Gr
                 leader_id=page.leader_id,
                 members=tuple(members),
                 coordinator=coordinator_of(page.coordinator),
+                type=page.type or "classic",
             )
         request.first_member = page.next_member
 
@@ -223,7 +231,23 @@ def _member(
         fencing_token=member.fencing_token or None,
         session_timeout_ms=member.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
+        epoch=member.member_epoch or None,
+        grants=_grants(member),
+        away_until_wall_ms=member.away_until_wall_ms or None,
     )
+
+
+def _grants(member: admin_pb2.DescribeGroupsResponse.Member) -> tuple[GrantDescription, ...]:
+    found = [
+        GrantDescription(
+            TopicPartition(grants.topic, number),
+            token,
+            Phase.REVOKING if grants.revoking else Phase.ACTIVE,
+        )
+        for grants in member.grants
+        for number, token in zip(grants.partitions, grants.fencing_tokens, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda one: one.partition))
 
 
 def _partitions(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, ...] | None:

@@ -357,7 +357,7 @@ class Group:
         second call does nothing.
 
         Args:
-            back_in: seconds; the group's settings may allow less.
+            back_in: seconds; after ten minutes it is removed, whatever it says.
             reason: for people.
 
         Raises:

@@ -317,7 +317,7 @@ class ListGroupsRequest(google.protobuf.message.Message):
 
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """"classic": what every group is, also one that has offsets alone"""
+        """"classic", also of a group that has offsets alone, or "consumer" """
 
     @property
     def protocol_types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -351,7 +351,7 @@ class ListGroupsResponse(google.protobuf.message.Message):
         TYPE_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
-        """Kafka's names: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead"""
+        """Kafka's names: Empty, PreparingRebalance, CompletingRebalance, Stable; Assigning, Reconciling"""
         protocol_type: builtins.str
         members: builtins.int
         generation: builtins.int
@@ -436,6 +436,9 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
         FENCING_TOKEN_FIELD_NUMBER: builtins.int
         AWAITED_FIELD_NUMBER: builtins.int
+        GRANTS_FIELD_NUMBER: builtins.int
+        MEMBER_EPOCH_FIELD_NUMBER: builtins.int
+        AWAY_UNTIL_WALL_MS_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -453,8 +456,18 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         """What a store compares before it takes a write of this member; 0: it has not synced in the current generation."""
         awaited: builtins.bool
         """the round waits for its Join or its Sync, see Wait"""
+        member_epoch: builtins.int
+        away_until_wall_ms: builtins.int
+        """by the answering node's clock; 0 = it is not away"""
         @property
         def subscribed_topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+        @property
+        def grants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Grants]:
+            """Of a member of a modern group, by topic: active ones first. `assignment` has the partitions of all of them.
+            `joined` is false while it is away, `synced` true once it holds what the target gives it and nothing else;
+            `fencing_token` is 0: each partition has its own.
+            """
+
         def __init__(
             self,
             *,
@@ -471,8 +484,40 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
             fencing_token: builtins.int = ...,
             awaited: builtins.bool = ...,
+            grants: collections.abc.Iterable[global___DescribeGroupsResponse.Grants] | None = ...,
+            member_epoch: builtins.int = ...,
+            away_until_wall_ms: builtins.int = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "client_id", b"client_id", "fencing_token", b"fencing_token", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
+
+    @typing.final
+    class Grants(google.protobuf.message.Message):
+        """Grants of one topic with one phase."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        REVOKING_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        FENCING_TOKENS_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        revoking: builtins.bool
+        """its owner is to release them; false: active"""
+        @property
+        def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+        @property
+        def fencing_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+            """of each partition, in this order"""
+
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            revoking: builtins.bool = ...,
+            partitions: collections.abc.Iterable[builtins.int] | None = ...,
+            fencing_tokens: collections.abc.Iterable[builtins.int] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["fencing_tokens", b"fencing_tokens", "partitions", b"partitions", "revoking", b"revoking", "topic", b"topic"]) -> None: ...
 
     @typing.final
     class Wait(google.protobuf.message.Message):
@@ -534,16 +579,24 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         SHARD_FIELD_NUMBER: builtins.int
         NEXT_MEMBER_FIELD_NUMBER: builtins.int
         WAIT_FIELD_NUMBER: builtins.int
+        TYPE_FIELD_NUMBER: builtins.int
+        TARGET_EPOCH_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
         protocol_type: builtins.str
         protocol_name: builtins.str
         generation: builtins.int
+        """of a modern group its epoch"""
         leader_id: builtins.str
+        """"" in a modern group"""
         applied_index: builtins.int
         shard: builtins.int
         next_member: builtins.int
         """Other members follow these: ask again, for this group first, with this as `first_member`. 0 = these are all."""
+        type: builtins.str
+        """as in ListGroups"""
+        target_epoch: builtins.int
+        """of a modern group: the epoch that its target was planned for"""
         @property
         def status(self) -> muster.v1.errors_pb2.Status: ...
         @property
@@ -572,9 +625,11 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             shard: builtins.int = ...,
             next_member: builtins.int = ...,
             wait: global___DescribeGroupsResponse.Wait | None = ...,
+            type: builtins.str = ...,
+            target_epoch: builtins.int = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status", "wait", b"wait"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "wait", b"wait"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "target_epoch", b"target_epoch", "type", b"type", "wait", b"wait"]) -> None: ...
 
     GROUPS_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int

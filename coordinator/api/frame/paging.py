@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from muster.v1 import admin_pb2, group_pb2
+from musterd.coordinator.api.frame.group_state import state_of, type_of
 from musterd.coordinator.api.limits.cooperative_yield import KEYS_PER_ENTRY, Slices
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.state import Group, Offset
@@ -132,9 +133,6 @@ def _add_offset(answer: OffsetsAnswer, key: Key, stored: Offset | None) -> int:
 
 # ---- groups
 
-CLASSIC: Final = "classic"
-"""The type of every group, as a broker lists it: also of one that has offsets alone."""
-
 
 class GroupsPage:
     """Groups of one shard after the other; each shard's by id."""
@@ -170,14 +168,14 @@ class GroupsPage:
                 return False
             one = self.response.groups.add(
                 group_id=group.group_id,
-                state=group.phase.value,
+                state=state_of(group),
                 protocol_type=group.protocol_type,
-                members=len(group.members),
+                members=group.member_count,
                 generation=group.generation,
-                type=CLASSIC,
+                type=type_of(group),
             )
             self._size += one.ByteSize()
-            await self._slices.did(1)
+            await self._slices.did(1 + one.members // GROUPS_PER_ENTRY)
         self.response.more = cut  # true only where groups have vanished since they were chosen
         return not cut
 
@@ -208,8 +206,8 @@ class GroupsPage:
     def _is_wanted(self, group: Group) -> bool:
         """Any of each list, all of the lists (gp-2.13)."""
         return (
-            (not self._states or group.phase.value.lower() in self._states)
-            and (not self._types or CLASSIC in self._types)
+            (not self._states or state_of(group).lower() in self._states)
+            and (not self._types or type_of(group) in self._types)
             and (not self._protocol_types or group.protocol_type.lower() in self._protocol_types)
             and self._may_see(group.group_id)
         )

@@ -5,8 +5,10 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from muster.v1 import admin_pb2 as pb
+from muster.v1.group_pb2 import ConsumerAssignment
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.bounds import refuse_group
+from musterd.coordinator.api.frame.group_state import state_of, type_of
 from musterd.coordinator.api.frame.handler import (
     ActiveCall,
     CoordinatorService,
@@ -18,6 +20,8 @@ from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
+from musterd.coordinator.machine.modern.spec import assignor_of
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.shard import Shard
 
@@ -72,7 +76,14 @@ class GroupDescriptions(CoordinatorService):
                     size += one.ByteSize()
                 else:
                     seen, assignor = self._head(one, shard, first)
-                    size += await _members(one, seen, assignor, PAGE_BYTES - size, slices)
+                    group = shard.state.groups.get(group_id)
+                    if group is not None and group.modern is not None:
+                        away_ms = shard.envelope().wall_ms - shard.time_ms
+                        taken = _consumers(one, group.modern, first, PAGE_BYTES - size, away_ms)
+                        await slices.did(taken)
+                        size += one.ByteSize()
+                    else:
+                        size += await _members(one, seen, assignor, PAGE_BYTES - size, slices)
                 first = 0
                 response.more = one.next_member > 0
                 await slices.did(GROUP_ENTRIES)
@@ -90,12 +101,15 @@ class GroupDescriptions(CoordinatorService):
             message = f"There is no group {described.group_id!r}."
             described.status.CopyFrom(core.statuses.error(Error.GROUP_ID_NOT_FOUND, message))
             return [], ""
-        described.state = group.phase.value
+        described.state, described.type = state_of(group), type_of(group)
         described.protocol_type = group.protocol_type
         # Elsewhere than in Stable what was said may be changing (gp-2.12, gp-0.4).
         described.protocol_name = group.protocol_name if group.phase is Phase.STABLE else ""
         described.generation = group.generation
         described.leader_id = group.leader_id
+        if group.modern is not None:
+            described.protocol_name = assignor_of(group.modern.members.values())
+            described.target_epoch = group.modern.target_epoch
         wait = wait_of(group, shard.time_ms, shard.envelope().wall_ms)
         if wait is not None:
             described.wait.CopyFrom(wait)
@@ -116,6 +130,59 @@ def _seen(group: Group, first: int) -> list[_Seen]:
         )
         for member in members
     ]
+
+
+def _consumers(
+    described: Described, modern: ModernGroup, first: int, room: int, wall_offset_ms: int
+) -> int:
+    """Add members of a modern group until the page is full, one at least.
+
+    They are added in one go, so that they are of one moment: a page bounds what that takes. Returns
+    the count of entries. `wall_offset_ms` is how far the node's clock is ahead of the shard's time.
+    """
+    size, entries = described.ByteSize(), 0
+    for consumer in dropwhile(lambda one: one.join_seq < first, modern.members.values()):
+        if size >= room and described.members:
+            described.next_member = consumer.join_seq
+            break
+        one = described.members.add(
+            member_id=consumer.member_id,
+            client_id=consumer.said.client_id,
+            host=consumer.said.client_host,
+            session_timeout_ms=consumer.said.session_timeout_ms,
+            rebalance_timeout_ms=consumer.said.rebalance_timeout_ms,
+            joined=not consumer.is_away,
+            synced=modern.is_settled(consumer),
+            group_instance_id=consumer.instance_id,
+            subscribed_topics=consumer.said.topics,
+            member_epoch=consumer.epoch,
+        )
+        if consumer.is_away:
+            one.away_until_wall_ms = consumer.away_until_ms + wall_offset_ms
+        granted = _add_grants(one, consumer)
+        size += one.ByteSize()
+        entries += 1 + (granted + len(one.subscribed_topics)) // KEYS_PER_ENTRY
+    return entries
+
+
+def _add_grants(one: pb.DescribeGroupsResponse.Member, consumer: Consumer) -> int:
+    """Add a member's grants; returns how many there are."""
+    by_topic: dict[tuple[str, GrantPhase], tuple[list[int], list[int]]] = {}
+    for grant in consumer.grants():
+        partitions, tokens = by_topic.setdefault((grant.topic, grant.phase), ([], []))
+        partitions.append(grant.partition)
+        tokens.append(grant.token)
+    assignment = ConsumerAssignment()
+    for (topic, phase), (partitions, tokens) in sorted(by_topic.items()):
+        assignment.assigned.add(topic=topic, partitions=partitions)
+        one.grants.add(
+            topic=topic,
+            revoking=phase is GrantPhase.REVOKING,
+            partitions=partitions,
+            fencing_tokens=tokens,
+        )
+    one.assignment = assignment.SerializeToString()
+    return sum(len(partitions) for partitions, _ in by_topic.values())
 
 
 async def _members(

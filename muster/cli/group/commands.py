@@ -12,7 +12,7 @@ from muster.cli.group.config import config
 from muster.cli.group.delete import delete, delete_offsets
 from muster.cli.group.list import list_groups
 from muster.cli.group.offsets import offsets
-from muster.cli.group.owners import Group, Member, members_of, spelled
+from muster.cli.group.owners import Group, Member, Partition, members_of, spelled
 from muster.cli.group.read import Groups, described, each
 from muster.cli.group.reset import reset_offsets
 from muster.cli.group.waits import (
@@ -30,7 +30,7 @@ from muster.cli.options import (
     Output,
     Timeout,
 )
-from muster.cli.output import Format, Result, Table, Value, show
+from muster.cli.output import Format, Result, Table, Value, rfc3339, show
 from muster.cli.watch import DEFAULT_INTERVAL_S, Interval, repeat, watchable
 
 STATE_COLUMNS = (
@@ -56,6 +56,8 @@ MEMBER_COLUMNS = (
     "SYNCED",
     "FENCING-TOKEN",
 )
+MODERN_COLUMNS = ("EPOCH", "TOKENS", "REVOKING", "AWAY-UNTIL")
+"""Only where a member of a modern group is shown; TOKENS are in the order of ASSIGNMENT."""
 
 
 def register(app: typer.Typer) -> None:
@@ -207,6 +209,10 @@ def member_table(groups: Sequence[Group]) -> Table:
             "SYNCED": member.synced,
             "FENCING-TOKEN": member.fencing_token,
             AWAITED_COLUMN: member.awaited,
+            "EPOCH": member.epoch,
+            "TOKENS": _tokens(member),
+            "REVOKING": spelled(member.revoking) or None,
+            "AWAY-UNTIL": _away_until(member),
         }
         for group in groups
         for member in members_of(group)
@@ -214,12 +220,25 @@ def member_table(groups: Sequence[Group]) -> Table:
     static = any(row[INSTANCE_COLUMN] for row in rows)
     columns = [name for name in MEMBER_COLUMNS if static or name != INSTANCE_COLUMN]
     columns += [AWAITED_COLUMN] if waiting(groups) else []
+    columns += MODERN_COLUMNS if any(row["EPOCH"] for row in rows) else ()
     return Table(columns, [[row[name] for name in columns] for row in rows])
+
+
+def _tokens(member: Member) -> str | None:
+    """The fencing token of each partition, as "17,18"; None where there are none."""
+    found = (str(member.tokens[one]) for one in member.partitions or () if one in member.tokens)
+    return ",".join(found) or None
+
+
+def _away_until(member: Member) -> str | None:
+    """When the member has to be back; None where it is not away."""
+    return None if member.away_until_wall_ms is None else rfc3339(member.away_until_wall_ms)
 
 
 def _group_item(group: Group) -> dict[str, object]:
     return {
         "group_id": group.group_id,
+        "type": group.type or None,
         "state": group.state,
         "protocol_type": group.protocol_type or None,
         "protocol_name": group.protocol_name or None,
@@ -252,5 +271,16 @@ def member_item(member: Member) -> dict[str, object]:
         "awaited": member.awaited,
         "assignment": None
         if member.partitions is None
-        else [{"topic": topic, "partition": number} for topic, number in member.partitions],
+        else [_partition_item(member, one) for one in member.partitions],
+        "epoch": member.epoch,
+        "away_until": _away_until(member),
     }
+
+
+def _partition_item(member: Member, partition: Partition) -> dict[str, object]:
+    """A partition as JSON shows it; in a modern group with its token and its phase."""
+    item: dict[str, object] = {"topic": partition[0], "partition": partition[1]}
+    if partition in member.tokens:
+        item["fencing_token"] = member.tokens[partition]
+        item["phase"] = "revoking" if partition in member.revoking else "active"
+    return item

@@ -23,8 +23,16 @@ from muster.v1.admin_pb2 import (
 )
 from muster.v1.errors_pb2 import ErrorCode, Status
 
-STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
-TYPES = ("classic",)
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "Dead",
+)
+TYPES = ("classic", "consumer")
 COLUMNS = ("GROUP", "TYPE", "PROTOCOL", "STATE", "#MEMBERS", "GENERATION", "COORDINATOR (ID)")
 
 States = Annotated[

@@ -19,7 +19,9 @@ class Member:
     """A member with its partitions; `partitions` is None where the assignment cannot be read.
 
     `instance_id` is None for a dynamic member, `fencing_token` for one that has not synced in the
-    current generation.
+    current generation. Of a member of a modern group `partitions` are all that it holds, `tokens`
+    has the fencing token of each, and `revoking` are those that it is to release; of others `epoch`
+    is None, and there are none of these.
     """
 
     member_id: str
@@ -33,6 +35,10 @@ class Member:
     awaited: bool
     fencing_token: int | None
     partitions: tuple[Partition, ...] | None
+    epoch: int | None
+    away_until_wall_ms: int | None
+    tokens: dict[Partition, int]
+    revoking: tuple[Partition, ...]
 
 
 def members_of(group: Group) -> list[Member]:
@@ -50,6 +56,21 @@ def members_of(group: Group) -> list[Member]:
             awaited=member.awaited,
             fencing_token=member.fencing_token or None,
             partitions=_partitions(group.protocol_type, member.assignment),
+            epoch=member.member_epoch or None,
+            away_until_wall_ms=member.away_until_wall_ms or None,
+            tokens={
+                (grants.topic, number): token
+                for grants in member.grants
+                for number, token in zip(grants.partitions, grants.fencing_tokens, strict=True)
+            },
+            revoking=tuple(
+                sorted(
+                    (grants.topic, number)
+                    for grants in member.grants
+                    if grants.revoking
+                    for number in grants.partitions
+                )
+            ),
         )
         for member in group.members
     ]

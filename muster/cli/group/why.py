@@ -51,7 +51,8 @@ def why(
         result = ask(to, group, number)
     show(result, output)
     if not result.items:
-        typer.echo(f"no rebalance of {line(group)} is on record", err=True)
+        where = "a group whose coordinator assigns has no rounds"
+        typer.echo(f"no rebalance of {line(group)} is on record; {where}", err=True)
 
 
 def ask(to: Connection, group_id: str, most: int) -> Result:

@@ -158,6 +158,23 @@ def test_topics_are_noted_before_a_plan_is_made(shard):
     assert kinds(shard.turn()) == [StoreTarget, Reconcile]
 
 
+def test_a_group_that_cannot_take_in_its_topics_is_planned_with_those_that_it_has(shard):
+    """Too many partitions, for example: what a member that goes had has to get to others."""
+    news_of(shard)
+    group = shard.group()
+    (note,) = shard.turn()
+    shard.applies(note, changed=False)
+    stored = shard.turn()
+    assert kinds(stored) == [StoreTarget, Reconcile]
+    for command in stored:
+        shard.applies(command)
+    shard.changes(group)
+    assert NoteTopics not in kinds(shard.turn(20))
+    assert StoreTarget in kinds(shard.offered[-2:])
+    news_of(shard)
+    assert kinds(shard.turn()) == [NoteTopics]
+
+
 def test_a_group_at_rest_is_looked_at_when_the_registry_moves(shard):
     """And comes to rest again."""
     shard.group()
