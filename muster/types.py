@@ -155,9 +155,9 @@ class MemberDescription:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     epoch: int | None = None
-    """Of a member of a modern group, as what follows; None in a classic one."""
+    """The member epoch; None in a classic group."""
     grants: tuple[GrantDescription, ...] = ()
-    """Of each of its partitions, in their order."""
+    """Its partitions of a modern group, in their order; none in a classic one."""
     away_until_wall_ms: int | None = None
     """When it has to be back, by the coordinator's clock; None: it is not away."""
 
@@ -173,7 +173,7 @@ class GroupDescription:
     protocol_name: str
     """The assignor that the group voted for."""
     generation: int
-    """Of a modern group its epoch."""
+    """In a modern group its epoch."""
     leader_id: str
     """The member that computed the assignment; "" where there is none."""
     members: tuple[MemberDescription, ...]

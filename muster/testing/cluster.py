@@ -717,7 +717,7 @@ class Cluster:
             group = self.groups.get(group_id)
             if group is None:
                 result.status.CopyFrom(status(Code.GROUP_ID_NOT_FOUND, "no such group"))
-            elif group.members:
+            elif group.members or self._consumers(group_id):
                 result.status.CopyFrom(status(Code.NON_EMPTY_GROUP, "it has members"))
             else:
                 del self.groups[group_id]
@@ -793,9 +793,14 @@ class Cluster:
                 told.status.CopyFrom(self._elsewhere())
                 continue
             told.coordinator.CopyFrom(self._coordinator())
-            group = self.groups.get(group_id)
+            group, modern = self.groups.get(group_id), self.modern.get(group_id)
             if group is None:
                 continue
+            if modern is not None and modern.members:
+                modern.describe(told)
+                first = 0
+                continue
+            told.type = "classic"
             told.state, told.generation = group.phase, group.generation
             told.protocol_type, told.protocol_name = group.protocol_type, group.protocol_name
             told.leader_id = group.leader_id
@@ -807,6 +812,10 @@ class Cluster:
                 response.more = True
             first = 0
         return response
+
+    def _consumers(self, group_id: str) -> int:
+        """How many members it has as a modern group."""
+        return len(self.modern[group_id].members) if group_id in self.modern else 0
 
     async def _on_describe_rebalances(
         self, _node: _Node, request: admin_pb2.DescribeRebalancesRequest

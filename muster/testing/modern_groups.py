@@ -5,6 +5,7 @@ It does what a node does where clients can tell the difference. Every assignor s
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from muster.testing.commits import CommittedOffsets
 from muster.testing.statuses import status
 from muster.types import TopicPartition
 from muster.v1 import errors_pb2, group_pb2
+from muster.v1.admin_pb2 import DescribeGroupsResponse
+from muster.v1.group_pb2 import ConsumerAssignment
 
 Code = ErrorCode
 Request = group_pb2.ConsumerGroupHeartbeatRequest
@@ -82,6 +85,39 @@ class ModernGroup:
             for one in self.members.values()
         )
         return "Stable" if settled else "Reconciling"
+
+    def describe(self, told: DescribeGroupsResponse.Group) -> None:
+        """Fill in what DescribeGroups tells of it, all members in one page."""
+        told.state, told.generation, told.target_epoch = self.state, self.epoch, self.epoch
+        told.type = told.protocol_type = "consumer"
+        told.protocol_name = "uniform"
+        for member in self.members.values():
+            one = told.members.add(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                host="127.0.0.1",
+                session_timeout_ms=member.session_timeout_ms,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                subscribed_topics=member.topics,
+                joined=member.away_until is None,
+                synced=not member.revoking and set(member.assigned) == self._target(member),
+                member_epoch=member.epoch,
+            )
+            if member.away_until is not None:
+                left_s = member.away_until - self._loop.time()
+                one.away_until_wall_ms = round((time.time() + left_s) * 1000)
+            assignment = ConsumerAssignment()
+            for held, revoking in ((member.assigned, False), (member.revoking, True)):
+                for (topic, partition), token in sorted(held.items()):
+                    assignment.assigned.add(topic=topic, partitions=[partition])
+                    one.grants.add(
+                        topic=topic,
+                        revoking=revoking,
+                        partitions=[partition],
+                        fencing_tokens=[token],
+                    )
+            one.assignment = assignment.SerializeToString()
 
     # ---- heartbeats
 

@@ -407,3 +407,22 @@ async def test_a_member_whose_process_ends_without_a_word_is_removed(open_cluste
         with contextlib.suppress(muster.MusterError):
             await crashing.close()
         await survivor.stop()
+
+
+def test_the_kit_lists_describes_and_keeps_groups_whose_coordinator_assigns():
+    """As a node does: every grant with its token; a group with members is not deleted."""
+
+    async def seen():
+        async with muster.testing.Cluster() as cluster, muster.Client(cluster.bootstrap) as client:
+            await client.create_topic("t", 4)
+            group = client.group("g", ["t"], assignment="server")
+            held = await group.next_assignment()
+            (listed,) = await client.list_groups()
+            told = await client.describe_group("g")
+            assert (listed.state, told.state, told.type) == ("Stable", "Stable", "consumer")
+            (member,) = told.members
+            assert {g.partition: g.fencing_token for g in member.grants} == held.fencing_tokens
+            assert list((await client.delete_groups(["g"])).values()) != [None]
+            await group.close()
+
+    asyncio.run(seen())
