@@ -15,7 +15,7 @@ from musterd.coordinator.machine.commands import GroupCommand, NoteTopics, Recon
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.spec import changes_of, specifying
-from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.modern.topics import is_clearing, unknown_topics
 from musterd.coordinator.machine.plan import Part, TargetPlan, parts, planning
 from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.shard_state import ShardState
@@ -236,8 +236,9 @@ class Planner:
             if note is not None and (note.counts or note.patterns):
                 self._offer(note, offer)
                 return names
-            known.topics_version = registry.topics_version
-            known.spec_version = modern.spec_version
+            if not is_clearing(modern):
+                known.topics_version = registry.topics_version
+                known.spec_version = modern.spec_version
         storing = group_id in self._plans or self._is_under_way(group_id, StoreTarget)
         if group.generation > modern.target_epoch and not storing:
             self._plan(group, clock_ms)

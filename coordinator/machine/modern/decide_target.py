@@ -95,15 +95,19 @@ def _fits(modern: ModernGroup, command: StoreTarget) -> bool:
 
 
 def decide_reconcile(group: Group | None, command: Reconcile, env: Envelope) -> Decision:
-    """Go on with those who are behind the target, in join order, as far as one entry goes."""
+    """Go on with those who are behind the target, in join order, as far as one entry goes.
+
+    Those who are away come first: what they have beyond the target is free at once.
+    """
     modern = None if group is None else group.modern
     if group is None or modern is None or modern.storing or command.group_id != group.group_id:
         return NOTHING
     reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
-    for seq in sorted(modern.behind):
+    consumers = [modern.members[modern.by_seq[seq]] for seq in sorted(modern.behind)]
+    for consumer in sorted(consumers, key=lambda one: not one.is_away):
         if reconciler.left <= 0:
             break
-        consumer = modern.members[modern.by_seq[seq]]
         reconciler.reconcile(consumer, None, confirmed=False)
+    reconciler.follow()
     events: tuple[GroupEvent, ...] = tuple(reconciler.events)
     return Decision(events, Done(changed=bool(events)))

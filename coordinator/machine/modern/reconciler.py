@@ -63,14 +63,14 @@ class Reconciler:
                 if not self.modern.reads(consumer, topic)
             }
             return self._note(consumer, {}, unread, {}, behind=False)
-        if self.modern.storing or consumer.is_away:
-            return self._note(consumer, released, {}, {}, behind=not consumer.is_away)
+        if self.modern.storing:
+            return self._note(consumer, released, {}, {}, behind=True)
         revoke = self._beyond_target(consumer)
-        at_once = _not_in(revoke, owned) if owned is not None else {}
+        at_once = _not_in(revoke, {} if consumer.is_away else owned)
         if revoke and len(at_once) == len(revoke):
             self._release(at_once, released)
             revoke = {}
-        if revoke:
+        if revoke or consumer.is_away:
             return self._note(consumer, released, revoke, {}, behind=False)
         granted, behind = self._grantable(consumer)
         return self._note(consumer, released, {}, granted, behind=behind)
@@ -172,8 +172,10 @@ class Reconciler:
         return True
 
 
-def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]]) -> Tokens:
+def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]] | None) -> Tokens:
     """Return the topics of which no partition is among `owned`, with their partitions."""
+    if owned is None:
+        return {}
     return {
         topic: partitions
         for topic, partitions in tokens.items()

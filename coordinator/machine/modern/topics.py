@@ -1,6 +1,7 @@
 """What a modern group does not know yet of the topics that it reads."""
 
 from musterd.coordinator.machine.commands import NoteTopics, TopicCount
+from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.state import Group
 
@@ -8,34 +9,53 @@ from musterd.coordinator.machine.state import Group
 def unknown_topics(group: Group, registry: ShardState, limit: int) -> NoteTopics | None:
     """Return what is to be told of the registry, of at most `limit` topics; None: it knows all.
 
-    A topic that was deleted and made again is gone first: nobody keeps what was the former one's.
+    A topic that was deleted and made again is gone first, alone, and the group's version stays as
+    it was. While somebody has a grant of the former one, the group is told of nothing that came
+    later: its version stays below, so that no commit of the former one is taken for the new one's.
     """
     modern = group.modern
-    if modern is None:
+    if modern is None or registry.topics_version < modern.topics_version:
         return None
+    gone, came = _differences(modern, registry)
+    made, version = registry.creation_versions, modern.topics_version
+    if any(made.get(one.topic, 0) > version for one in gone):
+        return NoteTopics(group.group_id, tuple(gone[:limit]), (), version)
+    changed = registry.topics_changed
+    last = registry.topics_version
+    if is_clearing(modern):
+        former = (made.get(topic, 0) for topic in modern.held if topic not in modern.topics)
+        last = min((one - 1 for one in former if one > version), default=last)
+        came = [one for one in came if changed.get(one.topic, 0) <= last]
+    if len(gone) + len(came) > limit:
+        came.sort(key=lambda one: (changed.get(one.topic, 0), one.topic))
+        came = came[: max(0, limit - len(gone))]
+        last = max(version, changed.get(came[-1].topic, 0)) if came else version
+    counts = sorted((*gone[:limit], *came))
+    if not counts and last <= version:
+        return None
+    return NoteTopics(group.group_id, tuple(counts), (), last)
+
+
+def is_clearing(modern: ModernGroup) -> bool:
+    """True while somebody has a grant of a topic that is gone: others of its name may wait."""
+    return any(topic not in modern.topics for topic in modern.held)
+
+
+def _differences(
+    modern: ModernGroup, registry: ShardState
+) -> tuple[list[TopicCount], list[TopicCount]]:
+    """The topics that are gone for the group, and those that came or grew, in order of names."""
     read = dict(modern.readers)
     for names in modern.patterns.values():
         read.update(dict.fromkeys(names, 1))
-    counts: list[TopicCount] = []
+    gone: list[TopicCount] = []
+    came: list[TopicCount] = []
     for topic in sorted({**read, **modern.topics}):
         known = modern.topics.get(topic, 0)
         now = registry.topics.get(topic, 0) if topic in read else 0
-        made = registry.creation_versions.get(topic, 0)
-        if known and made > modern.topics_version:
-            now = 0
-        if now != known:
-            counts.append(TopicCount(topic, now))
-            if len(counts) == limit:
-                break
-    if not counts and modern.topics_version >= registry.topics_version:
-        return None
-    # What was made again is told of once it is gone: so the version is that of before.
-    again = any(
-        not count.partitions and count.topic in read and count.topic in registry.topics
-        for count in counts
-    )
-    whole = len(counts) < limit and not again
-    version = registry.topics_version if whole else modern.topics_version
-    if not counts and version == modern.topics_version:
-        return None
-    return NoteTopics(group.group_id, tuple(counts), (), version)
+        again = registry.creation_versions.get(topic, 0) > modern.topics_version
+        if known and (again or not now):
+            gone.append(TopicCount(topic, 0))
+        elif now > known:
+            came.append(TopicCount(topic, now))
+    return gone, came

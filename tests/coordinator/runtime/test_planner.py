@@ -29,6 +29,7 @@ class Modern:
     target_epoch: int = 0
     storing: int = 0
     behind: dict = field(default_factory=dict)
+    held: dict = field(default_factory=dict)
     topics: dict = field(default_factory=lambda: {"t": 8})
     members: tuple = ("a", "b")
 

@@ -1,0 +1,100 @@
+"""What a modern group is told of topics that are deleted and made again, many, or of others."""
+
+import pytest
+
+from musterd.coordinator.machine.commands import CreateTopic
+from musterd.coordinator.machine.modern.topics import unknown_topics
+from tests.machine.world import World
+
+NOTES_MAX = 8
+
+
+@pytest.fixture
+def world():
+    """A cluster in which a topic was deleted: it keeps creation versions since."""
+    world = World()
+    world.run("topic other 1")
+    remove(world, "other")
+    return world
+
+
+def remove(world, name):
+    """Delete a topic to the end: it may be made again."""
+    for line in (f"delete-topic {name}", f"begin-drop {name}", f"end-drop {name}"):
+        world.run(line)
+    world.run(f"forget {name}")
+
+
+def tell(world, limit=1_000):
+    """Tell the group all that it does not know; returns what it was told."""
+    told = []
+    while note := unknown_topics(world.state.groups["g"], world.state, limit):
+        told.append(note)
+        world.apply(note)
+        assert len(told) < NOTES_MAX, "it is told the same again and again"
+    return told
+
+
+def test_topics_that_fill_several_commands_are_told_once_each(world):
+    for number in range(5):
+        world.apply(CreateTopic(f"t{number}", 1))
+    world.run("hear A join topics=t4,t0,t3,t1,t2")
+    told = tell(world, limit=2)
+    assert [len(note.counts) for note in told] == [2, 2, 1]
+    assert world.state.groups["g"].modern.topics_version == world.state.topics_version
+
+
+def test_a_topic_that_was_made_again_and_a_new_one_beside_it_are_told_once_each(world):
+    world.run("topic a 1")
+    world.run("hear A join topics=a,b")
+    world.run("settle")
+    remove(world, "a")
+    world.run("topic a 2")
+    world.run("topic b 1")
+    tell(world)
+    world.run("settle")
+    world.run("hear A owns")
+    world.run("settle")
+    assert world.state.groups["g"].modern.topics == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("meanwhile", [(), ("topic c 1", "hear A topics=a,c", "settle")])
+def test_no_commit_of_a_former_topic_is_taken_for_one_that_was_made_again(world, meanwhile):
+    world.run("topic a 1")
+    world.run("hear A join topics=a")
+    world.run("settle")
+    token = world.state.groups["g"].modern.members["A"].token_of("a", 0)
+    remove(world, "a")
+    world.run("topic a 1")
+    made = world.state.creation_versions["a"]
+    for line in ("settle", *meanwhile):
+        world.run(line)
+        world.run(f"commit A a/0=5000 tokens={token} made={made}")
+        assert not world.state.groups["g"].offsets
+    world.run("hear A owns")
+    world.run("settle")
+    world.run(f"commit A a/0=5000 tokens={token} made={made}")
+    assert not world.state.groups["g"].offsets
+    world.run(f"commit A a/0=1 made={made}")
+    assert world.state.groups["g"].offsets["a", 0].offset == 1
+
+
+def test_who_is_away_does_not_keep_a_topic_that_was_made_again(world):
+    world.run("topic a 1")
+    world.run("hear A join topics=a")
+    world.run("hear B join topics=a")
+    world.run("settle")
+    world.run("hear A away back=600000")
+    remove(world, "a")
+    world.run("topic a 1")
+    world.run("settle")
+    assert list(world.state.groups["g"].modern.topics) == ["a"]
+
+
+def test_a_leader_whose_copy_is_older_tells_nothing(world):
+    world.run("topic a 1")
+    world.run("hear A join topics=a")
+    world.run("settle")
+    older = World()
+    assert older.state.topics_version < world.state.topics_version
+    assert unknown_topics(world.state.groups["g"], older.state, 1) is None
