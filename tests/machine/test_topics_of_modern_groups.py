@@ -98,3 +98,20 @@ def test_a_leader_whose_copy_is_older_tells_nothing(world):
     older = World()
     assert older.state.topics_version < world.state.topics_version
     assert unknown_topics(world.state.groups["g"], older.state, 1) is None
+
+
+def test_topics_that_are_too_many_partitions_do_not_stop_the_group(world):
+    """One member names them; those that were there go on, and growth of what they read is told."""
+    world.run("topic t 2")
+    for number in range(11):
+        world.apply(CreateTopic(f"big{number:02}", 10_000))
+    world.run("hear A join topics=t")
+    world.run("settle")
+    names = ",".join(f"big{number:02}" for number in range(11))
+    world.run(f"hear B join topics={names}")
+    tell(world)
+    world.run("grow t 4")
+    tell(world)
+    modern = world.state.groups["g"].modern
+    assert modern.topics["t"] == 4
+    assert len(modern.topics) == 10  # t and nine of the others

@@ -1,6 +1,7 @@
 """What a modern group does not know yet of the topics that it reads."""
 
 from musterd.coordinator.machine.commands import NoteTopics, TopicCount
+from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.state import Group
@@ -12,6 +13,8 @@ def unknown_topics(group: Group, registry: ShardState, limit: int) -> NoteTopics
     A topic that was deleted and made again is gone first, alone, and the group's version stays as
     it was. While somebody has a grant of the former one, the group is told of nothing that came
     later: its version stays below, so that no commit of the former one is taken for the new one's.
+    Topics that would be too many partitions are left out, those that the group does not know yet
+    first: what it knows goes on.
     """
     modern = group.modern
     if modern is None or registry.topics_version < modern.topics_version:
@@ -26,6 +29,7 @@ def unknown_topics(group: Group, registry: ShardState, limit: int) -> NoteTopics
         former = (made.get(topic, 0) for topic in modern.held if topic not in modern.topics)
         last = min((one - 1 for one in former if one > version), default=last)
         came = [one for one in came if changed.get(one.topic, 0) <= last]
+    came = _fitting(modern, gone, came)
     if len(gone) + len(came) > limit:
         came.sort(key=lambda one: (changed.get(one.topic, 0), one.topic))
         came = came[: max(0, limit - len(gone))]
@@ -39,6 +43,21 @@ def unknown_topics(group: Group, registry: ShardState, limit: int) -> NoteTopics
 def is_clearing(modern: ModernGroup) -> bool:
     """True while somebody has a grant of a topic that is gone: others of its name may wait."""
     return any(topic not in modern.topics for topic in modern.held)
+
+
+def _fitting(
+    modern: ModernGroup, gone: list[TopicCount], came: list[TopicCount]
+) -> list[TopicCount]:
+    """Leave out what would make the group read more partitions than it may."""
+    room = LIMITS.modern_max_partitions - sum(modern.topics.values())
+    room += sum(modern.topics[one.topic] for one in gone)
+    fitting: list[TopicCount] = []
+    for one in sorted(came, key=lambda one: one.topic not in modern.topics):
+        more = one.partitions - modern.topics.get(one.topic, 0)
+        if more <= room:
+            room -= more
+            fitting.append(one)
+    return fitting
 
 
 def _differences(
