@@ -31,6 +31,7 @@ from musterd.coordinator.machine.events import (
     ConsumerRejoined,
     ConsumerUpdated,
     GroupEvent,
+    PendingRemoved,
     RemovalCause,
     Subscription,
     Trigger,
@@ -42,6 +43,8 @@ from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Heard
 from musterd.coordinator.machine.state import Group, Phase
+
+IS_MODERN: Final = "the coordinator assigns now"
 
 UNIT: Final = 1_000
 """The capacity of a member that says none, in thousandths."""
@@ -79,7 +82,7 @@ def decide_consumer_heartbeat(
     joins = command.member_epoch == JOIN_EPOCH
     if group is None or group.phase is Phase.EMPTY:
         if joins:
-            return _join(group or Group(command.group_id), ModernGroup(), command, env)
+            return _join_first(group or Group(command.group_id), command, env)
         message = f"There is no modern group {quoted(command.group_id)}."
         return refuse(Error.GROUP_ID_NOT_FOUND, message)
     modern = group.modern
@@ -133,6 +136,21 @@ def _join_modern(
         f"{quoted(holder.member_id)} of {holder.said.client_host or 'an unknown host'}, which is "
         "connected: stop it, or wait until its session is over.",
     )
+
+
+def _join_first(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> Decision:
+    """The first member of a modern group: ids that were handed out and not used go.
+
+    No session would end them here, and no Join may use them.
+    """
+    decision = _join(group, ModernGroup(), command, env)
+    if not (decision.events and group.pending):
+        return decision
+    dropped = [
+        PendingRemoved(group.group_id, member_id, RemovalCause.LEFT, IS_MODERN, env.noted_ms)
+        for member_id in sorted(group.pending)
+    ]
+    return Decision((*dropped, *decision.events), decision.reply)
 
 
 def _join(
