@@ -254,7 +254,8 @@ def _go_on(
         events.append(
             spec_changed(group, modern, env, trigger, consumer.member_id, "", plans=plans)
         )
-    owned = None if command.owned is None else pairs(command.owned)
+    knows = command.owned is not None and command.member_epoch == consumer.epoch
+    owned = pairs(command.owned or ()) if knows else None
     after = replace(consumer, said=said)
     reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
     reconciler.reconcile(after, owned, confirmed=_confirms(consumer, command))
@@ -402,8 +403,12 @@ def _is_other_spec(before: Subscription, said: Subscription) -> bool:
 
 
 def _confirms(consumer: Consumer, command: ConsumerGroupHeartbeat) -> bool:
-    """True where it has partitions to release, and works on none of them any more."""
-    if command.owned is None or not consumer.revoking:
+    """True where it has partitions to release, and works on none of them any more.
+
+    Whoever was told to release them knows its epoch, which stays until then: what says an older one
+    was sent before, and comes late.
+    """
+    if command.owned is None or not consumer.revoking or command.member_epoch != consumer.epoch:
         return False
     owned = pairs(command.owned)
     return not any(
