@@ -197,7 +197,9 @@ class Planner:
         `turn` is the node's; `registry` None where what it says cannot be trusted.
         """
         self._blocked = False
-        if registry is not None and registry.topics_version != self._seen:
+        if registry is None:  # who asks meanwhile is looked at again
+            self._seen = _NEVER
+        elif registry.topics_version != self._seen:
             self._seen = registry.topics_version
             self._left.update(dict.fromkeys(self._known))
         for group_id, _ in self._ends.pop_due(clock_ms, LOOKS_PER_TURN):

@@ -347,3 +347,17 @@ def test_a_group_that_is_gone_or_classic_is_forgotten(shard):
     shard.planner.moved("g", None)
     assert not shard.planner.busy
     assert shard.turn(20) == []
+
+
+def test_news_for_a_group_that_changed_while_the_registry_was_not_trusted_are_told_then(shard):
+    """Its version may be the same as before: nothing else would bring the group up again."""
+    shard.group()
+    shard.settle()
+    shard.trusted = False
+    group = shard.groups["g"]
+    shard.news["g"] = NoteTopics("g", (TopicCount("u", 1),), (), shard.registry.topics_version)
+    shard.changes(group)
+    shard.settle()
+    assert "g" in shard.news
+    shard.trusted = True
+    assert NoteTopics in kinds(shard.turn(2))
