@@ -115,3 +115,14 @@ def test_topics_that_are_too_many_partitions_do_not_stop_the_group(world):
     modern = world.state.groups["g"].modern
     assert modern.topics["t"] == 4
     assert len(modern.topics) == 10  # t and nine of the others
+
+
+def test_a_member_that_names_no_epoch_does_not_commit(world):
+    """Whether its grant is of a former topic is asked of members alone, and such is nobody's."""
+    world.run("topic a 1")
+    world.run("hear A join topics=a")
+    world.run("settle")
+    world.run("commit A a/0=5 gen=-1")
+    assert not world.state.groups["g"].offsets
+    world.run("commit A a/0=5 gen=0")
+    assert world.state.groups["g"].offsets["a", 0].offset == 5

@@ -340,7 +340,7 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
     stranger = refuse_identity(group, command.member_id, command.group_instance_id)
     if stranger is not None:
         return stranger
-    if group.modern is not None:
+    if group.modern is not None and not simple:
         return _refuse_untokened(group.modern.members[command.member_id], command)
     if command.generation != group.generation:
         return illegal_generation(command.generation, group.generation)
@@ -352,8 +352,8 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
 def _refuse_untokened(consumer: Consumer, command: OffsetCommit) -> Decision | None:
     """A member of a modern group names the token of each partition, and commits nothing when away.
 
-    Its member epoch is not looked at: tokens say more, and a commit that races with a new epoch is
-    not refused for that (KIP-1251).
+    Its member epoch is not looked at, but that it has one: tokens say more, and a commit that races
+    with a new epoch is not refused for that (KIP-1251).
     """
     if consumer.is_away:
         return refuse(
