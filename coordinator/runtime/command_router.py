@@ -27,7 +27,7 @@ from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.modern.decide_heartbeat import unchanged
+from musterd.coordinator.machine.modern.decide_heartbeat import unchanged, unchanged_member
 from musterd.coordinator.machine.replies import Heard, Refused
 from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER, ShardState
 from musterd.coordinator.machine.state import Group, Phase
@@ -153,7 +153,8 @@ class CommandRouter:
             key = MemberKey(command.group_id, holder)
             if holder != command.member_id and coordinator.sessions.is_disconnected(key):
                 command = call.command = replace(command, holder_disconnected=True)
-        if self._answer(command) is not None:
+        # An answer is made once, when it is given: it may name many partitions.
+        if unchanged_member(group, command) or self._answer(command) is not None:
             self._confirm_refusal(call, command, size)
         else:
             self.offer(call, size)

@@ -54,6 +54,8 @@ class Fleet:
         self.away: dict[str, None] = {}
         self.tokens: dict[tuple[str, int], int] = {}
         """The largest token of each partition so far."""
+        self.made: dict[tuple[str, int, int], int] = {}
+        """Topic, partition, token -> which topic of that name there was at the grant."""
         self.numbers = 0
         self.planned_version = 0
         """The spec version of the last plan: capacity and the like change none that stands."""
@@ -183,7 +185,18 @@ class Fleet:
         known = self.owned[member_id].get(place, 0)
         token = self.random.choice((known, self.tokens.get(place, 1), 1))
         wanted = PartitionCommit(*place, 7, "", None)
-        command = OffsetCommit("g", member_id, 1, 0, (wanted,), tokens=(token,))
+        registry = self.world.state
+        made = registry.creation_versions.get(place[0], 0)
+        command = OffsetCommit(
+            "g",
+            member_id,
+            1,
+            0,
+            (wanted,),
+            deletions_version=registry.dropped_version,
+            creation_version=made,
+            tokens=(token,),
+        )
         now = 0
         if self.modern is not None and member_id in self.modern.members:
             now = self.modern.members[member_id].token_of(*place)
@@ -192,7 +205,10 @@ class Fleet:
             result.reply.partitions[0].error is Error.NONE
         )
         away = member_id in self.away
-        assert taken == (bool(token) and token == now and not away)
+        later = self.group is not None and made > self.group.topics_version
+        assert taken == (bool(token) and token == now and not away and not later)
+        former = made > self.made.get((*place, token), 0)
+        assert not (taken and former), "a commit of a former topic is the new one's"
 
     # ---- what the leader does
 
@@ -235,10 +251,14 @@ class Fleet:
     def topics(self) -> None:
         topic = self.random.choice(TOPICS)
         count = self.world.state.topics.get(topic, 0)
-        if count and self.random.random() < 0.2:
+        if count and self.random.random() < 0.4:
             self.world.apply(DeleteTopic(topic))
+            for verb in ("begin-drop", "end-drop", "forget"):
+                self.world.run(f"{verb} {topic}")
         elif count:
             self.world.apply(AddPartitions(topic, count + 1))
+        else:
+            self.world.apply(CreateTopic(topic, self.random.randint(1, 4)))
         self.look()
 
     # ---- what must hold
@@ -253,6 +273,8 @@ class Fleet:
                 owners[place] = member.member_id
                 assert grant.token >= self.tokens.get(place, 0), "a token fell"
                 self.tokens[place] = grant.token
+                made = self.world.state.creation_versions.get(grant.topic, 0)
+                self.made.setdefault((*place, grant.token), made)
         working: dict[tuple[str, int, int], str] = {}
         for member_id, owned in self.owned.items():
             for (topic, partition), token in owned.items():

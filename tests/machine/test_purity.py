@@ -52,11 +52,13 @@ USES = {
         "max(former.epoch, 1)": "ints",
         "min(command.back_in_ms, env.limits.away_max_ms)": "ints",
         "sorted(dict.fromkeys(topics))": "names, by code points",
+        "sorted(group.pending)": "ids, by code points",
     },
     "modern/decide_target": {
         "{partitions}": "an int",
         "sorted(dict.fromkeys(partitions))": "ints",
         "sorted(modern.behind)": "ints",
+        "sorted(consumers, key=lambda one: not one.is_away)": "yes or no, and stable",
     },
     "modern/departures": {
         "max(epoch, env.generation_floor)": "ints",
@@ -92,6 +94,12 @@ USES = {
     },
     "modern/topics": {
         "sorted({**read, **modern.topics})": "names, by code points",
+        "min((one - 1 for one in former if one > version), default=last)": "ints",
+        "came.sort(key=lambda one: (changed.get(one.topic, 0), one.topic))": "ints, then names",
+        "max(0, limit - len(gone))": "ints",
+        "max(version, changed.get(came[-1].topic, 0))": "ints",
+        "sorted((*gone[:limit], *came))": "names, by code points, each once",
+        "sorted(came, key=lambda one: one.topic not in modern.topics)": "yes or no, and stable",
     },
     "records/modern_values": {
         "sorted(modern.behind)": "ints",

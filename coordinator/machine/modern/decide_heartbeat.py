@@ -63,6 +63,12 @@ def heard(consumer: Consumer) -> Heard:
 
 def unchanged(group: Group | None, command: ConsumerGroupHeartbeat) -> Heard | None:
     """Return the answer to a heartbeat that changes nothing; None: the log decides, or refuses."""
+    consumer = unchanged_member(group, command)
+    return None if consumer is None else heard(consumer)
+
+
+def unchanged_member(group: Group | None, command: ConsumerGroupHeartbeat) -> Consumer | None:
+    """Return the member whose heartbeat changes nothing; its answer may name many partitions."""
     if group is None or group.modern is None or command.member_epoch <= JOIN_EPOCH:
         return None
     consumer = group.modern.members.get(command.member_id)
@@ -70,7 +76,7 @@ def unchanged(group: Group | None, command: ConsumerGroupHeartbeat) -> Heard | N
         return None
     if _confirms(consumer, command) or _said(consumer.said, command) != consumer.said:
         return None
-    return heard(consumer)
+    return consumer
 
 
 def decide_consumer_heartbeat(
