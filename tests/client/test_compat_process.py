@@ -198,4 +198,6 @@ def test_the_table_of_settings_is_what_is_taken():
         value = values[key] if key in values else "x" if defaults[key] == "none" else defaults[key]
         ssl = {f"ssl.{one}.location": "x" for one in ("ca", "certificate", "key")}
         more = {"security.protocol": "ssl", **ssl} if key in ssl else {}
+        if key == "group.remote.assignor":
+            more = {"group.protocol": "consumer"}
         assert parse({**needed, **more, key: value}).group_id == "g"

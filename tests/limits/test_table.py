@@ -6,13 +6,17 @@ from tests.limits import (
     rows,
     test_large_groups,
     test_machine,
+    test_modern,
     test_settings,
     test_shard,
     test_waits,
     test_wire,
 )
 
-MODULES = (test_large_groups, test_machine, test_settings, test_shard, test_waits, test_wire)
+MODULES = (
+    *(test_large_groups, test_machine, test_modern, test_settings),
+    *(test_shard, test_waits, test_wire),
+)
 
 
 @pytest.mark.parametrize("name", sorted(rows.FIELDS | {rows.ENTRY}))

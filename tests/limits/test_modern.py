@@ -1,0 +1,113 @@
+"""Limits of modern groups, at their real numbers."""
+
+from dataclasses import replace
+
+from musterd.coordinator.machine.commands import (
+    ConsumerGroupHeartbeat,
+    CreateTopic,
+    NoteTopics,
+    StoreTarget,
+    TargetChange,
+    TopicCount,
+)
+from musterd.coordinator.machine.envelope import FORMAT
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import LevelRaised
+from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.replies import Done, Heard, Refused
+from musterd.coordinator.machine.shard_state import (
+    Entry,
+    ShardState,
+    apply_entry,
+    evolve_shard_counted,
+)
+from musterd.levels import LEVEL
+from tests.limits.rows import limit
+
+JOIN = ConsumerGroupHeartbeat(
+    "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
+)
+
+
+def applied(state: ShardState, *commands):
+    """Apply an entry of these; returns the answers."""
+    entry = Entry(FORMAT, LEVEL, 1, 1, LIMITS_VERSION, commands)
+    return [result.reply for result in apply_entry(state, entry, 1)]
+
+
+def shard() -> ShardState:
+    state = ShardState()
+    evolve_shard_counted(state, LevelRaised(LEVEL))
+    return state
+
+
+@limit("member_max_topics")
+def test_topics_of_a_member(step):
+    """One more is refused, and leaves no group."""
+    state, count = shard(), LIMITS.member_max_topics + step
+    topics = tuple(f"t{n:04}" for n in range(count))
+    (reply,) = applied(state, replace(JOIN, topics=topics))
+    if step > 0:
+        assert isinstance(reply, Refused)
+        assert reply.error is Error.INVALID_REQUEST
+        assert not state.groups
+    else:
+        assert isinstance(reply, Heard)
+
+
+@limit("away_max_ms")
+def test_how_long_a_member_is_away(step):
+    """It is longer away than it may be: the time is cut."""
+    state, wanted_ms = shard(), LIMITS.away_max_ms + step
+    away = ConsumerGroupHeartbeat("g", "m", -2, back_in_ms=wanted_ms)
+    _, reply = applied(state, JOIN, away)
+    assert reply.away_until_ms == 1 + min(wanted_ms, LIMITS.away_max_ms)
+
+
+@limit("modern_max_partitions")
+def test_partitions_that_a_modern_group_reads(step):
+    """One more is refused, and the group knows nothing of the topics."""
+    state, count = shard(), LIMITS.modern_max_partitions + step
+    _, reply = applied(state, JOIN, NoteTopics("g", (TopicCount("t", count),), (), 1))
+    if step > 0:
+        assert reply.error is Error.INVALID_REQUEST
+        assert state.groups["g"].modern.topics == {}
+    else:
+        assert reply == Done()
+        assert state.groups["g"].modern.topics == {"t": count}
+
+
+@limit("note_topics_max")
+def test_topics_of_which_a_group_is_told_at_once(step):
+    """The rest comes with the next command."""
+    state, count = shard(), LIMITS.note_topics_max + step
+    names = tuple(f"t{n:04}" for n in range(count))
+    applied(state, *(CreateTopic(name, 1) for name in names))
+    half = len(names) // 2
+    applied(
+        state,
+        replace(JOIN, topics=names[:half]),
+        replace(JOIN, member_id="m2", topics=names[half:]),
+    )
+    told = []
+    while (note := unknown_topics(state.groups["g"], state, LIMITS.note_topics_max)) is not None:
+        applied(state, note)
+        told.append(len(note.counts))
+    assert told == [min(count, LIMITS.note_topics_max), *([1] if step > 0 else [])]
+
+
+@limit("reconcile_max_partitions")
+def test_partitions_in_one_part_of_a_target(step):
+    """A larger part is refused; a member gets no more at once, and the rest with the next."""
+    state, count = shard(), LIMITS.reconcile_max_partitions + step
+    applied(state, JOIN, NoteTopics("g", (TopicCount("t", count),), (), 1))
+    modern = state.groups["g"].modern
+    change = TargetChange("t", tuple(range(count)), (0,) * count, (0,) * count)
+    (reply,) = applied(state, StoreTarget("g", modern.spec_version, 0, (change,), last=True))
+    if step > 0:
+        assert reply.error is Error.INVALID_REQUEST
+        assert set(modern.target["t"]) == {-1}
+    else:
+        assert reply == Done()
+        assert set(modern.target["t"]) == {0}
