@@ -19,11 +19,11 @@ from musterd.coordinator.machine.events import (
     SpecChanged,
     TargetStored,
 )
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, modern_of
 from musterd.replay.assignments import Partition
 from musterd.replay.moment import Moment, index_of, span_ms, ts_of
 from musterd.replay.tables import Ownership, Rebalance, TableRow
-from musterd.replay.trackers import REPLACED, cause_name, modern_of
+from musterd.replay.trackers import REPLACED, cause_name
 
 REJOINED = "rejoined"
 """How a span ends of a member that joined again: it owns the same under another token."""

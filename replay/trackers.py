@@ -8,7 +8,7 @@ export (`open`), or where it breaks off (`unknown`).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
@@ -33,7 +33,7 @@ from musterd.coordinator.machine.events import (
     RemovalCause,
     Subscription,
 )
-from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.state import Group, Phase, modern_of
 from musterd.replay.assignments import (
     Partition,
     minimum_moves,
@@ -71,11 +71,6 @@ def cause_name(cause: RemovalCause) -> str:
 
 REPLACED = "replaced"
 """How a static member's session and spans end when it comes back under another id."""
-
-
-def modern_of(group: Group | None) -> Any:
-    """What only a modern group has, None of others."""
-    return getattr(group, "modern", None)
 
 
 def keeps_place(event: MemberReplaced, group: Group | None) -> bool:

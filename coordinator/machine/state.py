@@ -415,6 +415,11 @@ def holders(group: Group) -> dict[str, str]:
     return held
 
 
+def modern_of(group: Group | None) -> ModernGroup | None:
+    """Return what only a modern group has; None of others, and where there is no group."""
+    return None if group is None else group.modern
+
+
 class DeadlineKey(NamedTuple):
     """Names a timer; with its deadline, the CloseRound that fires it.
 

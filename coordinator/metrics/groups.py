@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -38,8 +38,9 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import last_round
 from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.limits import KIB, LIMITS
+from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
-from musterd.coordinator.machine.state import Group, Offset, Phase
+from musterd.coordinator.machine.state import Group, Offset, Phase, modern_of
 from musterd.coordinator.machine.subscriptions import named_topics
 from musterd.coordinator.metrics.histogram import REBALANCE_BOUNDS_S, Histogram
 from musterd.coordinator.runtime.routing import shard_of
@@ -361,12 +362,7 @@ def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> O
     return Ownership(unassigned, idle)
 
 
-def modern_of(group: Group | None) -> Any:
-    """What only a modern group has, None of others."""
-    return getattr(group, "modern", None)
-
-
-def is_settled(modern: Any, epoch: int) -> bool:
+def is_settled(modern: ModernGroup, epoch: int) -> bool:
     """True where the target of `epoch`, or of a later one, is in force and carried out."""
     return (
         modern.target_epoch >= epoch

@@ -14,7 +14,7 @@ existing offsets gain from other members' ids and from larger numbers: 300 bytes
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
     JOIN_EPOCH,
@@ -58,11 +58,12 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import MIB
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.shard_state import ShardState
-from musterd.coordinator.machine.state import Group, Member, Offset, metadata_bytes
+from musterd.coordinator.machine.state import Group, Member, Offset, metadata_bytes, modern_of
 from musterd.coordinator.runtime.answers import Answer
 from musterd.raft.contract import Room
 
@@ -252,18 +253,13 @@ def _of_sync(group: Group | None, command: SyncGroup) -> Growth:
     return Growth(max(0, more), GOES_ON_SHARE)
 
 
-def _modern(group: Group | None) -> Any:
-    """What only a modern group has, None of others."""
-    return getattr(group, "modern", None)
-
-
 def _of_consumer(group: Group | None, command: ConsumerGroupHeartbeat) -> Growth:
     """Whoever leaves, goes away, or says nothing new of itself adds nothing."""
     if command.member_epoch < JOIN_EPOCH:
         return NO_GROWTH
     texts = (command.pattern, command.zone, command.assignor)
     new = sum(len(text.encode()) for text in texts if text) + _names_bytes(command.topics or ())
-    modern, member_id = _modern(group), command.member_id
+    modern, member_id = modern_of(group), command.member_id
     if modern is not None:
         holder = group.instances.get(command.group_instance_id, "") if group else ""
         known = modern.members.get(member_id) or modern.members.get(holder)
@@ -277,7 +273,7 @@ def _of_consumer(group: Group | None, command: ConsumerGroupHeartbeat) -> Growth
     return Growth(size, RETURNS_SHARE if group is not None and group.offset_count else 1.0)
 
 
-def _of_known_consumer(known: Any, command: ConsumerGroupHeartbeat, new: int) -> Growth:
+def _of_known_consumer(known: Consumer, command: ConsumerGroupHeartbeat, new: int) -> Growth:
     said = known.said
     kept = (
         (command.pattern, said.pattern),
@@ -296,7 +292,7 @@ def _names_bytes(names: tuple[str, ...]) -> int:
 
 
 def _of_topics(group: Group | None, command: NoteTopics) -> Growth:
-    modern = _modern(group)
+    modern = modern_of(group)
     if modern is None:
         return NO_GROWTH
     size = 0
@@ -314,7 +310,7 @@ def _of_topics(group: Group | None, command: NoteTopics) -> Growth:
 
 def _of_target(group: Group | None, command: StoreTarget) -> Growth:
     """The grants that follow from it, too: an owner that has none of the topic names it anew."""
-    modern = _modern(group)
+    modern = modern_of(group)
     if modern is None:
         return NO_GROWTH
     size = 0

@@ -19,7 +19,7 @@ from musterd.coordinator.machine.modern.topics import is_clearing, unknown_topic
 from musterd.coordinator.machine.plan import Part, TargetPlan, parts, planning
 from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.shard_state import ShardState
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, modern_of
 from musterd.coordinator.runtime.deadlines import KeyedHeap
 from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS, ASSIGNMENT_INTERVAL_MS_MAX
 
@@ -152,7 +152,7 @@ class Planner:
 
     def moved(self, group_id: str, group: Group | None) -> None:
         """An entry changed this group."""
-        modern = None if group is None else group.modern
+        modern = modern_of(group)
         if modern is None:
             if group_id in self._known:
                 self._forget(group_id)

@@ -49,7 +49,6 @@ REVIEWED = {"int", "max", "min", "sort", "sorted", "str"}
 """Each use has a line in USES: what it takes has to be the same from every Python."""
 USES = {
     "modern/decide_heartbeat": {
-        "max(former.epoch, 1)": "ints",
         "min(command.back_in_ms, env.limits.away_max_ms)": "ints",
         "sorted(dict.fromkeys(topics))": "names, by code points",
         "sorted(group.pending)": "ids, by code points",

@@ -18,7 +18,7 @@ from musterd.coordinator.machine.quotas import QuotaEntity, QuotaKey, QuotaOf, q
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Refused
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, modern_of
 
 Joining = JoinGroup | ConsumerGroupHeartbeat
 """What brings a newcomer; a heartbeat that joins."""
@@ -118,7 +118,7 @@ def _place(command: Joining, group: Group | None) -> MemberPlace | None:
 
 def _consumers_place(command: ConsumerGroupHeartbeat, group: Group | None) -> MemberPlace | None:
     """As `_place`, of a member of a modern group that joins."""
-    modern = None if group is None else group.modern
+    modern = modern_of(group)
     group_id, member_id = command.group_id, command.member_id
     if group is None or modern is None:
         return MemberPlace(command.principal, group_id, member_id)

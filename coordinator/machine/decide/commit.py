@@ -27,7 +27,7 @@ from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
-from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
+from musterd.coordinator.machine.state import Blob, Group, Offset, Phase, modern_of
 
 _COMMITS_IN = frozenset({Phase.STABLE, Phase.PREPARING_REBALANCE})
 """The phases of a group with members in which these commit."""
@@ -62,7 +62,7 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
 
 def _stale(group: Group | None, command: OffsetCommit) -> dict[int, PartitionResult]:
     """Return, by position, the partitions whose token is not that of the member's present grant."""
-    modern = None if group is None else group.modern
+    modern = modern_of(group)
     if modern is None:
         return {}
     consumer = modern.members[command.member_id]

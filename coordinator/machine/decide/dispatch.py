@@ -46,11 +46,7 @@ from musterd.coordinator.machine.modern.decide_target import (
     decide_reconcile,
     decide_store_target,
 )
-from musterd.coordinator.machine.modern.departures import (
-    decide_modern_expiry,
-    decide_modern_leave,
-    decide_modern_timer,
-)
+from musterd.coordinator.machine.modern.departures import decide_departure
 from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import Group, Phase
@@ -76,24 +72,14 @@ def decide(  # noqa: PLR0912 - one arm per command
             return decide_join(group, command, env)
         case SyncGroup():
             return decide_sync(group, command, env)
+        case LeaveGroup() | ExpireMember() | CloseRound() if group is not None and group.modern:
+            return decide_departure(group, group.modern, command, env)
         case LeaveGroup():
-            return (
-                decide_leave(group, command, env)
-                if group is None or group.modern is None
-                else decide_modern_leave(group, group.modern, command, env)
-            )
+            return decide_leave(group, command, env)
         case ExpireMember():
-            return (
-                decide_expiry(group, command, env)
-                if group is None or group.modern is None
-                else decide_modern_expiry(group, group.modern, command, env)
-            )
+            return decide_expiry(group, command, env)
         case CloseRound():
-            return (
-                decide_timer(group, command, env)
-                if group is None or group.modern is None
-                else decide_modern_timer(group, group.modern, command, env)
-            )
+            return decide_timer(group, command, env)
         case DeleteGroup():
             return decide_delete(group, command)
         case OffsetDelete():
@@ -113,7 +99,7 @@ def decide(  # noqa: PLR0912 - one arm per command
         case StoreTarget():
             return decide_store_target(group, command, env)
         case Reconcile():
-            return decide_reconcile(group, command, env)
+            return decide_reconcile(group, env)
         case _:
             assert_never(command)
 

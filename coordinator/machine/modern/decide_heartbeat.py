@@ -37,7 +37,7 @@ from musterd.coordinator.machine.events import (
     Trigger,
 )
 from musterd.coordinator.machine.modern.departures import removal, remove, spec_changed
-from musterd.coordinator.machine.modern.evolve_modern import regranted, rejoined
+from musterd.coordinator.machine.modern.evolve_modern import consumer_from, regranted, rejoined
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, said_bytes
 from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
 from musterd.coordinator.machine.quotation import quoted
@@ -178,16 +178,7 @@ def _join(
         env.time_ms,
         command.principal,
     )
-    consumer = Consumer(
-        member_id=command.member_id,
-        instance_id=command.group_instance_id,
-        said=said,
-        join_seq=modern.next_join_seq,
-        epoch=changed.epoch,
-        joined_epoch=changed.epoch,
-        joined_ms=env.time_ms,
-        principal=command.principal,
-    )
+    consumer = consumer_from(joined, modern.next_join_seq)
     refused = _refuse_weight(modern, 0, consumer, env)
     return refused or Decision((joined, changed), heard(consumer))
 
@@ -221,7 +212,7 @@ def _join_again(
         command.member_id,
         replaced_id,
         said,
-        max(former.epoch, 1) if not plans else epoch,
+        epoch if plans else former.epoch,
         next_token(group, env),
         env.time_ms,
         command.principal,

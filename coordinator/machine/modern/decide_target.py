@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from musterd.coordinator.machine.commands import NO_OWNER, NoteTopics, Reconcile, StoreTarget
+from musterd.coordinator.machine.commands import NO_OWNER, NoteTopics, StoreTarget
 from musterd.coordinator.machine.decide.decision import Decision, refuse
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
@@ -12,7 +12,7 @@ from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.reconciler import Reconciler
 from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.replies import Done
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, modern_of
 
 TOPICS_CHANGED: Final = "topics that the group reads changed"
 NOTHING: Final = Decision((), Done(changed=False))
@@ -21,7 +21,7 @@ _REASONS: Final = len(Why)
 
 def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) -> Decision:
     """Take in what is news; a plan is due where any of it is."""
-    modern = None if group is None else group.modern
+    modern = modern_of(group)
     if group is None or modern is None or command.topics_version < modern.topics_version:
         return NOTHING
     counts = tuple(
@@ -54,7 +54,7 @@ def _is_news(before: int, partitions: int) -> bool:
 
 def decide_store_target(group: Group | None, command: StoreTarget, env: Envelope) -> Decision:
     """Take the next part of a plan that was made from what the group is now; else plan again."""
-    modern = None if group is None else group.modern
+    modern = modern_of(group)
     if group is None or modern is None or command.spec_version != modern.spec_version:
         return refuse(Error.INVALID_UPDATE_VERSION, "It was planned from another state.")
     due = command.part == 0 or (
@@ -94,13 +94,13 @@ def _fits(modern: ModernGroup, command: StoreTarget) -> bool:
     return len(dict.fromkeys(topics)) == len(topics)
 
 
-def decide_reconcile(group: Group | None, command: Reconcile, env: Envelope) -> Decision:
+def decide_reconcile(group: Group | None, env: Envelope) -> Decision:
     """Go on with those who are behind the target, in join order, as far as one entry goes.
 
     Those who are away come first: what they have beyond the target is free at once.
     """
-    modern = None if group is None else group.modern
-    if group is None or modern is None or modern.storing or command.group_id != group.group_id:
+    modern = modern_of(group)
+    if group is None or modern is None or modern.storing:
         return NOTHING
     reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
     consumers = [modern.members[modern.by_seq[seq]] for seq in sorted(modern.behind)]

@@ -90,7 +90,23 @@ def removal(
     return ConsumerRemoved(group.group_id, consumer.member_id, cause, cut)
 
 
-def decide_modern_leave(
+def decide_departure(
+    group: Group,
+    modern: ModernGroup,
+    command: LeaveGroup | ExpireMember | CloseRound,
+    env: Envelope,
+) -> Decision:
+    """Decide what classic groups know, too: members leave, fall silent, or let a deadline pass."""
+    match command:
+        case LeaveGroup():
+            return _decide_leave(group, modern, command, env)
+        case ExpireMember():
+            return _decide_expiry(group, modern, command, env)
+        case CloseRound():
+            return _decide_timer(group, modern, command, env)
+
+
+def _decide_leave(
     group: Group, modern: ModernGroup, command: LeaveGroup, env: Envelope
 ) -> Decision:
     """LeaveGroup: each entry on its own, after the earlier ones; one plan for the batch (gp-L2)."""
@@ -124,7 +140,7 @@ def _leaving(
     return (Error.NONE if consumer else Error.UNKNOWN_MEMBER_ID), consumer
 
 
-def decide_modern_expiry(
+def _decide_expiry(
     group: Group, modern: ModernGroup, command: ExpireMember, env: Envelope
 ) -> Decision:
     """Remove the member if it has not joined again since and is not away (sc-H17)."""
@@ -135,7 +151,7 @@ def decide_modern_expiry(
     return Decision(remove(group, modern, env, (gone,), Trigger.SESSION_EXPIRY), Done())
 
 
-def decide_modern_timer(
+def _decide_timer(
     group: Group, modern: ModernGroup, command: CloseRound, env: Envelope
 ) -> Decision:
     """Act if the firing names the armed deadline, and it is reached (sc-Y25)."""

@@ -90,19 +90,24 @@ def _joined(group: Group, event: ConsumerJoined) -> None:
         held = event.group_instance_id in group.instances
         invariant(not held, "an instance id held twice (sc-G24)")
         group.instances[event.group_instance_id] = event.member_id
-    consumer = Consumer(
+    consumer = consumer_from(event, modern.next_join_seq)
+    modern.next_join_seq += 1
+    modern.members[event.member_id] = consumer
+    count_in(modern, consumer)
+
+
+def consumer_from(event: ConsumerJoined, join_seq: int) -> Consumer:
+    """The member that the event adds, at this place in join order."""
+    return Consumer(
         member_id=event.member_id,
         instance_id=event.group_instance_id,
         said=event.said,
-        join_seq=modern.next_join_seq,
+        join_seq=join_seq,
         epoch=event.member_epoch,
         joined_epoch=event.member_epoch,
         joined_ms=event.time_ms,
         principal=event.principal,
     )
-    modern.next_join_seq += 1
-    modern.members[event.member_id] = consumer
-    count_in(modern, consumer)
 
 
 def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
@@ -116,7 +121,6 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
         joined_epoch=event.member_epoch,
         joined_ms=event.time_ms,
         principal=event.principal,
-        previous_epoch=former.epoch,
         joins=former.joins + 1,
         version=former.version + 1,
         timer_seq=former.timer_seq + 1,
@@ -144,8 +148,7 @@ def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
     after = replace(consumer, assigned=assigned, revoking=revoking)
     if event.released or event.revoking or event.granted:
         after.version += 1
-    if event.member_epoch != consumer.epoch:
-        after.previous_epoch, after.epoch = consumer.epoch, event.member_epoch
+    after.epoch = event.member_epoch
     if event.deadline_ms:
         after.timer_seq += 1
         after.deadline_ms = event.deadline_ms

@@ -52,7 +52,7 @@ class Grant(NamedTuple):
 class Consumer:
     """A member of a modern group. Times are shard time, in ms.
 
-    `epoch` is what it is told: that of its last change, `previous_epoch` the one before. `joins`
+    `epoch` is what it is told: that of its last change. `joins`
     counts its joins, so that a session that ended before the last one removes nobody. `version`
     rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
     it was told to release before `deadline_ms`, 0 = nothing. `timer_seq` counts such deadlines.
@@ -68,7 +68,6 @@ class Consumer:
     joined_epoch: int
     joined_ms: int
     principal: str
-    previous_epoch: int = 0
     joins: int = 1
     version: int = 1
     timer_seq: int = 0

@@ -6,7 +6,7 @@ from typing import Final
 from musterd.coordinator.machine.commands import NO_OWNER, TargetChange
 from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plan import Assignor, Part, PlanMember, Spec, Why
-from musterd.coordinator.machine.plan.pace import Pace
+from musterd.coordinator.machine.plan.pace import Pace, finished
 from musterd.coordinator.machine.state import Group
 from musterd.invariant import InvariantError
 
@@ -19,13 +19,7 @@ NUMBER_OF: Final = {why: number for number, why in enumerate(Why)}
 
 def spec_of(group: Group) -> Spec:
     """Return a copy of all that a plan of this group depends on, as of `modern.spec_version`."""
-    steps = specifying(group)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            spec: Spec = end.value
-            return spec
+    return finished(specifying(group))
 
 
 def specifying(group: Group) -> Generator[None, None, Spec]:
@@ -67,7 +61,6 @@ def _member(consumer: Consumer, topics: tuple[str, ...]) -> PlanMember:
         member_id=consumer.member_id,
         topics=topics,
         instance_id=consumer.instance_id,
-        replaced_id="",  # its place in join order, and with it the target, went over
         zone=consumer.said.zone,
         capacity=consumer.said.capacity,
         away=consumer.is_away,

@@ -1,12 +1,25 @@
 """Counts steps, so that planning stops after a bounded number of them to let others run."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Generator, Iterator
+from typing import Final, TypeVar
 
 SLICE_STEPS: Final = 2_000
 """Steps between two stops; one more chunk may come on top. A step is some lines of Python."""
 CHUNK: Final = 1_000
 """The most steps that are counted at once, where the length of a loop is not bounded otherwise."""
+
+
+T = TypeVar("T")
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """Make all slices at once; returns what they come to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Pace:

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 
 from musterd.coordinator.machine.plan.differences import differences
-from musterd.coordinator.machine.plan.pace import Pace, chunks
+from musterd.coordinator.machine.plan.pace import Pace, chunks, finished
 from musterd.coordinator.machine.plan.problem import NOBODY, Problem, stated
 from musterd.coordinator.machine.plan.ranges import deal_ranges
 from musterd.coordinator.machine.plan.spec import Assignor, Spec, TargetPlan, Unowned, Why
@@ -19,13 +19,7 @@ _DEALERS = {
 
 def plan(spec: Spec) -> TargetPlan:
     """Plan at once."""
-    steps = planning(spec)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: TargetPlan = end.value
-            return result
+    return finished(planning(spec))
 
 
 def planning(spec: Spec) -> Generator[None, None, TargetPlan]:

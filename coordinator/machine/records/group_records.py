@@ -154,6 +154,7 @@ from musterd.coordinator.machine.state import (
     Group,
     Phase,
     holders,
+    modern_of,
     recount,
 )
 
@@ -529,7 +530,7 @@ def touched(  # noqa: PLR0912 - one arm per event
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
         case _:
-            return _touched_of_modern(None if group is None else group.modern, event)
+            return _touched_of_modern(modern_of(group), event)
 
 
 def _touched_of_modern(modern: ModernGroup | None, event: ModernEvent) -> tuple[Ref, ...]:

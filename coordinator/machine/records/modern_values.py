@@ -123,7 +123,6 @@ def put_grants(consumer: Consumer) -> bytes:
         (
             _VERSION,
             put_int(consumer.epoch),
-            put_int(consumer.previous_epoch),
             put_int(consumer.version),
             put_int(consumer.timer_seq),
             put_int(consumer.deadline_ms),
@@ -140,7 +139,6 @@ def take_grants(consumer: Consumer, value: bytes) -> None:
     reader = Reader(value)
     reader.version()
     consumer.epoch = reader.integer()
-    consumer.previous_epoch = reader.integer()
     consumer.version = reader.integer()
     consumer.timer_seq = reader.integer()
     consumer.deadline_ms = reader.integer()
