@@ -220,14 +220,23 @@ class Stream:
     async def _watch(self) -> None:
         """Ping a node that is silent after this side has said something, or while calls are open.
 
-        Return where it stays so.
+        Return where it stays so. A stream that nobody uses is retired; return where its node does
+        not end it then.
         """
+        last_id, rested_ms = self._last_id, 0.0
         while True:
             looked_at = self._loop.time()
             await asyncio.sleep(timeouts.STREAM_PING_MS / 1000)
             now = self._loop.time()
             slept_ms = (now - looked_at) * 1000
             is_at_rest = not (self._open or self._waiting or self._has_said)
+            rested_ms = rested_ms + slept_ms if is_at_rest and self._last_id == last_id else 0.0
+            last_id = self._last_id
+            if rested_ms >= timeouts.STREAM_REST_MS:
+                if self.is_over:
+                    return
+                self.retire()
+                rested_ms = 0.0
             if is_at_rest or slept_ms > timeouts.STREAM_PING_MS + timeouts.SUSPECT_MS:
                 self._heard_at = now  # or what came may not be read yet: this process was busy
             elif (now - self._heard_at) * 1000 >= timeouts.STREAM_SILENCE_MS:

@@ -273,6 +273,27 @@ async def test_a_node_that_says_nothing_is_pinged_and_then_given_up(monkeypatch)
         assert caught.value.code() is Code.UNAVAILABLE
 
 
+async def test_a_stream_that_nobody_uses_is_ended_and_the_next_call_opens_another(monkeypatch):
+    """A coordinator moved: nothing is left of the stream to where it was, here or there."""
+    monkeypatch.setattr(timeouts, "STREAM_PING_MS", 10)
+    monkeypatch.setattr(timeouts, "STREAM_REST_MS", 200)
+    async with connected() as (server, nodes):
+        assert await commit(nodes, server.endpoint) == b"x"
+        (stream,) = nodes._streams.values()
+        for n in range(60):  # longer than it may rest, and each answered before the next look
+            assert await commit(nodes, server.endpoint, b"%d" % n) == b"%d" % n
+            await asyncio.sleep(timeouts.STREAM_PING_MS / 1000)
+        assert not stream.is_over
+        server.answer = Server.nothing
+        held = commit(nodes, server.endpoint, timeout_ms=600)
+        assert await failure(held) is Code.DEADLINE_EXCEEDED
+        assert not stream.has_ended
+        server.answer = server.echo
+        await until(lambda: stream.has_ended)
+        assert await commit(nodes, server.endpoint, b"next") == b"next"
+        assert len(server.opened) == 2
+
+
 async def test_a_node_that_never_answered_is_given_up_though_nobody_waits_any_more(monkeypatch):
     """The next call would wait for the same silence."""
     monkeypatch.setattr(timeouts, "STREAM_PING_MS", 20)
