@@ -65,7 +65,7 @@ STREAM_PING_MS = 2_000
 STREAM_SILENCE_MS = 5_000
 """A stream whose node has said nothing for so long is ended, and its calls are made anew."""
 
-STREAM_REST_MS = 30_000
+STREAM_REST_MS = 5_000
 """A stream that carried no request for so long is ended: its node coordinates nothing of this
 process any more. The next request opens another one."""
 

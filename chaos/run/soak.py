@@ -19,7 +19,8 @@ PHASE = 0.4
 """A fault first happens after this part of its interval."""
 REST_S_MAX = 90.0
 CALM_S = 10.0
-"""Before a quiet window: what members that came and went have left to do is done then."""
+"""Before a quiet window: what members that came and went have left to do is done then, and streams
+to nodes that coordinate nothing any more have ended (STREAM_REST_MS of muster/timeouts.py)."""
 PAGE_S = 5.0
 """A node has so long to answer a scrape."""
 TASKS = "muster_asyncio_tasks "

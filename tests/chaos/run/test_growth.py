@@ -5,9 +5,11 @@ from itertools import pairwise
 
 import pytest
 
+from muster import timeouts
 from musterd.chaos.history import Outcome
 from musterd.chaos.run.growth import DATABASE_HANDLES_MAX, QUIET, judge, rows, went_on
 from musterd.chaos.run.samples import Sample, Samples, SamplesError, Timetable, Writer, read
+from musterd.chaos.run.soak import CALM_S
 from tests.chaos.check.made import S, commit, history
 
 TWO_HOURS_S = 7_200.0
@@ -234,3 +236,9 @@ def test_a_load_that_stops_is_told_and_one_that_rests_is_not(last, said):
     verdict = went_on(made, ["g"], 0, 200 * S)
     assert [one.what for one in verdict.violations] == said
     assert "h" in went_on(made, ["h"], 0, 200 * S).violations[0].what
+
+
+def test_streams_that_nobody_uses_have_ended_before_a_quiet_window():
+    """Else a process has more tasks in the last one than in the first where a coordinator moved."""
+    looks_ms = 2 * timeouts.STREAM_PING_MS  # it is looked for so often, and the node answers
+    assert timeouts.STREAM_REST_MS + looks_ms < CALM_S * 1000
