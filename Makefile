@@ -64,7 +64,7 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 # requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not s3 and not upgrade" --conformance check --durations 30 --durations-min 2
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not histories and not s3 and not upgrade" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which third of what takes long is run: by the number of commits, so that a later commit has another
@@ -132,6 +132,10 @@ SERVER_FLOOR := -W "ignore:Protobuf gencode version:UserWarning" tests/e2e/test_
 .PHONY: test-server-floor
 test-server-floor: .venv-server-floor/.installed ## a server's tests on its oldest dependencies
 	.venv-server-floor/bin/python -m pytest -n 2 --dist loadfile $(SERVER_FLOOR)
+
+.PHONY: test-histories
+test-histories: venv-dev ## a thousand random histories of groups whose coordinator assigns
+	$(BIN)/python -m pytest -n 2 -m histories tests/machine
 
 .PHONY: fuzz
 fuzz: venv-dev ## feed the decoders a million inputs in all that nobody sends; SEED=<number> has others; the last line is JSON
