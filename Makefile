@@ -239,8 +239,8 @@ demo: venv-dev ## work on a cluster whose leader is killed, and a Spark job that
 	$(BIN)/muster demo
 
 .PHONY: bench
-bench: venv-dev ## run one benchmark, for instance NAME=failover (of backup and fill a short form with GROUPS=2000); its last line is JSON
-	$(BIN)/python -m bench $(NAME) $(if $(GROUPS),--groups $(GROUPS))
+bench: venv-dev ## run one benchmark, for instance NAME=failover (of backup and fill a short form with GROUPS=2000; in rebalance and fleet the coordinator assigns with ASSIGNMENT=server; OPTIONS=... are its own); its last line is JSON
+	$(BIN)/python -m bench $(NAME) $(if $(GROUPS),--groups $(GROUPS)) $(if $(ASSIGNMENT),--assignment $(ASSIGNMENT)) $(OPTIONS)
 
 $(VENV)/prometheus/.unpacked:
 	./deploy/prometheus/fetch.sh $(VENV)/prometheus

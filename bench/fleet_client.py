@@ -1,7 +1,8 @@
 """A client process of a fleet: one `Client` of the public SDK, a member per group.
 
 Config and verbs are those of `bench.member_client` (`join`, `leave`, `status`), so that a benchmark
-can be run either way; and `counters`, the SDK's. `status` also says who failed for good.
+can be run either way; and `counters`, the SDK's. `status` also says who failed for good, and where
+the coordinator assigns how many partitions each member has.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import time
 
 from bench.collector import tune_gc
 from bench.raw import TOPIC
-from muster.client import Client
+from muster.client import Assigning, Client
 from muster.errors import MusterError
 from muster.group.group import Group
 from muster.group.rebalance_listener import RebalanceListener
@@ -22,8 +23,12 @@ from musterd.chaos import child
 class FleetMember(RebalanceListener):
     """Joins when it is started, and takes every assignment until it leaves."""
 
-    def __init__(self, client: Client, group_id: str, session_timeout_ms: int) -> None:
+    def __init__(
+        self, client: Client, group_id: str, session_timeout_ms: int, assignment: Assigning
+    ) -> None:
         self.group_id = group_id
+        self.share = 0
+        """How many partitions it was given last."""
         self.generation: int | None = None
         self.stable_s = 0.0
         """When the latest assignment came, CLOCK_MONOTONIC seconds."""
@@ -31,10 +36,11 @@ class FleetMember(RebalanceListener):
         self.task: asyncio.Task[None] | None = None
         self._client = client
         self._session_timeout_ms = session_timeout_ms
+        self._assignment: Assigning = assignment
         self._group: Group | None = None
 
     def revoked(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002 - the fact counts
-        """It joins again: not stable meanwhile."""
+        """Not stable until the next assignment."""
         self.generation = None
 
     def lost(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002 - the fact counts
@@ -54,13 +60,18 @@ class FleetMember(RebalanceListener):
     async def _run(self) -> None:
         """Run the member until it is ended; an error of the SDK ends it and is told."""
         self._group = group = self._client.group(
-            self.group_id, [TOPIC], session_timeout_ms=self._session_timeout_ms, listener=self
+            self.group_id,
+            [TOPIC],
+            session_timeout_ms=self._session_timeout_ms,
+            listener=self,
+            assignment=self._assignment,
         )
         try:
             async with group:
                 while True:
                     assignment = await group.next_assignment()
                     self.generation, self.stable_s = assignment.generation, time.monotonic()
+                    self.share = len(assignment.partitions)
         except MusterError as error:
             self.generation = None
             if self.task is not None:
@@ -74,7 +85,9 @@ class FleetProcess:
         """Take the groups of the config; `join` joins them."""
         self._client = client
         self._members = [
-            FleetMember(client, group_id, config["session_timeout_ms"])
+            FleetMember(
+                client, group_id, config["session_timeout_ms"], config.get("assignment", "client")
+            )
             for group_id in config["groups"]
         ]
 
@@ -97,6 +110,7 @@ class FleetProcess:
         inside = [one for one in self._members if one.task is not None]
         return {
             "generations": [[one.group_id, one.generation] for one in inside],
+            "shares": [[one.group_id, one.share] for one in inside],
             "stable_s": max((one.stable_s for one in inside), default=0.0),
             "failed": [one.error for one in self._members if one.error],
         }

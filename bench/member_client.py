@@ -14,7 +14,7 @@ import time
 import grpc.aio
 
 from bench.collector import tune_gc
-from bench.raw import Member, Pool, name_of, settle_all
+from bench.raw import Member, ModernMember, Pool, name_of, settle_all
 from muster.v1 import errors_pb2, group_pb2
 from musterd.chaos import child
 
@@ -35,8 +35,9 @@ class ClientProcess:
         self._pool = Pool()
         self._grace_s = config.get("grace_s", GRACE_S)
         self._session_s = config["session_timeout_ms"] / 1000
+        kind = ModernMember if config.get("assignment") == "server" else Member
         self._members = [
-            Member(group, config["name"], session_timeout_ms=config["session_timeout_ms"])
+            kind(group, config["name"], session_timeout_ms=config["session_timeout_ms"])
             for group in config["groups"]
         ]
         self._outside: set[int] = {id(member) for member in self._members}
@@ -70,12 +71,19 @@ class ClientProcess:
         return {"began_s": began_s}
 
     def status(self) -> child.Message:
-        """Which generation each member is stable in; None while it is not."""
+        """Which generation each member is stable in; None while it is not; and what it holds.
+
+        `shares`, where the coordinator assigns: how many partitions each of them has.
+        """
+        inside = [member for member in self._members if id(member) not in self._outside]
         return {
             "generations": [
-                [member.group, member.generation if member.stable else None]
-                for member in self._members
-                if id(member) not in self._outside
+                [member.group, member.generation if member.stable else None] for member in inside
+            ],
+            "shares": [
+                [member.group, member.share]
+                for member in inside
+                if isinstance(member, ModernMember)
             ],
             "stable_s": max((member.stable_s for member in self._members), default=0.0),
             "joins": sum(member.joins for member in self._members),

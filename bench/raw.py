@@ -222,6 +222,81 @@ class Member:
             await asyncio.sleep(RETRY_S)
 
 
+@dataclass(slots=True)
+class ModernMember(Member):
+    """One member of a group whose coordinator assigns; it releases at once what it shall release.
+
+    `generation` is the version of its assignment, which is what its heartbeats name.
+    """
+
+    epoch: int = 0
+    grants: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(topic, partition) -> token, of what it holds."""
+
+    @property
+    def share(self) -> int:
+        """How many partitions it holds."""
+        return len(self.grants)
+
+    async def _join_and_sync(self, pool: Pool) -> None:
+        """Ask where it stands; as often as there is something to release."""
+        while True:
+            answer = await pool.at(self.endpoint).ConsumerGroupHeartbeat(
+                self._consumer_request(), timeout=10.0
+            )
+            if answer.status.code != errors_pb2.NONE:
+                await self._refused(answer.status, parked=False)
+                return
+            self.joins += not self.epoch
+            self.epoch, self.generation = answer.member_epoch, answer.assignment_version
+            held = {
+                (one.topic, partition): token
+                for one in answer.grants
+                if one.phase == group_pb2.ConsumerGroupHeartbeatResponse.ACTIVE
+                for partition, token in zip(one.partitions, one.fencing_tokens, strict=True)
+            }
+            releases = any(
+                one.phase == group_pb2.ConsumerGroupHeartbeatResponse.REVOKING
+                for one in answer.grants
+            )
+            if held != self.grants:
+                self.grants, self.stable_s = held, time.monotonic()
+            if not releases:
+                self.stable = True
+                return
+
+    async def leave(self, pool: Pool) -> None:
+        """Leave the group; raises RawError where the coordinator refuses."""
+        self.stable = False
+        request = group_pb2.ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=-1, reason="benchmark"
+        )
+        answer = await pool.at(self.endpoint).ConsumerGroupHeartbeat(request, timeout=10.0)
+        if answer.status.code != errors_pb2.NONE:
+            raise RawError(f"leave {self.group}: {name_of(answer.status.code)}")
+        self.grants, self.epoch = {}, 0
+        self.member_id = ""
+
+    def _consumer_request(self) -> group_pb2.ConsumerGroupHeartbeatRequest:
+        self.member_id = self.member_id or f"{self.client_id}-{secrets.token_hex(16)}"
+        request = group_pb2.ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=self.epoch
+        )
+        if self.epoch:
+            topics: dict[str, list[int]] = {}
+            for topic, partition in sorted(self.grants):
+                topics.setdefault(topic, []).append(partition)
+            request.owned.SetInParent()
+            for topic, partitions in topics.items():
+                request.owned.topics.add(topic=topic, partitions=partitions)
+        else:
+            request.client_id = self.client_id
+            request.session_timeout_ms = self.session_timeout_ms
+            request.rebalance_timeout_ms = 60_000
+            request.topics.names.append(TOPIC)
+        return request
+
+
 async def settle_all(pool: Pool, endpoints: Sequence[str], members: Sequence[Member]) -> None:
     """Find all coordinators in one call, then let every member join at once."""
     coordinators = await find(pool, endpoints, {member.group for member in members})

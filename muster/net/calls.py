@@ -57,7 +57,8 @@ class Method(Generic[R]):
     status: Callable[[R], errors_pb2.Status]
     attempt_ms: int = timeouts.COMMIT_ATTEMPT_MS
     patient: bool = False
-    """The server may park it, so only the silence of its node means something (pings.py)."""
+    """The server may park it, or leave it unread while a fleet starts, so only the silence of its
+    node means something (pings.py)."""
 
 
 def _method(name: str) -> str:
@@ -83,6 +84,8 @@ CONSUMER_HEARTBEAT = Method(
     _method("ConsumerGroupHeartbeat"),
     group_pb2.ConsumerGroupHeartbeatResponse.FromString,
     lambda r: r.status,
+    timeouts.CONSUMER_HEARTBEAT_MS,
+    patient=True,
 )
 COMMIT = Method(
     _method("OffsetCommit"), group_pb2.OffsetCommitResponse.FromString, lambda r: r.status

@@ -11,6 +11,7 @@ import pytest
 from bench.commits import synced_rate
 from bench.failover import Commit, longest_gap_s
 from bench.raw import RawError, group_names, shard_of
+from bench.rebalance import evenly_shared
 from bench.rejoin import turn_lag_p99_ms
 from musterd.chaos.child import Child, ChildError
 from musterd.coordinator.host import tied_command
@@ -71,6 +72,23 @@ def test_groups_are_spread_evenly_over_the_shards_asked_for() -> None:
     assert sorted(shard_of(name, 16) for name in names) == [3, 3, 3, 3, 5, 5, 5]
     with pytest.raises(RawError):
         group_names("g", 1, 16, [])
+
+
+@pytest.mark.parametrize(
+    ("shares", "even"),
+    [
+        ((5, 5), True),
+        ((4, 3, 3), True),
+        ((5, 5, 0), False),
+        ((4, 4), False),
+        ((6, 5), False),
+        ((3, 3, 3, 1), False),
+    ],
+    ids=["alike", "one more", "has joined", "some are nobody's", "two owners", "uneven"],
+)
+def test_ten_partitions_are_shared_out_when_all_are_held_and_evenly(shares, even) -> None:
+    """What a benchmark of groups whose coordinator assigns waits for."""
+    assert evenly_shared(shares, 10) == even
 
 
 @pytest.mark.processes

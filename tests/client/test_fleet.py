@@ -42,6 +42,23 @@ async def test_a_parked_join_is_not_suspected(open_cluster):
         assert 1 <= client.counters.pings <= took_ms / timeouts.PING_MS
 
 
+@pytest.mark.usefixtures("slow_machine")
+async def test_a_call_of_a_modern_member_that_waits_unread_is_made_once(open_cluster):
+    """While a fleet starts a node leaves it unread for seconds: repeated it would wait anew."""
+    async with open_cluster(3) as (cluster, client):
+        cluster.script("ConsumerGroupHeartbeat", Hang())
+        joining = asyncio.create_task(
+            client.group("g", ["t"], assignment="server").next_assignment()
+        )
+        # The node is asked whether it is alive instead, for longer than it takes to be suspect.
+        await cluster.until(
+            lambda: client.counters.pings > 2 * timeouts.SUSPECT_MS / timeouts.PING_MS
+        )
+        assert len(cluster.seen("ConsumerGroupHeartbeat")) == 1
+        assert client.counters.unanswered == 0
+        joining.cancel()
+
+
 async def test_a_parked_join_at_a_node_that_falls_silent_goes_to_the_next_one(open_cluster):
     """SIGSTOP: the question whether it is alive stays unanswered, and another node is found."""
     async with open_cluster(3, initial_delay_ms=PARKED_MS) as (cluster, client):
