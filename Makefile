@@ -235,8 +235,8 @@ soak: venv-dev ## MINUTES (120) of moderate load; exits 0 only if no handle, thr
 	  cp $(SOAK)/soak.jsonl $(CHAOS_RESULTS) && exit $$code
 
 .PHONY: demo
-demo: venv-dev ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most
-	$(BIN)/muster demo
+demo: venv-dev ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most; with ASSIGNMENT=server the coordinator assigns
+	$(BIN)/muster demo $(if $(ASSIGNMENT),--assignment $(ASSIGNMENT))
 
 .PHONY: bench
 bench: venv-dev ## run one benchmark, for instance NAME=failover (of backup and fill a short form with GROUPS=2000; in rebalance and fleet the coordinator assigns with ASSIGNMENT=server; OPTIONS=... are its own); its last line is JSON

@@ -76,7 +76,7 @@ class Large(NamedTuple):
     many: list[int]
 
 
-class Limits(NamedTuple):
+class CallLimits(NamedTuple):
     """Calls of a bare echo, of each member of the group; and seconds of a timer."""
 
     start: float
@@ -88,8 +88,8 @@ class Limits(NamedTuple):
 
 
 AT_MOST = {
-    "client": Limits(18, INITIAL_DELAY_S, 14, 7, 14, 70),
-    "server": Limits(11, 0, 6, 7, 9, 28),
+    "client": CallLimits(18, INITIAL_DELAY_S, 14, 7, 14, 70),
+    "server": CallLimits(11, 0, 6, 7, 9, 28),
 }
 """By who assigns."""
 
@@ -262,7 +262,7 @@ def _small(
     return Small(left, joined, killed)
 
 
-def _judge_small(report: Report, got: Small, limits: Limits, calls: Yardstick) -> None:
+def _judge_small(report: Report, got: Small, limits: CallLimits, calls: Yardstick) -> None:
     report.at_most("one of 100 leaves: median", median(got.left), limits.leave_of_100, calls)
     report.at_most("one more joins 100: median", median(got.joined), limits.join_to_100, calls)
     what = "a killed process' share is owned again after"
@@ -301,7 +301,7 @@ def _large(
     return Large(took, left, many)
 
 
-def _judge_large(report: Report, got: Large, limits: Limits, calls: Yardstick) -> None:
+def _judge_large(report: Report, got: Large, limits: CallLimits, calls: Yardstick) -> None:
     what = "all join at once: longest"
     report.at_most(what, max(got.took), limits.start, calls, limits.start_timer_s)
     report.at_most("one of all leaves: median", median(got.left), limits.leave_of_many, calls)

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import tempfile
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +15,20 @@ import typer
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Output
 from muster.cli.output import Format, show
-from musterd.demo.plan import NODES_MIN, PARTITIONS_MAX, WORKERS_MAX, Plan
+from musterd.demo.plan import CLIENT, NODES_MIN, PARTITIONS_MAX, SERVER, WORKERS_MAX, Plan
 
 if TYPE_CHECKING:
     from musterd.demo.runner import Outcome, Runner
 
 NODES_MAX = 9
 REPORT = Path("muster-demo.json")
+
+
+class Assigning(StrEnum):
+    """Who shares out the partitions."""
+
+    CLIENT = CLIENT
+    SERVER = SERVER
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +49,9 @@ def demo(
         int | None,
         typer.Option(min=1, help="Lines a second, all workers together [about a minute's work]."),
     ] = None,
+    assignment: Annotated[
+        Assigning, typer.Option(help="Who shares out the partitions: members or the coordinator.")
+    ] = Assigning.CLIENT,
     keep: Annotated[bool, typer.Option("--keep", help="Keep all data, and say where.")] = False,
     report: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the checks are written as JSON.")
@@ -60,7 +71,13 @@ def demo(
         )
     folder = Path(tempfile.mkdtemp(prefix="muster-demo-"))
     plan = Plan(
-        folder=folder, source=source, workers=workers, partitions=partitions, nodes=nodes, rate=rate
+        folder=folder,
+        source=source,
+        workers=workers,
+        partitions=partitions,
+        nodes=nodes,
+        rate=rate,
+        assignment=assignment.value,
     )
     try:
         outcome = _run(plan)
@@ -113,7 +130,8 @@ def finish(outcome: "Outcome", plan: Plan, report: Path, form: Format, *, keep: 
     document = {"schema": SCHEMA, **result.document}
     report.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     kept = f"; the data is in {plan.folder}" if keep else ""
-    typer.echo(f"{outcome.seconds:.0f} s; the report is in {report}{kept}", err=True)
+    how = f"{outcome.seconds:.0f} s, assignment={plan.assignment}"
+    typer.echo(f"{how}; the report is in {report}{kept}", err=True)
     if not outcome.passed:
         failed = ", ".join(check.name for check in outcome.checks if not check.passed)
         raise CommandError(

@@ -87,10 +87,11 @@ class Fenced(Event, frozen=True):
 
 
 class Ended(Event, frozen=True):
-    """An assignment is over: given up in good order, or lost."""
+    """An assignment is over, or a partition of it: given up in good order, or lost."""
 
     generation: int
     lost: bool
+    partitions: list[int]
 
 
 class Closed(Event, frozen=True):

@@ -6,7 +6,15 @@ None stands for what was not reached; a check that needs it fails.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from musterd.demo.events import Acknowledged, Attempt, Compared, Offsets, Took, WorkerEvent
+from musterd.demo.events import (
+    Acknowledged,
+    Attempt,
+    Compared,
+    Ended,
+    Offsets,
+    Took,
+    WorkerEvent,
+)
 from musterd.demo.ledger import Note
 from musterd.demo.watch import GroupView
 
@@ -112,6 +120,8 @@ class Evidence:
     batch: tuple[int, ...]
     """Lines of a full batch, per partition."""
     workers: int
+    by_partition: bool = False
+    """Whether partitions come and go one by one, each under a token of its own."""
     began_ns: int | None = None
     """When the first lines arrived; every worker had joined."""
     finished: bool = False
@@ -166,7 +176,10 @@ class WorkerEvents:
         match event:
             case Took():
                 self.members[worker] = event.member
-                self.owned[worker] = (event.generation, frozenset(event.resumed))
+                self.owned[worker] = event.generation, self._kept(worker) | set(event.resumed)
+            case Ended() if self._evidence.by_partition:
+                generation, share = self.owned.get(worker, (event.generation, frozenset()))
+                self.owned[worker] = generation, share - set(event.partitions)
             case Attempt():
                 _raise(self.attempted, event.offsets)
             case Acknowledged():
@@ -178,13 +191,21 @@ class WorkerEvents:
             case _:
                 pass
 
+    def _kept(self, worker: str) -> frozenset[int]:
+        """What a worker keeps when it is given more."""
+        if not self._evidence.by_partition or worker not in self.owned:
+            return frozenset()
+        return self.owned[worker][1]
+
     def settled(self, workers: int, partitions: int) -> bool:
-        """Whether so many workers own all partitions, in one generation."""
+        """Whether so many workers own all partitions, in one generation where there are any."""
         generations = {generation for generation, _ in self.owned.values()}
+        shares = [len(share) for _, share in self.owned.values()]
         owned = [number for _, share in self.owned.values() for number in share]
         return (
             len(self.owned) == workers
-            and len(generations) == 1
+            and min(shares) > 0
+            and (self._evidence.by_partition or len(generations) == 1)
             and sorted(owned) == list(range(partitions))
         )
 

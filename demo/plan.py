@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 GROUP = "demo-count"
 TOPIC = "demo-lines"
@@ -29,6 +30,14 @@ NODES_MIN = 3
 
 LOCAL, SPARK = "local", "spark"
 
+CLIENT: Final = "client"
+SERVER: Final = "server"
+ASSIGNMENTS: dict[str, str] = {
+    CLIENT: "members share out the partitions, in rounds (ASSIGNMENT=server has the other way)",
+    SERVER: "the coordinator assigns, and each partition moves on its own",
+}
+"""Who shares out the partitions, in words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -47,6 +56,8 @@ class Plan:
     rate: int | None = None
     """... or lines a second, of all partitions."""
     engine: str = SPARK
+    assignment: Literal["client", "server"] = CLIENT
+    """Who shares out the partitions."""
 
     def duration_for_s(self, lines: int) -> float:
         """How long so many lines last."""

@@ -25,6 +25,7 @@ def to_result(outcome: Outcome, plan: Plan) -> Result:
         "input": str(outcome.corpus.root),
         "files": len(outcome.corpus.files),
         "lines": outcome.corpus.total,
+        "assignment": plan.assignment,
         "workers": plan.workers,
         "partitions": plan.partitions,
         "nodes": plan.nodes,

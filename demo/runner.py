@@ -28,11 +28,13 @@ from musterd.demo.ledger import Ledger
 from musterd.demo.pace import PPM, Clock, Grid, batches_for
 from musterd.demo.plan import (
     ADD_WORKER,
+    ASSIGNMENTS,
     FAULTS,
     GROUP,
     KILL_LEADER,
     KILL_WORKER,
     RESTART_NODE,
+    SERVER,
     SESSION_TIMEOUT_MS,
     TOPIC,
     Plan,
@@ -101,12 +103,13 @@ class Runner:
         self.duration_s = plan.duration_for_s(corpus.total)
         self.grid = Grid(corpus.lines, batches_for(self.duration_s))
         batch = tuple(map(self.grid.batch, range(plan.partitions)))
-        self.evidence = Evidence(corpus.lines, batch, plan.workers)
+        self.evidence = Evidence(corpus.lines, batch, plan.workers, plan.assignment == SERVER)
         self.worker_events = WorkerEvents(self.evidence)
         self.view.say(
             f"{len(corpus.files):,} files, {corpus.total:,} lines of {corpus.root} "
             f"in {plan.partitions} partitions"
         )
+        self.view.say(f"assignment={plan.assignment}: {ASSIGNMENTS[plan.assignment]}")
         os.environ[processes.RUN_VARIABLE] = self._run
         try:
             await self._go()
@@ -325,6 +328,7 @@ class Runner:
             lines=self.corpus.lines,
             batches=self.grid.batches,
             session_timeout_ms=SESSION_TIMEOUT_MS,
+            assignment=self.plan.assignment,
         )
         return WorkerProcesses(
             settings, self.worker, self.plan.folder, self.worker_events.hear, self._trouble

@@ -5,8 +5,9 @@ partition before can no longer write. *Write* the counts together with the offse
 *Commit* only what is written. Then a line that is read twice does not count twice, and a worker
 that lost a partition cannot spoil it.
 
-An assignment is immutable and carries its own token: what was begun under one is written and
-committed under that one, never under the next.
+An assignment is immutable and carries its own tokens: what was begun under one is written and
+committed under that one, never under the next. Where the coordinator assigns, each partition comes
+and goes by itself, so the work on each is one of its own.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -54,6 +56,7 @@ from musterd.demo.events import (
 )
 from musterd.demo.ledger import Ledger, Owner
 from musterd.demo.pace import Grid
+from musterd.demo.plan import CLIENT, SERVER
 from musterd.demo.tokens import count_tokens
 
 log = logging.getLogger("muster.demo")
@@ -77,6 +80,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     lines: tuple[int, ...]
     batches: int
     session_timeout_ms: int
+    assignment: Literal["client", "server"] = CLIENT
 
 
 @dataclass(slots=True)
@@ -94,9 +98,10 @@ class Holding:
 
 @dataclass(slots=True)
 class AssignmentWork:
-    """The work under one assignment."""
+    """The work under one assignment, or on one partition of it."""
 
     assignment: Assignment
+    partitions: tuple[TopicPartition, ...]
     holdings: dict[int, Holding] = field(default_factory=dict)
     written: asyncio.Event = field(default_factory=asyncio.Event)
     over: bool = False
@@ -125,7 +130,8 @@ class Worker(RebalanceListener):
         self.grid = Grid(settings.lines, settings.batches)
         self.allowed_ppm = 0
         self._paced = asyncio.Event()
-        self._assignment_work: AssignmentWork | None = None
+        self._works: list[AssignmentWork] = []
+        self._term = 0  # of the latest coordinator that was compared with
         self._failure: BaseException | None = None
 
     # ---- life
@@ -140,6 +146,7 @@ class Worker(RebalanceListener):
                 session_timeout_ms=settings.session_timeout_ms,
                 listener=self,
                 on_coordinator_change=self.compare,
+                assignment=settings.assignment,
             )
             listening = asyncio.create_task(self._listen(commands))
             try:
@@ -161,9 +168,15 @@ class Worker(RebalanceListener):
         self.group.stop("the work is done")
 
     def _begin(self, assignment: Assignment) -> None:
-        work = self._assignment_work = AssignmentWork(assignment)
-        work.counting = self._start(self._count(work))
-        work.committing = self._start(self._commit_often(work))
+        shares = [assignment.partitions]
+        if self.settings.assignment == SERVER:
+            known = {key for work in self._works for key in work.partitions}
+            shares = [(key,) for key in assignment.partitions if key not in known]
+        for partitions in shares:
+            work = AssignmentWork(assignment, partitions)
+            self._works.append(work)
+            work.counting = self._start(self._count(work))
+            work.committing = self._start(self._commit_often(work))
 
     def _start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
         task = asyncio.ensure_future(work)
@@ -180,13 +193,16 @@ class Worker(RebalanceListener):
     async def take(self, work: AssignmentWork) -> None:
         """Read what is committed, then claim every partition of the assignment."""
         assignment = work.assignment
-        started_ns = now_ns()
-        committed = await self.read_committed(p.partition for p in assignment.partitions)
-        owner = Owner(assignment.fencing_token, assignment.member_id)
+        while True:
+            started_ns = now_ns()
+            committed = await self.read_committed(key.partition for key in work.partitions)
+            if not work.partitions or committed.term >= self._term:
+                break
         refused = []
         before = {}
-        for key in assignment.partitions:
+        for key in work.partitions:
             number = key.partition
+            owner = Owner(assignment.token(key), assignment.member_id)
             before[number] = committed.offset(key) or 0
             row = self.ledger.claim(number, owner)
             if row is None:
@@ -219,9 +235,11 @@ class Worker(RebalanceListener):
         await self._end(assignment, lost=True)
 
     async def _end(self, assignment: Assignment, *, lost: bool) -> None:
-        work = self._assignment_work
-        if work is None or work.assignment is not assignment:
-            return
+        gone = set(assignment.partitions)
+        over = [work for work in self._works if gone.issuperset(work.partitions)]
+        await asyncio.gather(*(self._end_work(work, lost=lost) for work in over))
+
+    async def _end_work(self, work: AssignmentWork, *, lost: bool) -> None:
         counting, committing = work.counting, work.committing
         if counting is None or committing is None:
             return
@@ -235,8 +253,9 @@ class Worker(RebalanceListener):
         await asyncio.wait([committing])
         for holding in work.holdings.values():
             holding.reader.close()
-        self._assignment_work = None
-        self.tell(Ended(now_ns(), assignment.generation, lost))
+        self._works.remove(work)
+        numbers = [key.partition for key in work.partitions]
+        self.tell(Ended(now_ns(), work.assignment.generation, lost, numbers))
 
     # ---- counting
 
@@ -316,16 +335,18 @@ class Worker(RebalanceListener):
 
     async def compare(self, change: CoordinatorChange) -> None:
         """A later coordinator: read what is committed before anything else is committed."""
-        work = self._assignment_work
-        if work is None or not work.holdings:
+        self._term = max(self._term, change.new.term)
+        holdings = [number for work in self._works for number in work.holdings]
+        if not holdings:
             return
+        generation = max(work.assignment.generation for work in self._works)
         started_ns = now_ns()
-        committed = await self.read_committed(work.holdings)
+        committed = await self.read_committed(holdings)
         offsets = {key.partition: committed.offset(key) or 0 for key in committed}
         self.tell(
             Compared(
                 now_ns(),
-                work.assignment.generation,
+                generation,
                 change.old.term,
                 change.new.term,
                 started_ns,

@@ -102,12 +102,17 @@ def summarize(output: Path) -> Summary:
     busy = (one for one in rounds if one.moved)
     return Summary(
         by_cause=_causes(rounds),
-        longest=nsmallest(SHOWN, slow, key=lambda one: (-(one.duration_ms or 0), one[:2])),
-        most_moved=nsmallest(SHOWN, busy, key=lambda one: (-(one.moved or 0), one[:2])),
+        longest=nsmallest(SHOWN, slow, key=lambda one: (-(one.duration_ms or 0), _place(one))),
+        most_moved=nsmallest(SHOWN, busy, key=lambda one: (-(one.moved or 0), _place(one))),
         unowned=nsmallest(SHOWN, _unowned(output), key=lambda one: (-one.total_ms, one.group)),
         churn=nsmallest(SHOWN, _churn(output), key=_by_churn),
         rounds=rounds,
     )
+
+
+def _place(one: Round) -> tuple[str, int]:
+    """Where a round comes among those that are as bad; one that formed nothing before others."""
+    return one.group, -1 if one.generation is None else one.generation
 
 
 def _rows(output: Path, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -108,18 +108,20 @@ def check_owners(evidence: Evidence) -> Check:
     name = "nobody works on a partition that is not theirs"
     if evidence.history is None or not evidence.history.owners:
         return Check(name, False, "the history does not say who owned what")
-    newest: dict[str, int] = {}
+    newest: dict[tuple[str, int], int] = {}
     bad = []
     refused = 0
     for note in evidence.notes:
         refused += not note.granted
+        # In rounds the tokens of a member's assignments rise, else those of each partition.
+        line = note.member, note.partition if evidence.by_partition else 0
         what = f"{note.member} reached for partition {note.partition} (token {note.token}, "
         if (note.partition, note.token, note.member) not in evidence.history.owners:
             bad.append(f"{what}a {note.kind}), which it did not own")
-        elif note.token < newest.get(note.member, 0):
-            bad.append(f"{what}a {note.kind}) after it had begun with {newest[note.member]}")
+        elif note.token < newest.get(line, 0):
+            bad.append(f"{what}a {note.kind}) after it had begun with {newest[line]}")
         if note.kind == CLAIM and note.granted:
-            newest[note.member] = max(newest.get(note.member, 0), note.token)
+            newest[line] = max(newest.get(line, 0), note.token)
     detail = first(bad) or f"{len(evidence.notes)} claims and writes, {refused} refused"
     figures: dict[str, Figure] = {
         "claims_and_writes": len(evidence.notes),

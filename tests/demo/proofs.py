@@ -101,7 +101,7 @@ def sound() -> Evidence:
     story.count("worker-2", 0, 7)
     story.commit("worker-2", 2, 0)
     added = WorkerAdded(70.0, story.tick(), "worker-3", True)
-    story.events.append(("worker-2", Ended(story.tick(), 2, False)))
+    story.events.append(("worker-2", Ended(story.tick(), 2, False, [])))
     story.take("worker-2", 3, 2, 0)
     story.take("worker-3", 3, 2, 1)
     for worker, number in (("worker-2", 0), ("worker-3", 1)):

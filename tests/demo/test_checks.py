@@ -350,6 +350,21 @@ def test_a_broken_promise_fails_its_line_and_no_other(breaking, proofs):
     assert failed(evidence) == BROKEN[breaking]
 
 
+@pytest.mark.parametrize(("partition", "names"), [(1, [OWNERS]), (0, [])], ids=["same", "other"])
+def test_where_the_coordinator_assigns_the_tokens_of_each_partition_rise(partition, names, proofs):
+    """An older token is wrong after a newer one of the same partition alone."""
+    evidence = proofs.sound()
+    evidence.by_partition = True
+    assert failed(evidence) == []
+    at_ns = evidence.notes[-1].at_ns
+    claim = Note(900, at_ns + 1, CLAIM, True, 1, 6, 0, 8, "worker-3-x", 3, "worker-3-x")
+    late = Note(901, at_ns + 2, WRITE, False, partition, 6, 0, 7, "worker-3-x", 8, "worker-3-x")
+    evidence.notes += [claim, late]
+    owners = evidence.history.owners | {(n.partition, n.token, n.member) for n in (claim, late)}
+    evidence.history = dataclasses.replace(evidence.history, owners=owners)
+    assert failed(evidence) == names
+
+
 def test_every_check_is_broken_by_some_test(proofs):
     """A new check needs a way to fail."""
     checks = {check.name for check in run_checks(proofs.sound())}

@@ -4,6 +4,7 @@ Real nodes, real workers, real kills; seconds of work, and the history replayed 
 """
 
 import asyncio
+import dataclasses
 import json
 import random
 
@@ -13,7 +14,7 @@ from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format
 from musterd.demo.cli import finish
 from musterd.demo.faults import Faults
-from musterd.demo.plan import LOCAL, Plan
+from musterd.demo.plan import CLIENT, LOCAL, SERVER, Plan
 from musterd.demo.runner import Runner
 from musterd.demo.view import PlainView
 
@@ -79,17 +80,23 @@ def failed(outcome):
     return {check.name: check.detail for check in outcome.checks if not check.passed}
 
 
-def test_a_small_run_passes_every_check(plan, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "assignment", [CLIENT, pytest.param(SERVER, marks=pytest.mark.plants)], ids=["client", "server"]
+)
+def test_a_small_run_passes_every_check(assignment, plan, tmp_path, capsys):
     """Nothing fails, the report says so in both forms, nothing is left running."""
+    plan = dataclasses.replace(plan, assignment=assignment)
     outcome = conduct(plan)
     assert failed(outcome) == {}
     finish(outcome, plan, tmp_path / "report.json", Format.TABLE, keep=True)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["schema"] == "muster.demo/v1"
     assert report["passed"] is True
+    assert report["assignment"] == assignment
     assert report["lines"] == 1600
     assert {one["name"]: one["passed"] for one in report["checks"]}[READS] is True
-    shown = capsys.readouterr().out
+    shown, told = capsys.readouterr()
+    assert f"assignment={assignment}: " in told
     assert all(f"ok  {check.name}" in shown for check in outcome.checks)
 
 

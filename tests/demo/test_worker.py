@@ -27,6 +27,7 @@ from musterd.demo.events import (
 )
 from musterd.demo.ledger import CLAIM, WRITE, Ledger, Owner
 from musterd.demo.pace import PPM
+from musterd.demo.plan import CLIENT, SERVER
 from musterd.demo.worker import Worker, WorkerSettings
 
 PARTITIONS = 4
@@ -54,7 +55,7 @@ def ledger(corpus):
 class Hand:
     """A worker in this process, its commands and its events."""
 
-    def __init__(self, name, cluster, corpus):
+    def __init__(self, name, cluster, corpus, assignment):
         settings = WorkerSettings(
             name=name,
             bootstrap=cluster.bootstrap,
@@ -65,6 +66,7 @@ class Hand:
             lines=corpus.lines,
             batches=20,
             session_timeout_ms=10_000,
+            assignment=assignment,
         )
         self.events = []
         self.commands = asyncio.StreamReader()
@@ -103,8 +105,8 @@ def run(scenario, corpus, nodes=1):
         hands = []
         async with Cluster(nodes, topics={"t": PARTITIONS}) as cluster:
 
-            def hire(name):
-                hands.append(Hand(name, cluster, corpus))
+            def hire(name, assignment=CLIENT):
+                hands.append(Hand(name, cluster, corpus, assignment))
                 return hands[-1]
 
             try:
@@ -142,6 +144,35 @@ def test_everything_is_claimed_counted_written_and_committed(corpus, ledger):
         assert took.resumed == took.committed == dict.fromkeys(range(PARTITIONS), 0)
         assert isinstance(hand.events[-1], Closed)
         assert hand.of(Ended)[0].lost is False
+
+    run(scenario, corpus)
+    assert ledger.totals()["line"] == corpus.total
+
+
+def test_where_the_coordinator_assigns_what_stays_with_a_worker_goes_on(corpus, ledger):
+    """Partitions that another worker gets end alone; each has a token of its own."""
+
+    async def scenario(cluster, hire):
+        first = hire("worker-1", SERVER)
+        first.pace(PPM // 2)
+        half = {number: lines // 2 for number, lines in enumerate(corpus.lines)}
+        await first.until(lambda: committed(cluster) == ledger.offsets() == half)
+        second = hire("worker-2", SERVER)
+        await second.until(lambda: len(second.of(Took)) == 2)
+        moved = {number for took in second.of(Took) for number in took.resumed}
+        assert {number for ended in first.of(Ended) for number in ended.partitions} == moved
+        assert len(first.of(Took)) == PARTITIONS
+        for one in (first, second):
+            one.pace(PPM)
+        await first.until(lambda: ledger.offsets() == dict(enumerate(corpus.lines)))
+        claims = [note for note in ledger.notes() if note.kind == CLAIM]
+        assert all(note.granted for note in ledger.notes())
+        tokens = {number: [n.token for n in claims if n.partition == number] for number in half}
+        assert all(len(tokens[number]) == 1 + (number in moved) for number in half)
+        assert all(tokens[number] == sorted(set(tokens[number])) for number in half)
+        for one in (first, second):
+            await one.leave()
+        assert committed(cluster) == ledger.offsets()
 
     run(scenario, corpus)
     assert ledger.totals()["line"] == corpus.total
@@ -319,7 +350,7 @@ def test_a_lost_assignment_commits_nothing_more_and_the_next_one_goes_on(corpus,
         NotCommitted(1, 2, "IllegalGeneration", {0: 1}),
         Compared(1, 2, 3, 4, 5, 6, {0: 1}),
         Fenced(1, 2, 3, "m"),
-        Ended(1, 2, lost=True),
+        Ended(1, 2, lost=True, partitions=[3]),
         Closed(1, 2, 3),
     ],
     ids=lambda event: type(event).__name__,

@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from musterd.replay import summary
 from musterd.replay.page import page
 from musterd.replay.summary import Churn, Round, Summary, _causes, summarize
 from tests.docs.block_runners import record_run
@@ -69,6 +70,15 @@ def test_moves_of_a_round_without_a_minimum_are_not_held_against_that_of_others(
     known = Round("g", 1, "member_left", None, 0, 5, 6, 6)
     (cause,) = _causes([known, known._replace(moved=1, minimum_moves=None)])
     assert (cause.rounds, cause.moved, cause.minimum_moves) == (2, 6, 6)
+
+
+def test_rounds_that_formed_nothing_are_compared_with_those_that_did(history, monkeypatch):
+    """In a modern group epochs are superseded within some ms, as long as others took."""
+    formed = Round("g", 1, "member_joined", None, 0, 5, 6, 6)
+    superseded = formed._replace(generation=None)
+    monkeypatch.setattr(summary, "_rounds", lambda _output: [formed, superseded])
+    found = summarize(history)
+    assert list(found.longest) == list(found.most_moved) == [superseded, formed]
 
 
 def test_the_worst_come_first_and_nothing_is_named_that_did_not_happen(history):
