@@ -140,14 +140,7 @@ class Worker(RebalanceListener):
         """Work until `commands` ends; then give everything up and leave."""
         settings = self.settings
         async with Client(settings.bootstrap, client_id=settings.name) as client:
-            self.group: Group = client.group(
-                settings.group_id,
-                [settings.topic],
-                session_timeout_ms=settings.session_timeout_ms,
-                listener=self,
-                on_coordinator_change=self.compare,
-                assignment=settings.assignment,
-            )
+            self.group = self.make_group(client)
             listening = asyncio.create_task(self._listen(commands))
             try:
                 async with self.group:
@@ -161,11 +154,28 @@ class Worker(RebalanceListener):
                 raise self._failure
             self.tell(Closed(now_ns(), client.counters.calls, client.counters.attempts))
 
+    def make_group(self, client: Client, *, instance_id: str = "") -> Group:
+        """The membership of this process; it joins with the first assignment that is asked for."""
+        settings = self.settings
+        return client.group(
+            settings.group_id,
+            [settings.topic],
+            session_timeout_ms=settings.session_timeout_ms,
+            listener=self,
+            on_coordinator_change=self.compare,
+            assignment=settings.assignment,
+            group_instance_id=instance_id,
+        )
+
+    async def finish(self) -> None:
+        """The commands have ended: give everything up, and leave."""
+        self.group.stop("the work is done")
+
     async def _listen(self, commands: asyncio.StreamReader) -> None:
         while line := await commands.readline():
             self.allowed_ppm = msgspec.json.decode(line, type=Pace).allowed_ppm
             self._paced.set()
-        self.group.stop("the work is done")
+        await self.finish()
 
     def _begin(self, assignment: Assignment) -> None:
         shares = [assignment.partitions]

@@ -57,9 +57,9 @@ class WorkerProcesses:
     dismissed: bool = False
     _pace: bytes = b""
 
-    async def start(self) -> WorkerProcess:
-        """Start one more worker; it joins by itself."""
-        name = f"worker-{len(self.started) + 1}"
+    async def start(self, name: str = "") -> WorkerProcess:
+        """Start one more worker, or the next process of one; it joins by itself."""
+        name = name or f"worker-{len(self.started) + 1}"
         settings = msgspec.structs.replace(self.settings, name=name)
         argv = [sys.executable, "-P", "-m", "musterd.demo.run_worker"]
         with self.log_path(name).open("ab") as log:
