@@ -154,8 +154,9 @@ class Journal:
         `start` must be in the log. What is no longer in memory is read from the store.
         """
         invariant(self._first <= start <= self._last, "a read outside the log")
-        if entries_max == 1 and start >= self._tail_first:
-            return [self._tail[start - self._tail_first]]
+        tail_first = self._tail_first
+        if start >= tail_first and (entries_max == 1 or start == self._last):
+            return [self._tail[start - tail_first]]
         found: list[Entry] = []
         size = 0
         for entry in self._from(start):

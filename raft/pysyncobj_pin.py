@@ -52,20 +52,8 @@ def check(version: str, source: Path) -> None:
         )
 
 
-class _Clock:
-    """The clock that PySyncObj reads: the one of the driver whose turn it is."""
-
-    __slots__ = ("read",)
-
-    def __init__(self) -> None:
-        self.read: Callable[[], float] = _no_clock
-
-
 def _no_clock() -> float:
     raise RuntimeError("no driver has set PySyncObj's clock: call pysyncobj_pin.use_clock first")
-
-
-_clock = _Clock()
 
 
 def use_clock(read: Callable[[], float]) -> None:
@@ -74,11 +62,7 @@ def use_clock(read: Callable[[], float]) -> None:
     Several nodes may live in one process (tests, the simulator), so each driver calls this whenever
     it is entered.
     """
-    _clock.read = read
-
-
-def _monotonic_time() -> float:
-    return _clock.read()
+    pysyncobj_module.monotonicTime = read
 
 
 class _NoPoller:
@@ -96,7 +80,7 @@ def _install() -> None:
     if source is None:
         raise WrongPySyncObjError("pysyncobj has no source file to check")
     check(VERSION, Path(source))
-    pysyncobj_module.monotonicTime = _monotonic_time
+    use_clock(_no_clock)
     pysyncobj_module.createPoller = _create_poller
 
 

@@ -41,8 +41,8 @@ class Applying(Replication):
         self._announce_unapplied(self._log.last_index)
 
     @property
-    def _reloading(self) -> bool:
-        return self._load_waits or self._load_runs
+    def _reloading(self) -> bool:  # asked several times in each tick
+        return self._load_waits or self._loading is not None or self._reload_epoch is not None
 
     @property
     def _load_runs(self) -> bool:

@@ -265,7 +265,7 @@ class Replication(Voting):
         else:
             self._next[peer] = max(next_before, self._next[peer])
             progress.acked(self._match[peer])
-            self._send_wanted = True
+            self._send_wanted = self._send_wanted or self._has_unsent()
         progress.echoed(message["seq"], behind=message.get("behind", False))
         sent_at = self._sent_at(message["seq"])
         if sent_at is not None:
@@ -298,6 +298,11 @@ class Replication(Voting):
         return seqs[others - 1] if len(seqs) >= others else 0
 
     # Sending, as the leader.
+
+    def _has_unsent(self) -> bool:
+        """Whether the log has what was not sent to some peer yet."""
+        last, sent = self._log.last_index, self._next
+        return any(sent[peer] <= last for peer in self._peers)
 
     def _want_send(self) -> None:
         """Send what the windows allow in this turn or the next."""

@@ -50,14 +50,13 @@ class Ticking(Applying):
             return True
         if self._state != LEADER:
             return self._state != FOLLOWER or bool(message.get("entries"))
-        last = self._log.last_index
         return (
-            self._commit < last
+            self._commit < self._log.last_index
             or not self._promoted
             or self._round_wanted
             or self._transfer.target is not None
             or len(self._reads) > 0
-            or any(self._next[peer] <= last for peer in self._peers)
+            or self._has_unsent()
         )
 
     def _tick(self) -> None:
