@@ -558,6 +558,7 @@ class ConsumerRemoved:
     member_id: str
     cause: RemovalCause
     reason: str
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,6 +618,7 @@ class GrantsChanged:
     token: int
     deadline_ms: int
     behind: bool
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

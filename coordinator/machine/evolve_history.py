@@ -74,14 +74,7 @@ def note_removal(group: Group, event: MemberRemoved | PendingRemoved) -> None:
 
 def note_start(group: Group, event: RebalanceStarted) -> None:
     """Another round: the one before is superseded, unless it had ended."""
-    before = last_round(group)
-    if before is not None:
-        if before.ended is RoundEnd.OPEN:
-            before.ended = RoundEnd.SUPERSEDED
-            before.syncing_ms = event.time_ms - before.started_ms - (before.joining_ms or 0)
-        group.rebalances[group.round] = put_rebalance(before)
-    for number in pushed_out(group):
-        del group.rebalances[number]
+    make_room(group, event.time_ms)
     if not event.wall_ms:
         return
     group.rebalances[event.round] = Rebalance(
@@ -95,6 +88,18 @@ def note_start(group: Group, event: RebalanceStarted) -> None:
         members_before=event.members_before,
         first_join_seq=group.next_join_seq - (event.trigger is Trigger.MEMBER_JOINED),
     )
+
+
+def make_room(group: Group, time_ms: int) -> None:
+    """The last round is over, and stored as it is; of those that are kept the oldest goes."""
+    before = last_round(group)
+    if before is not None:
+        if before.ended is RoundEnd.OPEN:
+            before.ended = RoundEnd.SUPERSEDED
+            before.syncing_ms = time_ms - before.started_ms - (before.joining_ms or 0)
+        group.rebalances[group.round] = put_rebalance(before)
+    for number in pushed_out(group):
+        del group.rebalances[number]
 
 
 def note_generation(group: Group, event: GenerationFormed) -> None:

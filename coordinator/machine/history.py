@@ -2,14 +2,18 @@
 
 A group keeps HISTORY_ROUNDS of them, the open one among them, each a record of its own. No record
 grows with the group: of who is missing or new NAMES_MAX are named, and all are counted. So a
-record has at most RECORD_MAX_BYTES (usually 300), a group's history at most 500 KiB (10).
+record has at most RECORD_MAX_BYTES (usually 300), a group's history at most 800 KiB (10).
 
 A Join of an open round changes nothing here: when the round closes, the members say when they
 joined. Of the rounds that are over a group holds the stored bytes, a third of what the objects
 take, and nothing is decoded at a failover. Entries under rules 1 carry no times, so their rounds
 leave no history.
+
+A plan of a modern group is kept as a round, too: it *joins* until its target is in force, and
+*syncs* until everybody holds what that gives. Its record has a longer form: what it moves.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -28,11 +32,12 @@ from musterd.coordinator.machine.records.encoding import (
 
 HISTORY_ROUNDS = 32
 NAMES_MAX = 8
-RECORD_MAX_BYTES = 16 * 1024
-"""Room for 11 names with 3 ids of 249 bytes, 8 more ids, a reason of 255 characters, and
-numbers."""
+RECORD_MAX_BYTES = 24 * 1024
+"""Room for 11 names with 3 ids of 249 bytes, 8 more ids, a reason of 255 characters, 24 names of
+owners, and numbers."""
 
 _VERSION = bytes((RECORD_VERSION,))
+_PLANNED_VERSION = bytes((RECORD_VERSION + 1,))
 
 
 class RoundEnd(StrEnum):
@@ -71,6 +76,27 @@ class Missing:
 
 
 @dataclass(slots=True)
+class Moves:
+    """What a plan changes in its target; `count` by reason, as `TargetChange` numbers them.
+
+    `flows` counts by former owner, owner and reason, of NAMES_MAX such at most: the first ones.
+    Owners are named by instance id, else member id, "" = nobody. `gone` has the names of the first
+    members that were removed, by join sequence.
+    """
+
+    count: dict[int, int] = field(default_factory=dict)
+    flows: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    gone: dict[int, str] = field(default_factory=dict)
+
+    def add(self, former: str, owner: str, why: int) -> None:
+        """Count a partition whose owner in the target is another."""
+        self.count[why] = self.count.get(why, 0) + 1
+        flow = former, owner, why
+        if flow in self.flows or len(self.flows) < NAMES_MAX:
+            self.flows[flow] = self.flows.get(flow, 0) + 1
+
+
+@dataclass(slots=True)
 class Rebalance:
     """One round. Times are durations in ms of shard time, but for `started_ms` and the wall's.
 
@@ -101,6 +127,8 @@ class Rebalance:
     missing_members: int = 0
     missing: dict[str, Missing] = field(default_factory=dict)
     ended: RoundEnd = RoundEnd.OPEN
+    moves: Moves | None = None
+    """What a plan moves; None where it is a round of a classic group."""
 
     def miss(self, who: Who, cause: RemovalCause | None, time_ms: int) -> None:
         """Count one that was counted on; the first few by name."""
@@ -143,12 +171,15 @@ def put_rebalance(record: Rebalance) -> bytes:
             put_optional(one.cause),
             put_int(one.after_ms),
         )
-    return _VERSION + put_bytes(b"".join(parts))
+    if record.moves is None:
+        return _VERSION + put_bytes(b"".join(parts))
+    return _PLANNED_VERSION + put_bytes(b"".join((*parts, *_put_moves(record.moves))))
 
 
 def take_rebalance(value: bytes) -> Rebalance:
     """Back from `put_rebalance`. Raises RecordError."""
     reader = Reader(_body(value))
+    planned = value.startswith(_PLANNED_VERSION)
     try:
         record = Rebalance(
             started_ms=reader.integer(),
@@ -172,6 +203,7 @@ def take_rebalance(value: bytes) -> Rebalance:
             ended=RoundEnd(reader.text()),
             missing_members=reader.integer(),
             missing={reader.text(): _take_missing(reader) for _ in range(reader.count())},
+            moves=_take_moves(reader) if planned else None,
         )
     except ValueError as error:
         raise RecordError(f"a round: {error}") from error
@@ -193,10 +225,36 @@ def take_round(value: bytes, *, last: bool) -> Rebalance | bytes:
 
 def _body(value: bytes) -> bytes:
     reader = Reader(value)
-    reader.version()
+    reader.version(RECORD_VERSION + 1)
     body = reader.blob()
     reader.end()
     return body
+
+
+def _put_moves(moves: Moves) -> Iterator[bytes]:
+    yield put_count(len(moves.count))
+    for why, count in sorted(moves.count.items()):
+        yield put_int(why) + put_int(count)
+    yield put_count(len(moves.flows))
+    for (former, owner, why), count in moves.flows.items():
+        yield put_text(former) + put_text(owner) + put_int(why) + put_int(count)
+    yield put_count(len(moves.gone))
+    for seq, name in moves.gone.items():
+        yield put_int(seq) + put_text(name)
+
+
+def _take_moves(reader: Reader) -> Moves:
+    moves = Moves()
+    for _ in range(reader.count()):
+        why, count = reader.integer(), reader.integer()
+        moves.count[why] = count
+    for _ in range(reader.count()):
+        flow = reader.text(), reader.text(), reader.integer()
+        moves.flows[flow] = reader.integer()
+    for _ in range(reader.count()):
+        seq, name = reader.integer(), reader.text()
+        moves.gone[seq] = name
+    return moves
 
 
 def _put_who(who: Who) -> bytes:

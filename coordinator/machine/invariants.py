@@ -32,7 +32,7 @@ def check(group: Group, *, at_rest: bool = True) -> None:
     tokens = (group.token, *(member.token for member in group.members.values()))
     invariant(0 <= min(tokens) <= max(tokens) <= group.fence, where + "a token not taken yet (I9)")
     _check_timer(group, where, at_rest=at_rest)
-    _check_history(group, where)
+    _check_history(group, where, at_rest=at_rest)
     invariant((group.modern is not None) == (group.phase is Phase.MODERN), where + "modern, or not")
     if group.modern is not None and at_rest:
         check_modern(group, group.modern, where)
@@ -65,7 +65,7 @@ def _check_members(group: Group, where: str) -> None:
         )
 
 
-def _check_history(group: Group, where: str) -> None:
+def _check_history(group: Group, where: str, *, at_rest: bool) -> None:
     rounds = list(group.rebalances)
     invariant(len(rounds) <= HISTORY_ROUNDS, where + "more rounds kept than the history holds")
     invariant(
@@ -78,6 +78,9 @@ def _check_history(group: Group, where: str) -> None:
         invariant(isinstance(kept, Rebalance) == is_last, where + f"round {number}'s form")
         record = kept if isinstance(kept, Rebalance) else take_rebalance(kept)
         expected = open_now and is_last
+        if group.phase is Phase.MODERN and is_last:
+            due = group.modern is not None and group.generation > group.modern.target_epoch
+            expected = (due and at_rest) or record.ended is RoundEnd.OPEN
         invariant((record.ended is RoundEnd.OPEN) == expected, where + f"round {number} is open")
         invariant(len(record.missing) <= NAMES_MAX, where + "more names than are kept")
 

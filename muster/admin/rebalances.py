@@ -1,7 +1,7 @@
 """The causes of a group's last rebalances, as its coordinator kept them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from muster.v1.admin_pb2 import DescribeRebalancesResponse as Response
 
@@ -19,6 +19,7 @@ _CAUSES = {
     "sync_timeout": "{} did not sync in time",
     "static_replaced": "{} came back as a new process",
     "member_kicked": "{} was removed by an operator",
+    "returned": "{} is back, after a plan that was made without it",
 }
 _IN_VAIN = {
     "not_rejoined": "which did not rejoin",
@@ -27,6 +28,8 @@ _IN_VAIN = {
     "session_expired": "which fell silent",
     "no_room": "which found no room",
     "kicked": "which an operator removed",
+    "not_released": "which did not release its partitions in time",
+    "not_back": "which was away, and not back in time",
 }
 
 
@@ -56,6 +59,20 @@ class Delay:
     how: str
     who: Who
     after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Partitions that a plan moves from one owner to another for one reason.
+
+    Owners are named by instance id, else member id; "" = nobody.
+    """
+
+    former: str
+    owner: str
+    why: str
+    """new, owner left, owner replaced, owner unsubscribed, gone, co-located, balance, away."""
+    partitions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +108,24 @@ class Rebalance:
     missing_members: int
     delays: tuple[Delay, ...]
     awaited_members: int
-    """To join or to sync, while the round is open."""
+    """To join or to sync, while the round is open; to release partitions, where it is a plan."""
+    planned: bool = False
+    """A plan of a group whose coordinator assigns.
+
+    `joining_ms` is until its target was in force, `syncing_ms` from then on until everybody held
+    what that gives; `generation` is the group epoch that it was made for.
+    """
+    moves: tuple[Move, ...] = ()
+    """What it moves: the first 8 pairs of owners and reason."""
+    moved_partitions: Mapping[str, int] = field(default_factory=dict)
+    """All partitions that have another owner in the target, by reason."""
 
     @property
     def sentence(self) -> str:
         """The cause of the round in one sentence, for people."""
         parts = [f"{self._cause()}: {self.members_before} -> {self.members_after} members"]
+        if self.planned:
+            return "; ".join((*parts, *self._plan()))
         if self.joining_ms is not None and self.ended != "emptied":
             parts.append(self._joining(self.joining_ms))
         if self.syncing_ms is not None:
@@ -130,6 +159,31 @@ class Rebalance:
             gone = f"; without {longest.who.name}, {_IN_VAIN[longest.how]}" if longest else ""
             return f"{waited} for {last.who.name} to join{gone}"
         return ""
+
+    def _plan(self) -> Iterator[str]:
+        """Others that came and went, what moves, and how long it took."""
+        culprit = self.culprit.member_id if self.culprit is not None else ""
+        gone = [one for one in self.delays if one.how in _IN_VAIN]
+        others = [one for one in gone if one.who.member_id != culprit]
+        if others:
+            more = self.missing_members - 1 - (len(gone) - len(others))
+            yield f"without {others[0].who.name}, {_IN_VAIN[others[0].how]}{_more(more)}"
+        if self.ended == "emptied":
+            return
+        if self.ended == "open" and not self.generation:
+            yield f"the plan is due, for {_spelled(self.joining_ms or 0)} now"
+            return
+        moved = ", ".join(f"{count} ({why})" for why, count in self.moved_partitions.items())
+        yield f"moves {moved}" if moved else "nothing moves"
+        yield f"planned after {_spelled(self.joining_ms or 0)}"
+        spelled = _spelled(self.syncing_ms or 0)
+        if self.ended == "open":
+            awaited = self._awaited() or "grants"
+            yield f"waits for {awaited} to release partitions, for {spelled} now"
+        elif self.ended == "stable":
+            yield f"everybody had it {spelled} later"
+        else:
+            yield f"another plan was due {spelled} later"
 
     def _awaited(self) -> str:
         names = [delay.who.name for delay in self.delays if delay.how == "awaited"]
@@ -173,6 +227,9 @@ def _rebalance(message: Response.Rebalance) -> Rebalance:
         missing_members=message.missing_members,
         delays=_delays(message.delays),
         awaited_members=message.awaited_members,
+        planned=message.planned,
+        moves=tuple(Move(one.former, one.owner, one.why, one.partitions) for one in message.moves),
+        moved_partitions=dict(sorted(message.moved_partitions.items())),
     )
 
 

@@ -723,8 +723,48 @@ class DescribeRebalancesResponse(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["after_ms", b"after_ms", "how", b"how", "who", b"who"]) -> None: ...
 
     @typing.final
+    class Move(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        FORMER_FIELD_NUMBER: builtins.int
+        OWNER_FIELD_NUMBER: builtins.int
+        WHY_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        former: builtins.str
+        """instance id, else member id; "" = nobody"""
+        owner: builtins.str
+        why: builtins.str
+        """new, owner left, owner unsubscribed, gone, co-located, balance, ..."""
+        partitions: builtins.int
+        def __init__(
+            self,
+            *,
+            former: builtins.str = ...,
+            owner: builtins.str = ...,
+            why: builtins.str = ...,
+            partitions: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["former", b"former", "owner", b"owner", "partitions", b"partitions", "why", b"why"]) -> None: ...
+
+    @typing.final
     class Rebalance(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        @typing.final
+        class MovedPartitionsEntry(google.protobuf.message.Message):
+            DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: builtins.int
+            VALUE_FIELD_NUMBER: builtins.int
+            key: builtins.str
+            value: builtins.int
+            def __init__(
+                self,
+                *,
+                key: builtins.str = ...,
+                value: builtins.int = ...,
+            ) -> None: ...
+            def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
         ROUND_FIELD_NUMBER: builtins.int
         STARTED_WALL_MS_FIELD_NUMBER: builtins.int
@@ -745,6 +785,9 @@ class DescribeRebalancesResponse(google.protobuf.message.Message):
         MISSING_MEMBERS_FIELD_NUMBER: builtins.int
         DELAYS_FIELD_NUMBER: builtins.int
         AWAITED_MEMBERS_FIELD_NUMBER: builtins.int
+        PLANNED_FIELD_NUMBER: builtins.int
+        MOVES_FIELD_NUMBER: builtins.int
+        MOVED_PARTITIONS_FIELD_NUMBER: builtins.int
         round: builtins.int
         started_wall_ms: builtins.int
         from_generation: builtins.int
@@ -767,6 +810,10 @@ class DescribeRebalancesResponse(google.protobuf.message.Message):
         missing_members: builtins.int
         awaited_members: builtins.int
         """to join or to sync, in an open round"""
+        planned: builtins.bool
+        """A plan of a group whose coordinator assigns: `joining_ms` is until its target was in force, `syncing_ms` from then on
+        until everybody held what that gives; `generation` is the epoch that it was made for.
+        """
         @property
         def culprit(self) -> global___DescribeRebalancesResponse.Who: ...
         @property
@@ -778,6 +825,14 @@ class DescribeRebalancesResponse(google.protobuf.message.Message):
         @property
         def delays(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeRebalancesResponse.Delay]:
             """of those who are missing, or awaited, the first 8"""
+
+        @property
+        def moves(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeRebalancesResponse.Move]:
+            """of the first 8 kinds, by owners and reason"""
+
+        @property
+        def moved_partitions(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+            """by reason; all that changed their owner in the target"""
 
         def __init__(
             self,
@@ -801,9 +856,12 @@ class DescribeRebalancesResponse(google.protobuf.message.Message):
             missing_members: builtins.int = ...,
             delays: collections.abc.Iterable[global___DescribeRebalancesResponse.Delay] | None = ...,
             awaited_members: builtins.int = ...,
+            planned: builtins.bool = ...,
+            moves: collections.abc.Iterable[global___DescribeRebalancesResponse.Move] | None = ...,
+            moved_partitions: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["_joining_ms", b"_joining_ms", "_syncing_ms", b"_syncing_ms", "culprit", b"culprit", "joining_ms", b"joining_ms", "leader", b"leader", "syncing_ms", b"syncing_ms"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_joining_ms", b"_joining_ms", "_syncing_ms", b"_syncing_ms", "awaited_members", b"awaited_members", "culprit", b"culprit", "delays", b"delays", "ended", b"ended", "from_generation", b"from_generation", "generation", b"generation", "initial", b"initial", "joining_ms", b"joining_ms", "leader", b"leader", "members_after", b"members_after", "members_before", b"members_before", "missing_members", b"missing_members", "new_member_ids", b"new_member_ids", "new_members", b"new_members", "reason", b"reason", "round", b"round", "started_wall_ms", b"started_wall_ms", "syncing_ms", b"syncing_ms", "trigger", b"trigger"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["_joining_ms", b"_joining_ms", "_syncing_ms", b"_syncing_ms", "awaited_members", b"awaited_members", "culprit", b"culprit", "delays", b"delays", "ended", b"ended", "from_generation", b"from_generation", "generation", b"generation", "initial", b"initial", "joining_ms", b"joining_ms", "leader", b"leader", "members_after", b"members_after", "members_before", b"members_before", "missing_members", b"missing_members", "moved_partitions", b"moved_partitions", "moves", b"moves", "new_member_ids", b"new_member_ids", "new_members", b"new_members", "planned", b"planned", "reason", b"reason", "round", b"round", "started_wall_ms", b"started_wall_ms", "syncing_ms", b"syncing_ms", "trigger", b"trigger"]) -> None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_joining_ms", b"_joining_ms"]) -> typing.Literal["joining_ms"] | None: ...
         @typing.overload

@@ -3020,10 +3020,12 @@ class ConsumerRemoved(google.protobuf.message.Message):
     MEMBER_ID_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     cause: global___RemovalCause.ValueType
     reason: builtins.str
+    time_ms: builtins.int
     def __init__(
         self,
         *,
@@ -3031,8 +3033,9 @@ class ConsumerRemoved(google.protobuf.message.Message):
         member_id: builtins.str = ...,
         cause: global___RemovalCause.ValueType = ...,
         reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "time_ms", b"time_ms"]) -> None: ...
 
 global___ConsumerRemoved = ConsumerRemoved
 
@@ -3152,6 +3155,7 @@ class GrantsChanged(google.protobuf.message.Message):
     TOKEN_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
     BEHIND_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     member_epoch: builtins.int
@@ -3161,6 +3165,7 @@ class GrantsChanged(google.protobuf.message.Message):
     """of what is revoked, in shard time; 0 = nothing is"""
     behind: builtins.bool
     """there is more to be done for it"""
+    time_ms: builtins.int
     @property
     def released(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartitionSet]: ...
     @property
@@ -3179,8 +3184,9 @@ class GrantsChanged(google.protobuf.message.Message):
         token: builtins.int = ...,
         deadline_ms: builtins.int = ...,
         behind: builtins.bool = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["behind", b"behind", "deadline_ms", b"deadline_ms", "granted", b"granted", "group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "released", b"released", "revoking", b"revoking", "token", b"token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["behind", b"behind", "deadline_ms", b"deadline_ms", "granted", b"granted", "group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "released", b"released", "revoking", b"revoking", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
 
 global___GrantsChanged = GrantsChanged
 

@@ -74,14 +74,23 @@ async def shown(folder):
         assert [group["group_id"] for group in json.loads(out)["groups"]] == ["g"]
         out, _ = await command(nodes, "group", "list", "--type", "classic", "-o", "json")
         assert not json.loads(out)["groups"]
-        _, err = await command(nodes, "group", "why", "g")
-        assert "no rounds" in err
+        out, _ = await command(nodes, "group", "why", "g", "-o", "json")
+        plans = json.loads(out)["rebalances"]
+        assert all(plan["planned"] for plan in plans)
+        assert (plans[0]["result"], plans[0]["members_after"]) == ("stable", 2)
+        assert sum(plan["moved_partitions"].get("new", 0) for plan in plans) == len(keys)
+        assert {plan["trigger"] for plan in plans} <= {"member_joined", "topics_changed"}
 
         before = two.tokens
         await command(nodes, "member", "kick", "g", "--instance", "two", "--yes")
         while not two.tokens or two.tokens.items() & before.items():
             await asyncio.sleep(0.001)
         await settled(keys, one, two)
+        plans = await client.rebalances("g")
+        assert any(
+            plan.trigger == "member_kicked" and plan.culprit and plan.culprit.name == "two"
+            for plan in plans
+        )
 
         kept = two.tokens
         await two.group.away(back_in=60)

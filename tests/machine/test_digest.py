@@ -82,7 +82,7 @@ def changed(value: object) -> Iterator[object]:  # noqa: C901, PLR0912 - one cas
         case _ if is_dataclass(value):
             for field in fields(value):
                 if field.metadata.get("derived") or (
-                    field.name == "modern" and value.modern is None
+                    field.name in ("modern", "moves") and getattr(value, field.name) is None
                 ):
                     continue  # follows from the rest: compared with a recount by the invariants
                 for other in changed(getattr(value, field.name)):

@@ -23,6 +23,7 @@ from musterd.coordinator.machine.history import (
     NAMES_MAX,
     RECORD_MAX_BYTES,
     Missing,
+    Moves,
     Rebalance,
     RoundEnd,
     Who,
@@ -132,6 +133,11 @@ def test_the_largest_record_is_within_its_maximum():
         one = Who(f"{number:0249}", who.client_id, who.instance_id)
         record.miss(one, RemovalCause.NOT_REJOINED, 5)
     assert (len(record.missing), record.missing_members) == (NAMES_MAX, 2_000)
+    record.moves = Moves()
+    for number in range(2_000):
+        record.moves.add(f"{number:0249}", "o" * 249, number % 8)
+    record.moves.gone = dict.fromkeys(range(NAMES_MAX), "g" * 249)
+    assert (len(record.moves.flows), sum(record.moves.count.values())) == (NAMES_MAX, 2_000)
     stored = put_rebalance(record)
     assert len(stored) <= RECORD_MAX_BYTES
     assert take_rebalance(stored) == record

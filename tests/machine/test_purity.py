@@ -61,7 +61,6 @@ USES = {
     },
     "modern/departures": {
         "max(epoch, env.generation_floor)": "ints",
-        "max(group.generation, env.generation_floor)": "ints",
     },
     "modern/evolve_modern": {
         "{type(event).__name__}": "names of our own",
@@ -176,7 +175,11 @@ USES = {
         "max(env.generation_floor, env.fence_floor)": "ints",
         "max(group.fence, group.generation, floor, taken)": "ints",
     },
-    "history": {"{error}": "a text of our own; of an error"},
+    "history": {
+        "{error}": "a text of our own; of an error",
+        "sorted(moves.count.items())": "numbers of reasons, each once",
+    },
+    "modern/history_of_plans": {"{seq}": "an int"},
     "invariants": {
         "{group.phase}": "a StrEnum is its value; of an error",
         "{group.timer}": "of an error, which no replica keeps",

@@ -302,6 +302,12 @@ def put_rebalance(number: int, record: Rebalance) -> Iterator[str]:
             f":{one.cause.name if one.cause else 'ABSENT'}+{one.after_ms}"
             for member_id, one in record.missing.items()
         )
+    if record.moves is not None and record.moves.count:
+        why = [one.value for one in Why]
+        counts = (f"{why[one]}: {n}" for one, n in sorted(record.moves.count.items()))
+        yield f"  moves {', '.join(counts)}"
+        for (former, owner, one), n in record.moves.flows.items():
+            yield f"    {n} {former or '-'} -> {owner or '-'}: {why[one]}"
 
 
 def _who(who: Who) -> str:

@@ -14,13 +14,15 @@ from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.evolve_history import last_round, rounds_of
-from musterd.coordinator.machine.history import NAMES_MAX, Rebalance, RoundEnd, Who
+from musterd.coordinator.machine.history import NAMES_MAX, Moves, Rebalance, RoundEnd, Who
+from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.shard import Shard
 
 Wait = pb.DescribeGroupsResponse.Wait
 Delay = pb.DescribeRebalancesResponse.Delay
+_REASONS = [why.value for why in Why]
 
 
 # ---- what is waited for
@@ -97,7 +99,7 @@ class RebalanceDescriptions(CoordinatorService):
 def told(
     group: Group, number: int, record: Rebalance, time_ms: int
 ) -> pb.DescribeRebalancesResponse.Rebalance:
-    """One round as it is sent; `time_ms` is the shard time of the answer."""
+    """One round, or plan, as it is sent; `time_ms` is the shard time of the answer."""
     one = pb.DescribeRebalancesResponse.Rebalance(
         round=number,
         started_wall_ms=record.started_wall_ms,
@@ -118,7 +120,9 @@ def told(
         missing_members=record.missing_members,
         delays=_delays(record),
     )
-    if record.ended is RoundEnd.OPEN:
+    if record.moves is not None:
+        _add_plan(one, group, record, record.moves, time_ms)
+    elif record.ended is RoundEnd.OPEN:
         so_far_ms = max(0, time_ms - record.started_ms)
         if group.phase is Phase.PREPARING_REBALANCE:
             one.joining_ms = so_far_ms
@@ -133,6 +137,34 @@ def told(
     return one
 
 
+def _add_plan(
+    one: pb.DescribeRebalancesResponse.Rebalance,
+    group: Group,
+    record: Rebalance,
+    moves: Moves,
+    time_ms: int,
+) -> None:
+    """What a plan moves, and while it is open how long that takes, and who is to release."""
+    one.planned = True
+    for (former, owner, why), count in moves.flows.items():
+        one.moves.add(former=former, owner=owner, why=_REASONS[why], partitions=count)
+    for why, count in moves.count.items():
+        one.moved_partitions[_REASONS[why]] = count
+    modern = group.modern
+    if record.ended is not RoundEnd.OPEN or modern is None:
+        return
+    so_far_ms = max(0, time_ms - record.started_ms)
+    if not record.generation:
+        one.joining_ms, one.members_after = so_far_ms, len(modern.members)
+        return
+    one.syncing_ms = so_far_ms - (record.joining_ms or 0)
+    awaited = [consumer for consumer in modern.members.values() if consumer.revoking]
+    one.awaited_members = len(awaited)
+    for consumer in awaited[:NAMES_MAX]:
+        who = Who(consumer.member_id, consumer.said.client_id, consumer.instance_id)
+        one.delays.add(how="awaited", who=_who(who), after_ms=so_far_ms)
+
+
 def _delays(record: Rebalance) -> Iterator[Delay]:
     """Who is missing, in that order; the last to join; the group leader's assignment."""
     for member_id, one in record.missing.items():
@@ -142,7 +174,7 @@ def _delays(record: Rebalance) -> Iterator[Delay]:
     if record.last_joined.member_id:
         last = _who(record.last_joined)
         yield Delay(how="last_to_join", who=last, after_ms=record.last_join_ms)
-    if record.ended is RoundEnd.STABLE:
+    if record.ended is RoundEnd.STABLE and record.moves is None:
         leader = _who(record.leader)
         yield Delay(how="assignment", who=leader, after_ms=record.syncing_ms or 0)
 

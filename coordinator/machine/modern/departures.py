@@ -64,11 +64,14 @@ def remove(
 ) -> tuple[GroupEvent, ...]:
     """Return what follows when these members are gone: a plan, and grants of what they had.
 
+    What caused it comes first, so that the history knows of what they are missed.
+
     What the target gives to others goes to them at once; the rest waits for the plan.
     """
+    first = gone[0]
+    changed = spec_changed(group, modern, env, trigger, first.member_id, first.reason)
     if len(gone) == len(modern.members):
-        epoch = max(group.generation, env.generation_floor) + 1
-        return (*gone, ConsumerGroupEmptied(group.group_id, epoch, env.wall_ms))
+        return (changed, *gone, ConsumerGroupEmptied(group.group_id, changed.epoch, env.wall_ms))
     reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
     for event in gone:
         consumer = modern.members[event.member_id]
@@ -77,9 +80,7 @@ def remove(
             for topic, partitions in tokens.items():
                 reconciler.free(topic, partitions)
     reconciler.follow()
-    first = gone[0]
-    changed = spec_changed(group, modern, env, trigger, first.member_id, first.reason)
-    return (*gone, *reconciler.events, changed)
+    return (changed, *gone, *reconciler.events)
 
 
 def removal(
@@ -87,7 +88,7 @@ def removal(
 ) -> ConsumerRemoved:
     """Return the event; a longer reason is cut (KIP-800)."""
     cut = reason[: env.limits.reason_max_chars]
-    return ConsumerRemoved(group.group_id, consumer.member_id, cause, cut)
+    return ConsumerRemoved(group.group_id, consumer.member_id, cause, cut, env.time_ms)
 
 
 def decide_departure(

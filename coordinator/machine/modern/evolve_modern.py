@@ -27,6 +27,13 @@ from musterd.coordinator.machine.modern.group import (
     resize,
     retarget,
 )
+from musterd.coordinator.machine.modern.history_of_plans import (
+    note_cause,
+    note_gone,
+    note_no_members,
+    note_settled,
+    note_target,
+)
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.invariant import InvariantError, invariant
 
@@ -44,7 +51,9 @@ ModernEvent = (
 )
 
 
-def evolve_modern(group: Group, event: ModernEvent) -> None:
+def evolve_modern(  # noqa: PLR0912 - one arm per event
+    group: Group, event: ModernEvent
+) -> None:
     """Apply one event of a modern group."""
     if isinstance(event, ConsumerJoined):
         _joined(group, event)
@@ -63,19 +72,25 @@ def evolve_modern(group: Group, event: ModernEvent) -> None:
         case ConsumerAway():
             _away(modern, event)
         case ConsumerRemoved():
+            note_gone(group, modern, event)
             _removed(group, modern, event)
         case SpecChanged():
+            note_cause(group, modern, event)
             _spec_changed(group, modern, event)
         case TopicsNoted():
             _topics_noted(group, modern, event)
         case TargetStored():
+            note_target(group, modern, event)
             _target_stored(group, modern, event)
         case GrantsChanged():
             _grants_changed(group, modern, event)
         case ConsumerGroupEmptied():
+            note_no_members(group, event.epoch)
             _emptied(group, modern, event)
         case _:
             assert_never(event)
+    if isinstance(event, ConsumerRejoined | SpecChanged | TargetStored | GrantsChanged):
+        note_settled(group, modern, event.time_ms)
 
 
 def _joined(group: Group, event: ConsumerJoined) -> None:

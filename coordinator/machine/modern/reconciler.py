@@ -167,6 +167,7 @@ class Reconciler:
                 token,
                 deadline_ms,
                 behind,
+                self.env.time_ms,
             )
         )
         return True

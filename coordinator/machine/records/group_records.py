@@ -90,6 +90,7 @@ from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
 from musterd.coordinator.machine.modern.evolve_modern import ModernEvent
 from musterd.coordinator.machine.modern.group import ModernGroup, derive
+from musterd.coordinator.machine.modern.history_of_plans import open_plan
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import (
@@ -530,11 +531,12 @@ def touched(  # noqa: PLR0912 - one arm per event
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
         case _:
-            return _touched_of_modern(modern_of(group), event)
+            return _touched_of_modern(group, event)
 
 
-def _touched_of_modern(modern: ModernGroup | None, event: ModernEvent) -> tuple[Ref, ...]:
+def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ...]:
     """Return the same of the events of modern groups."""
+    modern = modern_of(group)
     match event:
         case ConsumerJoined():
             return (None, OwnRecord.MODERN, OwnRecord.EMPTIED, *_of_consumer(event.member_id))
@@ -543,13 +545,13 @@ def _touched_of_modern(modern: ModernGroup | None, event: ModernEvent) -> tuple[
         case ConsumerRejoined():
             former_id = event.replaced_id or event.member_id
             before, after = _of_consumer(former_id), _of_consumer(event.member_id)
-            return (OwnRecord.FENCE, *before, *after)
+            return (OwnRecord.FENCE, *before, *after, *_last_plan(group))
         case ConsumerAway():
             return (ModernOf(event.member_id, _GRANTS),)
         case ConsumerRemoved():
-            return (OwnRecord.BEHIND, *_of_consumer(event.member_id))
+            return (OwnRecord.BEHIND, *_of_consumer(event.member_id), *_last_plan(group))
         case SpecChanged():
-            return (None, OwnRecord.MODERN)
+            return (None, OwnRecord.MODERN, *_plans(group))
         case TopicsNoted():
             topics = (ModernOf(count.topic, _TARGET) for count in event.counts)
             named = (one.pattern for one in event.patterns)
@@ -558,14 +560,27 @@ def _touched_of_modern(modern: ModernGroup | None, event: ModernEvent) -> tuple[
             return (OwnRecord.MODERN, OwnRecord.TOPICS, OwnRecord.BEHIND, *topics, *patterns)
         case TargetStored():
             topics = (ModernOf(change.topic, _TARGET) for change in event.changes)
-            return (OwnRecord.MODERN, OwnRecord.BEHIND, *topics)
+            return (OwnRecord.MODERN, OwnRecord.BEHIND, *topics, *_last_plan(group))
         case GrantsChanged():
-            return (ModernOf(event.member_id, _GRANTS), OwnRecord.FENCE, OwnRecord.BEHIND)
+            grants = ModernOf(event.member_id, _GRANTS)
+            return (grants, OwnRecord.FENCE, OwnRecord.BEHIND, *_last_plan(group))
         case ConsumerGroupEmptied():
             own = (OwnRecord.MODERN, OwnRecord.EMPTIED, OwnRecord.TOPICS, OwnRecord.BEHIND)
-            return (None, *own, *_modern_refs(modern))
+            return (None, *own, *_modern_refs(modern), *_last_plan(group))
         case _:
             assert_never(event)
+
+
+def _last_plan(group: Group | None) -> tuple[Ref, ...]:
+    """The record of the plan that is due, or not carried out yet, if there is one."""
+    return () if group is None or open_plan(group) is None else (RoundOf(group.round),)
+
+
+def _plans(group: Group | None) -> tuple[Ref, ...]:
+    """The record of the last plan, of another one, and of those that make room for it."""
+    if group is None:
+        return ()
+    return tuple(map(RoundOf, (group.round, group.round + 1, *pushed_out(group))))
 
 
 def _of_consumer(member_id: str) -> tuple[ModernOf, ModernOf]:

@@ -1,4 +1,4 @@
-"""`muster group why`: the last rounds of a group, a sentence each."""
+"""`muster group why`: the last rounds, or plans, of a group, a sentence each."""
 
 from typing import Annotated
 
@@ -45,14 +45,15 @@ def why(
 ) -> None:
     """Say why a group rebalanced: who caused each round, how long it took, who held it up.
 
+    Of a group whose coordinator assigns: who caused each plan, what it moved, when all had it.
+
     The newest comes first; a group keeps its last 32.
     """
     with Connection(bootstrap, timeout) as to:
         result = ask(to, group, number)
     show(result, output)
     if not result.items:
-        where = "a group whose coordinator assigns has no rounds"
-        typer.echo(f"no rebalance of {line(group)} is on record; {where}", err=True)
+        typer.echo(f"no rebalance of {line(group)} is on record", err=True)
 
 
 def ask(to: Connection, group_id: str, most: int) -> Result:
@@ -111,6 +112,17 @@ def _item(group_id: str, one: Rebalance) -> dict[str, object]:
         "delays": [
             {"how": delay.how, "after_ms": delay.after_ms, "who": _who(delay.who)}
             for delay in one.delays
+        ],
+        "planned": one.planned,
+        "moved_partitions": dict(one.moved_partitions),
+        "moves": [
+            {
+                "former": move.former or None,
+                "owner": move.owner or None,
+                "why": move.why,
+                "partitions": move.partitions,
+            }
+            for move in one.moves
         ],
         "why": one.sentence,
     }

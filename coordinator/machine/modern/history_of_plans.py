@@ -1,0 +1,116 @@
+"""Adds an event of a modern group to its history of plans. Only `evolve_modern` calls these.
+
+A plan is due from the first cause after the last one was stored; what else changes until its target
+is in force has the same plan, and the same record. It ends when everybody holds what it gives them.
+"""
+
+from musterd.coordinator.machine.commands import NO_OWNER, RoundTimer
+from musterd.coordinator.machine.events import ConsumerRemoved, SpecChanged, TargetStored, Trigger
+from musterd.coordinator.machine.evolve_history import last_round, make_room
+from musterd.coordinator.machine.history import NAMES_MAX, Moves, Rebalance, RoundEnd, Who
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
+from musterd.coordinator.machine.state import Group
+
+
+def open_plan(group: Group) -> Rebalance | None:
+    """The plan that is due, or whose target somebody does not hold yet; None: there is none."""
+    last = last_round(group)
+    if last is None or last.moves is None or last.ended is not RoundEnd.OPEN:
+        return None
+    return last
+
+
+def note_cause(group: Group, modern: ModernGroup, event: SpecChanged) -> None:
+    """Called before the epoch rises: another plan is due, or one that is has one more cause."""
+    if event.epoch == group.generation:
+        return
+    current = open_plan(group)
+    joins = event.trigger is Trigger.MEMBER_JOINED
+    if current is None or current.generation:
+        make_room(group, event.time_ms)
+        group.round += 1
+        current = group.rebalances[group.round] = Rebalance(
+            started_ms=event.time_ms,
+            started_wall_ms=event.wall_ms,
+            from_generation=modern.target_epoch,
+            trigger=event.trigger,
+            culprit=_who(modern, event.member_id),
+            reason=event.reason,
+            initial=False,
+            members_before=len(modern.members) - joins,
+            first_join_seq=modern.next_join_seq - joins,
+            moves=Moves(),
+        )
+    if joins:
+        current.new_members += 1
+        if len(current.new_ids) < NAMES_MAX:
+            current.new_ids = (*current.new_ids, event.member_id)
+
+
+def note_gone(group: Group, modern: ModernGroup, event: ConsumerRemoved) -> None:
+    """Called before the member is removed: it is among those that the plan does without."""
+    current = open_plan(group)
+    if current is None or current.moves is None:
+        return
+    current.miss(_who(modern, event.member_id), event.cause, event.time_ms)
+    gone = current.moves.gone
+    consumer = modern.members.get(event.member_id)
+    if consumer is not None and len(gone) < NAMES_MAX:
+        gone[consumer.join_seq] = name_of(consumer)
+
+
+def note_target(group: Group, modern: ModernGroup, event: TargetStored) -> None:
+    """Called before the target is changed: what this part moves, from whom to whom and why."""
+    current = open_plan(group)
+    if current is None or current.moves is None:
+        return
+    for change in event.changes:
+        owners = modern.target[change.topic]
+        for partition, owner, why in zip(
+            change.partitions, change.owners, change.reasons, strict=True
+        ):
+            former = _owner(modern, current.moves, owners[partition])
+            current.moves.add(former, _owner(modern, current.moves, owner), why)
+    if event.target_epoch:
+        current.generation = event.target_epoch
+        current.joining_ms = event.time_ms - current.started_ms
+        current.members_after = len(modern.members)
+
+
+def note_settled(group: Group, modern: ModernGroup, time_ms: int) -> None:
+    """Called after an event: the plan is over once everybody holds what its target gives them."""
+    current = open_plan(group)
+    if current is None or not current.generation or current.generation != group.generation:
+        return
+    if not modern.behind and not any(
+        timer is RoundTimer.REVOCATION for _, timer, _ in modern.timers.values()
+    ):
+        current.ended = RoundEnd.STABLE
+        current.syncing_ms = time_ms - current.started_ms - (current.joining_ms or 0)
+
+
+def note_no_members(group: Group, epoch: int) -> None:
+    """The plan is not needed any more: nobody is left."""
+    current = open_plan(group)
+    if current is not None:
+        current.generation, current.ended = epoch, RoundEnd.EMPTIED
+
+
+def name_of(consumer: Consumer) -> str:
+    """What a member is called by in the history of plans."""
+    return consumer.instance_id or consumer.member_id
+
+
+def _owner(modern: ModernGroup, moves: Moves, seq: int) -> str:
+    """Name an owner of the target; of many that are gone only the first are known by name."""
+    if seq == NO_OWNER:
+        return ""
+    member_id = modern.by_seq.get(seq)
+    return name_of(modern.members[member_id]) if member_id else moves.gone.get(seq, f"#{seq}")
+
+
+def _who(modern: ModernGroup, member_id: str) -> Who:
+    consumer = modern.members.get(member_id)
+    if consumer is None:
+        return Who(member_id)
+    return Who(member_id, consumer.said.client_id, consumer.instance_id)
