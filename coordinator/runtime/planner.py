@@ -21,7 +21,11 @@ from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group, modern_of
 from musterd.coordinator.runtime.deadlines import KeyedHeap
-from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS, ASSIGNMENT_INTERVAL_MS_MAX
+from musterd.coordinator.runtime.timeouts import (
+    ASSIGNMENT_INTERVAL_MS,
+    ASSIGNMENT_INTERVAL_MS_MAX,
+    ASSIGNMENT_QUIET_MS,
+)
 
 PLANS_MAX: Final = 16
 """Plans of a node that are being made at once; others wait."""
@@ -283,7 +287,8 @@ class Planner:
             self._intervals[group_id] = _Interval(clock_ms)
             return True
         end_ms = interval.began_ms + interval.interval_ms
-        if clock_ms < end_ms:
+        is_quiet = not interval.waits and clock_ms >= interval.began_ms + ASSIGNMENT_QUIET_MS
+        if clock_ms < end_ms and not is_quiet:
             interval.waits = True
             self._ends.arm(group_id, end_ms)
             return False

@@ -63,6 +63,9 @@ quiet waits for nothing. It doubles while changes keep coming (planner.py) ...""
 ASSIGNMENT_INTERVAL_MS_MAX: Final = 1_000
 """... up to this."""
 
+ASSIGNMENT_QUIET_MS: Final = 200
+"""Where no other plan was due for so long after one began, the next waits for nothing."""
+
 LEVEL_PAUSE_MS: Final = 1_000
 """Between two commands about levels of one shard (level_keeper.py)."""
 

@@ -5,7 +5,8 @@ Of more than MEMBERS_MAX members there are several calls, each under a nonce of 
 The coordinator holds the call for an interval of its choice and answers at once when a member must
 act. A newer call (`call_seq`) releases the older one, so nothing is ever cancelled in normal
 running. A member that comes or changes is heard within HEARTBEAT_GAP_MS; where there are many
-members, within HEARTBEAT_GAP_MS_MAX or a third of that interval, whichever is shorter. A member
+members, and more than two calls after each other, within HEARTBEAT_GAP_MS_MAX or a third of that
+interval, whichever is shorter. A member
 that was told to act sits out the rest of its interval, so that the others' call is held again.
 """
 
@@ -41,6 +42,9 @@ GROUPS_NAMED_MAX = 3
 """In one line of the log; of the others the number."""
 MEMBERS_MAX = 1_000
 """In one call; a node takes twice as many."""
+CALLS_AHEAD = 2
+"""So many calls after a quiet time follow the one before within HEARTBEAT_GAP_MS, however many
+members they name: a change is heard, and what follows from it."""
 EARLY_MS = 25
 """An answer without news sooner than this is met with a pause: no server makes a client spin."""
 
@@ -242,6 +246,7 @@ class _Beat:
         self._older: set[asyncio.Task[_Answer]] = set()
         self._suspect_at: float | None = None
         self._start_at = 0.0
+        self._spent_until = 0.0  # the calls so far, each with its gap, take until then
         self._early = 0
 
     @property
@@ -309,10 +314,14 @@ class _Beat:
             self._set_aside()
         # A held call says nothing until its interval is over, and a lease may be shorter than that.
         at_once = any(member.is_doubted for member in due)
-        many_ms = 0 if at_once else timeouts.HEARTBEAT_GAP_EACH_MS * len(due)
+        many_ms = timeouts.HEARTBEAT_GAP_EACH_MS * len(due)
         most_ms = min(timeouts.HEARTBEAT_GAP_MS_MAX, self._interval_ms // 3)
-        gap_ms = max(timeouts.HEARTBEAT_GAP_MS, min(many_ms, most_ms))
-        self._start_at = now + gap_ms / 1000
+        least_s = timeouts.HEARTBEAT_GAP_MS / 1000
+        gap_s = max(least_s, min(many_ms, most_ms) / 1000)
+        self._spent_until = max(self._spent_until, now) + gap_s
+        self._start_at = now + least_s
+        if not at_once:
+            self._start_at = max(self._start_at, self._spent_until - CALLS_AHEAD * gap_s)
         self._suspect_at = now + self._patience_s
         self._counters.calls += 1
         self._counters.attempts += 1

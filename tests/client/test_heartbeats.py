@@ -10,7 +10,7 @@ import pytest
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
 from muster.group import heartbeats
-from muster.group.heartbeats import MemberHeartbeat, _Beat
+from muster.group.heartbeats import CALLS_AHEAD, MemberHeartbeat, _Beat
 from muster.testing import Abort, Cluster, Hang, Refuse
 from muster.types import Coordinator
 from muster.v1 import errors_pb2, group_pb2
@@ -56,8 +56,30 @@ async def test_calls_that_name_many_members_are_made_less_often(open_cluster, mo
             await client.group(f"g{number}", ["t"]).next_assignment()
         await cluster.until(lambda: calls[-1][1] == 60)
         most_ms, each_ms = timeouts.HEARTBEAT_GAP_MS_MAX, timeouts.HEARTBEAT_GAP_EACH_MS
-        for (began_s, members), (next_s, _) in itertools.pairwise(calls):
-            assert (next_s - began_s) * 1_000 >= min(most_ms, each_ms * members) - 0.001
+        gaps_s = [min(most_ms, each_ms * members) / 1_000 for _, members in calls]
+        for first, last in itertools.combinations(range(len(calls)), 2):
+            least_s = sum(gaps_s[first:last]) - CALLS_AHEAD * gaps_s[last - 1]
+            assert calls[last][0] - calls[first][0] >= least_s - 0.000_001
+
+
+async def test_what_follows_from_a_change_is_in_a_call_at_once_however_many_members_there_are(
+    open_cluster, monkeypatch
+):
+    """After a quiet time: a member that was told, and one that is granted what was released."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (_, client):
+        await client.group("g", ["t"]).next_assignment()
+        monkeypatch.setattr(timeouts, "HEARTBEAT_GAP_MS_MAX", 3_600_000)
+        monkeypatch.setattr(timeouts, "HEARTBEAT_GAP_EACH_MS", 3_600_000)
+        ((beat,),) = (some.values() for some in client._core.heartbeats._beats.values())
+        beat._spent_until = 0.0
+        waits_s = []
+        for _ in range(CALLS_AHEAD + 1):
+            beat._start_at = 0.0
+            beat._set_aside()
+            beat._call_if_due()
+            waits_s.append(beat._start_at - asyncio.get_running_loop().time())
+        assert max(waits_s[:CALLS_AHEAD]) <= timeouts.HEARTBEAT_GAP_MS / 1_000
+        assert waits_s[CALLS_AHEAD] > beat._interval_ms / 6_000
 
 
 async def test_a_call_that_is_to_be_answered_at_once_is_followed_by_others_as_soon_as_ever(
@@ -74,6 +96,7 @@ async def test_a_call_that_is_to_be_answered_at_once_is_followed_by_others_as_so
         for doubted, least_s, most_s in ((False, 0.5 * third_s, third_s), (True, 0, 0.1)):
             monkeypatch.setattr(MemberHeartbeat, "is_doubted", doubted)
             beat._start_at = 0.0
+            beat._spent_until = loop.time() + CALLS_AHEAD * (beat._interval_ms // 3) / 1_000
             beat._set_aside()
             before_s = loop.time()
             beat._call_if_due()

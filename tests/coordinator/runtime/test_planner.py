@@ -16,7 +16,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.plan import PlanMember, Spec
 from musterd.coordinator.runtime import planner as module
 from musterd.coordinator.runtime.planner import PLANS_MAX, Planner, PlanTurns
-from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS_MAX
+from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS_MAX, ASSIGNMENT_QUIET_MS
 
 TURN_MS = 10
 
@@ -258,7 +258,7 @@ def test_a_change_after_quiet_waits_for_nothing(shard):
         for command in shard.turn():
             shard.applies(command)
     shard.settle()
-    for quiet_ms in (ASSIGNMENT_INTERVAL_MS_MAX, 10 * ASSIGNMENT_INTERVAL_MS_MAX):
+    for quiet_ms in (ASSIGNMENT_QUIET_MS, ASSIGNMENT_INTERVAL_MS_MAX):
         shard.turn(quiet_ms // TURN_MS)
         shard.changes(group)
         offered = shard.turn()
