@@ -14,6 +14,9 @@ Then the CPU of one commit, in microseconds, where all groups are led by one nod
 the leader and a follower, and of the echo's client and server beside them, by layer
 (bench/cpu/commits.py). A second table is of commits through streams, where one node leads and where
 each leads a third.
+
+With 16 shards unless `--shards` says otherwise, which decides how many commits share an entry
+(docs/adr/0042).
 """
 
 import argparse
@@ -60,11 +63,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--profile-seconds", type=float, default=8.0, help="by clocks, then as long with samples"
     )
+    parser.add_argument("--shards", type=int, default=16)
     options = parser.parse_args(arguments)
     report = Report("commits", arguments)
     nodes = SampledNodes()
-    with World(equipment=[nodes]) as cluster:
-        report.say("three nodes serve")
+    with World(shards=options.shards, equipment=[nodes]) as cluster:
+        report.say(f"three nodes serve {options.shards} shards")
         if options.rounds:
             _measure(report, cluster, options.rounds, options.seconds)
             _sessions(report, cluster, options.rounds, options.seconds)
