@@ -241,7 +241,11 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         ),
         "muster_topics": _gauge("Topics in this node's copy of the registry."),
         # Groups that this node coordinates.
-        "muster_groups": _gauge("Groups by state; type is classic.", "state", "type"),
+        "muster_groups": _gauge(
+            "Groups by state and type: classic, or consumer where the coordinator assigns.",
+            "state",
+            "type",
+        ),
         "muster_metrics_groups_dropped": _gauge("Groups without series of their own."),
         "muster_group_members": _gauge("Members.", "group"),
         "muster_group_members_idle": _gauge("Members without a partition.", "group"),
@@ -259,7 +263,7 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "From a round's opening to its assignment, by what opened it.", "trigger"
         ),
         "muster_group_partitions_moved_total": _counter(
-            "Partitions that changed their owner in a rebalance.", "group"
+            "Partitions that a rebalance, or a plan, gave to another owner than before.", "group"
         ),
         "muster_group_member_expirations_total": _counter(
             "Members removed because their session timed out.", "group"

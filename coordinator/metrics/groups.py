@@ -15,11 +15,16 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from muster.v1.group_pb2 import ConsumerAssignment
-from musterd.coordinator.machine.commands import OffsetCommit, PartitionSet, RoundTimer
+from musterd.coordinator.api.frame.group_state import (
+    ASSIGNING,
+    CLASSIC,
+    CONSUMER,
+    RECONCILING,
+)
+from musterd.coordinator.machine.commands import NO_OWNER, OffsetCommit, RoundTimer, TargetChange
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     ConsumerGroupEmptied,
-    ConsumerRejoined,
     ConsumerRemoved,
     Ending,
     Event,
@@ -39,6 +44,8 @@ from musterd.coordinator.machine.evolve_history import last_round
 from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.limits import KIB, LIMITS
 from musterd.coordinator.machine.modern.group import ModernGroup
+from musterd.coordinator.machine.modern.spec import NUMBER_OF
+from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Offset, Phase, modern_of
 from musterd.coordinator.machine.subscriptions import named_topics
@@ -77,6 +84,9 @@ COMMIT_RESULTS: Final = ("ok", "superseded", "fenced", "rejected", "retriable")
 
 _STEPS: Final = (ConsumerGroupEmptied, ConsumerRemoved, GrantsChanged, TargetStored)
 """Events that may end a rebalance of a modern group."""
+
+_FIRST: Final = NUMBER_OF[Why.NEW]
+"""The reason of a partition that nobody had."""
 
 Partition = tuple[str, int]
 
@@ -127,17 +137,11 @@ class GroupCounts:
             if len(self.released) == OWNERS_MAX:
                 break
 
-    def granted(self, member_id: str, sets: Iterable[PartitionSet]) -> None:
-        """Count what a member of a modern group is given that another one had last."""
-        if self.owners is None:
-            return
-        known = self.renamed.get(member_id, member_id)
-        for topic, partitions in sets:
-            for number in partitions:
-                last = self.owners.get((topic, number))
-                self.partitions_moved += last not in (None, known)
-                if last is not None or len(self.owners) < OWNERS_MAX:
-                    self.owners[topic, number] = known
+    def planned(self, changes: Iterable[TargetChange]) -> None:
+        """Count what a plan of a modern group gives to another owner than it had: it says why."""
+        for change in changes:
+            for owner, why in zip(change.owners, change.reasons, strict=True):
+                self.partitions_moved += owner != NO_OWNER and why != _FIRST
 
 
 class GroupMeter:
@@ -198,14 +202,16 @@ class GroupMeter:
         match event:
             case RebalanceStarted():
                 self._begun(event.group_id, event.trigger, time_ms)
-            case SpecChanged() | GrantsChanged():
+            case SpecChanged():
                 self._modern(event, time_ms)
+            case TargetStored():
+                self._planned(event)
             case AssignmentPublished():
                 self._closed(event.group_id, time_ms)
                 self._moved(event)
             case GroupEmptied():
                 self._closed(event.group_id, time_ms)
-            case MemberReplaced() | ConsumerRejoined() if event.replaced_id:
+            case MemberReplaced():
                 self._renamed(event)
             case OffsetRemoved():
                 self.offsets_removed[event.ending] += 1
@@ -221,14 +227,14 @@ class GroupMeter:
         if len(self._opened) < OPEN_ROUNDS_MAX:
             self._opened.setdefault(group_id, (time_ms, trigger))
 
-    def _modern(self, event: SpecChanged | GrantsChanged, time_ms: int) -> None:
+    def _planned(self, event: TargetStored) -> None:
+        counts = self.of(event.group_id)
+        if counts is not self.other:
+            counts.planned(event.changes)
+
+    def _modern(self, event: SpecChanged, time_ms: int) -> None:
         """A modern group rebalances from a new epoch on until its target is carried out."""
         group_id = event.group_id
-        if isinstance(event, GrantsChanged):
-            counts = self.of(group_id)
-            if counts is not self.other:
-                counts.granted(event.member_id, event.granted)
-            return
         modern = modern_of(self.find(group_id))
         due = modern is None or event.epoch > modern.target_epoch
         if due and event.epoch > self._epochs.get(group_id, 0):
@@ -244,7 +250,7 @@ class GroupMeter:
             began_ms, trigger = opened
             self.durations[trigger].observe(max(0, time_ms - began_ms) / 1000)
 
-    def _renamed(self, event: MemberReplaced | ConsumerRejoined) -> None:
+    def _renamed(self, event: MemberReplaced) -> None:
         """A static member under another id owns what it owned: nothing moved."""
         counts = self.of(event.group_id)
         known = counts.renamed.pop(event.replaced_id, event.replaced_id)
@@ -369,6 +375,31 @@ def is_settled(modern: ModernGroup, epoch: int) -> bool:
         and not modern.behind
         and not any(timer is RoundTimer.REVOCATION for _, timer, _ in modern.timers.values())
     )
+
+
+STATES: Final = (
+    *((CLASSIC, phase.value) for phase in Phase if phase is not Phase.MODERN),
+    *((CONSUMER, state) for state in (ASSIGNING, RECONCILING, Phase.STABLE.value)),
+)
+"""Every type and state that a group may have."""
+
+
+def is_rebalancing(group: Group) -> bool:
+    """True while a round is open, or a plan is due or not carried out."""
+    modern = modern_of(group)
+    if modern is not None:
+        return not is_settled(modern, group.generation)
+    return group.phase in (Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE)
+
+
+def type_and_state(group: Group) -> tuple[str, str]:
+    """Return a group's type and state as lists name them."""
+    modern = modern_of(group)
+    if modern is None:
+        return CLASSIC, group.phase.value
+    if group.generation > modern.target_epoch or modern.storing:
+        return CONSUMER, ASSIGNING
+    return CONSUMER, RECONCILING if is_rebalancing(group) else Phase.STABLE.value
 
 
 def workers_died(group: Group) -> bool:

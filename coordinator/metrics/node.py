@@ -26,19 +26,22 @@ from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.api.stream.client_stream import StreamTotals
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.events import Trigger
-from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.state import Group
 from musterd.coordinator.metrics.api import ApiMeter
 from musterd.coordinator.metrics.catalog import counter, gauge, histogram
 from musterd.coordinator.metrics.groups import (
     COMMIT_RESULTS,
     GROUPS_MAX,
     OTHER,
+    STATES,
     GroupCounts,
     GroupMeter,
     TopicOffsets,
     abandoned,
     add_offsets,
+    is_rebalancing,
     ownership,
+    type_and_state,
     workers_died,
 )
 from musterd.coordinator.metrics.grpc import GrpcMetrics
@@ -411,21 +414,21 @@ class NodeMetrics:
     def _all_groups(self, sources: Sources) -> Pages:
         self.groups.choose()
         yield None
-        states = {(phase, "classic"): 0 for phase in Phase}
+        states = dict.fromkeys(STATES, 0)
         topics = sources.topics.all()
         total = others = unowned = 0
         for total, group in enumerate(self.groups.led(), start=1):
-            states[group.phase, "classic"] += 1
+            states[type_and_state(group)] += 1
             if group.group_id not in self.groups.own:
-                others += len(group.members)
+                others += group.member_count
                 if workers_died(group):
                     unowned += abandoned(group, {}, topics)
                     yield None
             if total % GROUPS_PER_SLICE == 0:
                 yield None
         groups = gauge("muster_groups")
-        for (phase, kind), count in states.items():
-            groups.add_metric([phase.value, kind], count)
+        for (kind, state), count in states.items():
+            groups.add_metric([state, kind], count)
         dropped = gauge("muster_metrics_groups_dropped")
         dropped.add_metric([], max(0, total - self._groups_max))
         self._other_members, self._other_unowned = others, unowned
@@ -486,10 +489,9 @@ class _GroupPage:
     def gauges(self, group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> None:
         """How a group stands now."""
         name = [group.group_id]
-        rebalancing = group.phase in (Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE)
-        self.members.add_metric(name, len(group.members))
+        self.members.add_metric(name, group.member_count)
         self.generation.add_metric(name, group.generation)
-        self.rebalancing.add_metric(name, rebalancing)
+        self.rebalancing.add_metric(name, is_rebalancing(group))
         owned = ownership(group, counts, topics)
         if owned is not None:
             self.idle.add_metric(name, owned.idle_members)

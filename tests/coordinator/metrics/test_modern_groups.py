@@ -4,21 +4,36 @@ from types import SimpleNamespace
 
 import pytest
 
-from musterd.coordinator.machine.commands import PartitionSet, Reconcile, RoundTimer
+from musterd.coordinator.machine.commands import (
+    NO_OWNER,
+    PartitionSet,
+    Reconcile,
+    RoundTimer,
+    TargetChange,
+)
 from musterd.coordinator.machine.events import (
     ConsumerGroupEmptied,
-    ConsumerRejoined,
     ConsumerRemoved,
     GrantsChanged,
     RemovalCause,
     SpecChanged,
-    Subscription,
     TargetStored,
     Trigger,
 )
+from musterd.coordinator.machine.modern.spec import NUMBER_OF
+from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.state import Phase
-from musterd.coordinator.metrics.groups import GroupCounts, GroupMeter, Ownership, ownership
+from musterd.coordinator.metrics.groups import (
+    GroupCounts,
+    GroupMeter,
+    Ownership,
+    is_rebalancing,
+    ownership,
+    type_and_state,
+    workers_died,
+)
 from musterd.raft.contract import Role
+from tests.machine.world import World
 
 
 class Metered:
@@ -97,16 +112,44 @@ def test_a_group_without_members_rebalances_no_more(metered):
     assert metered.took_s(Trigger.MEMBER_JOINED) == (1, 1.0)
 
 
-def test_partitions_that_get_another_owner_than_their_last_one_have_moved(metered):
-    """The first one is none; nor is the new process of a static member."""
-    said = Subscription("c", "h", 1, 1, ("t",))
-    metered.tell(granted("a", 0, 1, 2))
-    metered.tell(granted("b", 1))
-    assert metered.counts.partitions_moved == 1
-    metered.tell(ConsumerRejoined("g", "c", "b", said, 2, 5, 0, ""), granted("c", 1))
-    assert metered.counts.partitions_moved == 1
-    metered.tell(granted("a", 1))
+def test_what_a_plan_gives_to_another_owner_has_moved_whoever_leads(metered):
+    """Who had it last is in the plan's reason. The first owner is no move, nor is none at all."""
+    reasons = tuple(NUMBER_OF[why] for why in (Why.NEW, Why.LEFT, Why.BALANCE, Why.GONE))
+    change = TargetChange("t", (0, 1, 2, 3), (4, 4, 5, NO_OWNER), reasons)
+    metered.tell(TargetStored("g", 1, 0, (change,), 1, 0))
     assert metered.counts.partitions_moved == 2
+    metered.tell(granted("a", 0, 1, 2))
+    assert metered.counts.partitions_moved == 2
+
+
+def test_a_group_is_counted_by_type_and_state(metered):
+    """A plan is due, the target is not carried out, all hold what they shall."""
+    metered.modern.storing = 0
+    metered.group.generation = 1
+    assert (type_and_state(metered.group), is_rebalancing(metered.group)) == (
+        ("consumer", "Assigning"),
+        True,
+    )
+    metered.modern.target_epoch, metered.modern.behind = 1, {0: None}
+    assert (type_and_state(metered.group), is_rebalancing(metered.group)) == (
+        ("consumer", "Reconciling"),
+        True,
+    )
+    metered.modern.behind = {}
+    assert (type_and_state(metered.group), is_rebalancing(metered.group)) == (
+        ("consumer", "Stable"),
+        False,
+    )
+
+
+@pytest.mark.parametrize("how", ["expire", "bye"])
+def test_nobody_reads_a_modern_group_whose_workers_died(how):
+    """Its last plan says that it was emptied, and by whom; whoever left on its own is quiet."""
+    world = World()
+    for line in ("topic t 2", "hear a join", "settle"):
+        world.run(line)
+    world.run("hear a bye" if how == "bye" else "expire a round=1")
+    assert workers_died(world.state.groups["g"]) == (how == "expire")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +157,7 @@ def test_partitions_that_get_another_owner_than_their_last_one_have_moved(metere
 )
 def test_an_expired_session_is_counted(metered, cause, count):
     """As that of a classic group is."""
-    metered.tell(granted("a", 0), ConsumerRemoved("g", "a", cause, ""))
+    metered.tell(changed(1), ConsumerRemoved("g", "a", cause, ""))
     assert metered.counts.expirations == count
 
 

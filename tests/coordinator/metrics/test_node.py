@@ -311,7 +311,9 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     whose = {"entity": "principal", "name": 'a "b"', "key": "joins_per_s"}
     assert _value(page, "muster_quota_delays_total", **whose) == 2
     assert _value(page, "muster_groups", state="Empty", type="classic") == 1
-    assert {dict(labels)["type"] for name, labels in page if name == "muster_groups"} == {"classic"}
+    kinds = {dict(labels)["type"] for name, labels in page if name == "muster_groups"}
+    assert kinds == {"classic", "consumer"}
+    assert _value(page, "muster_groups", state="Stable", type="consumer") == 0
 
 
 def test_a_parked_call_beyond_the_limit_is_counted():
