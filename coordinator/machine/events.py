@@ -501,7 +501,8 @@ class Subscription:
 class ConsumerJoined:
     """A new member of a modern group; creates the group where there is none.
 
-    It holds nothing, at epoch `member_epoch`.
+    It holds nothing, at epoch `member_epoch`. With `protocols` it is a classic one, which joins
+    and syncs: `token` is its generation, too.
     """
 
     group_id: str
@@ -511,6 +512,8 @@ class ConsumerJoined:
     member_epoch: int
     time_ms: int
     principal: str
+    protocols: tuple[Protocol, ...] = ()
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,8 +529,9 @@ class ConsumerUpdated:
 class ConsumerRejoined:
     """A known member joined again, or is back: what it holds is its own under `token` from now on.
 
-    What it was revoking is released. `replaced_id`: whose place it takes, as the new process of a
-    static member; "" = its own.
+    What it was revoking is released, but for what it `keeps`. `replaced_id`: whose place it takes,
+    as the new process of a static member; "" = its own. With `protocols` it is a classic one from
+    now on, and `token` its generation; without, a modern one.
     """
 
     group_id: str
@@ -538,6 +542,8 @@ class ConsumerRejoined:
     token: int
     time_ms: int
     principal: str
+    protocols: tuple[Protocol, ...] = ()
+    keeps: tuple[PartitionSet, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -630,6 +636,28 @@ class ConsumerGroupEmptied:
     wall_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupUpgraded:
+    """A classic group is a modern one from now on.
+
+    Its members stay, go on as classic ones, and have what they were assigned, which is the target.
+    """
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDowngraded:
+    """A modern group, all of whose members are classic ones, is a classic group from now on.
+
+    A round opens with the next event. Until it closes each member is still of its own generation.
+    """
+
+    group_id: str
+    generation: int
+    protocol_name: str
+
+
 GroupEvent = (
     MemberJoined
     | MemberRejoined
@@ -659,6 +687,8 @@ GroupEvent = (
     | TargetStored
     | GrantsChanged
     | ConsumerGroupEmptied
+    | GroupUpgraded
+    | GroupDowngraded
 )
 ShardEvent = (
     TopicCreated

@@ -16,8 +16,10 @@ from musterd.coordinator.machine.events import (
     GenerationFormed,
     GroupConfigChanged,
     GroupDeleted,
+    GroupDowngraded,
     GroupEmptied,
     GroupEvent,
+    GroupUpgraded,
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
@@ -38,7 +40,7 @@ from musterd.coordinator.machine.evolve_history import (
     note_removal,
     note_start,
 )
-from musterd.coordinator.machine.modern.evolve_modern import evolve_modern
+from musterd.coordinator.machine.modern.evolve_modern import convert, evolve_modern
 from musterd.coordinator.machine.state import (
     LEGAL_PREDECESSORS,
     UNHASHED,
@@ -203,6 +205,8 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
             _offset_committed(group, event)
         case OffsetSuperseded():
             pass
+        case GroupUpgraded() | GroupDowngraded():
+            convert(group, event)
         case BlobCommitted():
             group.blob = Blob(event.blob, event.member_id, event.generation, event.commit_seq)
         case GroupConfigChanged():
@@ -365,6 +369,7 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     _take_token(group, event.token)
     group.token = event.token
     group.generation = event.generation
+    group.former = {}
     group.protocol_name = event.protocol_name
     group.leader_id = event.leader_id
     group.topics_version = event.topics_version
@@ -415,6 +420,7 @@ def _group_emptied(group: Group, event: GroupEmptied) -> None:
     note_emptied(group, event)
     _move(group, Phase.EMPTY)
     group.generation = event.generation
+    group.former = {}
     group.protocol_name = ""
     group.emptied_wall_ms = event.wall_ms
     _arm(group, None)

@@ -78,6 +78,8 @@ def _check_history(group: Group, where: str, *, at_rest: bool) -> None:
         invariant(isinstance(kept, Rebalance) == is_last, where + f"round {number}'s form")
         record = kept if isinstance(kept, Rebalance) else take_rebalance(kept)
         expected = open_now and is_last
+        if group.former and is_last and not at_rest:  # its next round opens with the next event
+            expected = record.ended is RoundEnd.OPEN
         if group.phase is Phase.MODERN and is_last:
             due = group.modern is not None and group.generation > group.modern.target_epoch
             expected = (due and at_rest) or record.ended is RoundEnd.OPEN

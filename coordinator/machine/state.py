@@ -294,7 +294,8 @@ class Group:
     is the sum of those of the group's records, but for offsets that are not hashed yet. `stored`
     has the offsets: as objects while they are in use, else as bytes (`offsets` and `thawed`).
     `modern` is there while the coordinator assigns: the members are in it, and `generation` is the
-    group epoch.
+    group epoch. `former` says of which generation each member was in the modern group that this was
+    until the open round began; empty otherwise.
     """
 
     group_id: str
@@ -320,6 +321,7 @@ class Group:
     fence: int = 0
     rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)
     modern: ModernGroup | None = None
+    former: dict[str, int] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
     digest: int = field(default=0, metadata={"derived": True})

@@ -252,7 +252,8 @@ def _is_plain(group: Group | None, commit: OffsetCommit, *, is_member: bool) -> 
         nobody = not commit.member_id and not commit.group_instance_id
         return nobody and (group is None or group.phase is Phase.EMPTY)
     if group is not None and group.modern is not None:
-        return is_member and bool(commit.tokens)
+        consumer = group.modern.members.get(commit.member_id)
+        return is_member and (bool(commit.tokens) or (consumer is not None and consumer.is_classic))
     completing = group is not None and group.phase is Phase.COMPLETING_REBALANCE
     return not completing and is_member
 
@@ -262,7 +263,9 @@ def _is_of_member(group: Group | None, commit: OffsetCommit) -> bool:
     if commit.generation < 0:
         return False
     if group is not None and group.modern is not None:
-        return commit.member_id in group.modern.members
+        consumer = group.modern.members.get(commit.member_id)
+        if consumer is None or not consumer.is_classic:
+            return consumer is not None
     status = heartbeat(group, commit.member_id, commit.generation, commit.group_instance_id)
     return status in (Error.NONE, Error.REBALANCE_IN_PROGRESS)
 

@@ -491,7 +491,7 @@ class Leadership:
         group = self.state.groups.get(group_id)
         for event in events:
             self._watch_members(event)
-            if group is not None and group.modern is not None:
+            if group is not None:
                 self._watch_consumers(event, group)
             if isinstance(event, GenerationFormed) and group is not None:
                 self._notices.formed(event, self._shard.registry)
@@ -522,10 +522,12 @@ class Leadership:
             case ConsumerJoined() | ConsumerUpdated() | ConsumerRejoined():
                 if isinstance(event, ConsumerRejoined) and event.replaced_id:
                     self.sessions.member_gone(MemberKey(event.group_id, event.replaced_id))
-                member = group.modern.members.get(event.member_id) if group.modern else None
-                if member is None:  # a later event of the command removed it
+                if not group.has_member(event.member_id):  # a later event removed it
                     return
-                key, static = MemberKey(event.group_id, event.member_id), bool(member.instance_id)
+                key = MemberKey(event.group_id, event.member_id)
+                modern, member_id = group.modern, event.member_id
+                member = group.members[member_id] if modern is None else modern.members[member_id]
+                static = bool(member.instance_id)
                 timeout_ms = event.said.session_timeout_ms
                 self.sessions.member_present(key, timeout_ms, static=static)
             case _:

@@ -1255,6 +1255,8 @@ class Event(google.protobuf.message.Message):
     TARGET_STORED_FIELD_NUMBER: builtins.int
     GRANTS_CHANGED_FIELD_NUMBER: builtins.int
     CONSUMER_GROUP_EMPTIED_FIELD_NUMBER: builtins.int
+    GROUP_UPGRADED_FIELD_NUMBER: builtins.int
+    GROUP_DOWNGRADED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -1343,6 +1345,10 @@ class Event(google.protobuf.message.Message):
     def grants_changed(self) -> global___GrantsChanged: ...
     @property
     def consumer_group_emptied(self) -> global___ConsumerGroupEmptied: ...
+    @property
+    def group_upgraded(self) -> global___GroupUpgraded: ...
+    @property
+    def group_downgraded(self) -> global___GroupDowngraded: ...
     def __init__(
         self,
         *,
@@ -1390,10 +1396,12 @@ class Event(google.protobuf.message.Message):
         target_stored: global___TargetStored | None = ...,
         grants_changed: global___GrantsChanged | None = ...,
         consumer_group_emptied: global___ConsumerGroupEmptied | None = ...,
+        group_upgraded: global___GroupUpgraded | None = ...,
+        group_downgraded: global___GroupDowngraded | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered", "consumer_joined", "consumer_updated", "consumer_rejoined", "consumer_away", "consumer_removed", "spec_changed", "topics_noted", "target_stored", "grants_changed", "consumer_group_emptied"] | None: ...
+    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered", "consumer_joined", "consumer_updated", "consumer_rejoined", "consumer_away", "consumer_removed", "spec_changed", "topics_noted", "target_stored", "grants_changed", "consumer_group_emptied", "group_upgraded", "group_downgraded"] | None: ...
 
 global___Event = Event
 
@@ -2895,6 +2903,8 @@ class ConsumerJoined(google.protobuf.message.Message):
     MEMBER_EPOCH_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
     PRINCIPAL_FIELD_NUMBER: builtins.int
+    PROTOCOLS_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     group_instance_id: builtins.str
@@ -2902,8 +2912,14 @@ class ConsumerJoined(google.protobuf.message.Message):
     time_ms: builtins.int
     """shard time"""
     principal: builtins.str
+    token: builtins.int
+    """the generation of a classic member; 0 = it is none"""
     @property
     def said(self) -> global___Subscription: ...
+    @property
+    def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]:
+        """of a classic member, which joins and syncs"""
+
     def __init__(
         self,
         *,
@@ -2914,9 +2930,11 @@ class ConsumerJoined(google.protobuf.message.Message):
         member_epoch: builtins.int = ...,
         time_ms: builtins.int = ...,
         principal: builtins.str = ...,
+        protocols: collections.abc.Iterable[global___Protocol] | None = ...,
+        token: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "said", b"said", "time_ms", b"time_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "protocols", b"protocols", "said", b"said", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
 
 global___ConsumerJoined = ConsumerJoined
 
@@ -2957,6 +2975,8 @@ class ConsumerRejoined(google.protobuf.message.Message):
     TOKEN_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
     PRINCIPAL_FIELD_NUMBER: builtins.int
+    PROTOCOLS_FIELD_NUMBER: builtins.int
+    KEEPS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     replaced_id: builtins.str
@@ -2968,6 +2988,14 @@ class ConsumerRejoined(google.protobuf.message.Message):
     principal: builtins.str
     @property
     def said(self) -> global___Subscription: ...
+    @property
+    def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]:
+        """of a classic member, whose generation is `token`"""
+
+    @property
+    def keeps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartitionSet]:
+        """what it was revoking and works on yet"""
+
     def __init__(
         self,
         *,
@@ -2979,9 +3007,11 @@ class ConsumerRejoined(google.protobuf.message.Message):
         token: builtins.int = ...,
         time_ms: builtins.int = ...,
         principal: builtins.str = ...,
+        protocols: collections.abc.Iterable[global___Protocol] | None = ...,
+        keeps: collections.abc.Iterable[global___PartitionSet] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "replaced_id", b"replaced_id", "said", b"said", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "keeps", b"keeps", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "protocols", b"protocols", "replaced_id", b"replaced_id", "said", b"said", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
 
 global___ConsumerRejoined = ConsumerRejoined
 
@@ -3212,3 +3242,43 @@ class ConsumerGroupEmptied(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "group_id", b"group_id", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___ConsumerGroupEmptied = ConsumerGroupEmptied
+
+@typing.final
+class GroupUpgraded(google.protobuf.message.Message):
+    """A classic group is a modern one from now on: its members stay, and have what they were assigned."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id"]) -> None: ...
+
+global___GroupUpgraded = GroupUpgraded
+
+@typing.final
+class GroupDowngraded(google.protobuf.message.Message):
+    """A modern group of classic members is a classic group from now on; a round opens with the next event."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    PROTOCOL_NAME_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    generation: builtins.int
+    protocol_name: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        generation: builtins.int = ...,
+        protocol_name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "protocol_name", b"protocol_name"]) -> None: ...
+
+global___GroupDowngraded = GroupDowngraded

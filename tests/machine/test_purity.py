@@ -48,6 +48,20 @@ OF_ITS_UNICODE = {
 REVIEWED = {"int", "max", "min", "sort", "sorted", "str"}
 """Each use has a line in USES: what it takes has to be the same from every Python."""
 USES = {
+    "modern/classic_members": {
+        "sorted(dict.fromkeys(command.subscribed_topics))": "names, by code points",
+        "max(current.epoch, changed.epoch if changed is not None and plans else 0)": "ints",
+    },
+    "modern/consumer_protocol": {
+        "sorted(by_topic)": "names, by code points",
+        "sorted(by_topic[topic])": "ints",
+    },
+    "modern/conversion": {
+        "max(last.get(topic, 0), partition + 1)": "ints",
+        "max(tokens)": "ints",
+        "max(group.fence, group.generation)": "ints",
+        "sorted(dict.fromkeys(member.subscribed_topics))": "names, by code points",
+    },
     "modern/decide_heartbeat": {
         "min(command.back_in_ms, env.limits.away_max_ms)": "ints",
         "sorted(dict.fromkeys(topics))": "names, by code points",
@@ -61,8 +75,12 @@ USES = {
     },
     "modern/departures": {
         "max(epoch, env.generation_floor)": "ints",
+        "max((one.generation for one in members))": "ints",
+        "min((one.generation for one in members))": "ints",
+        "max(group.generation, group.fence, env.generation_floor, used)": "ints",
     },
     "modern/evolve_modern": {
+        "max(group.generation, group.fence)": "ints",
         "{type(event).__name__}": "names of our own",
         "sorted(dict.fromkeys((*names, *added)))": "names, by code points",
         "sorted(modern.patterns)": "names, by code points",

@@ -1,9 +1,16 @@
 """How scenarios print events, replies and groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from enum import IntEnum
 
+from muster.group.consumer_protocol import (
+    NotOurMetadataError,
+    decode_assignment,
+    decode_subscription,
+    is_awaited,
+)
+from muster.types import TopicPartition
 from musterd.coordinator.machine.access import AclRule, Pattern, TokenScope
 from musterd.coordinator.machine.commands import (
     Assignment,
@@ -53,7 +60,7 @@ def put_value(value: object) -> str:  # noqa: C901, PLR0911, PLR0912
         case bytes():
             return value.decode(errors="replace")
         case Protocol():
-            return f"{value.name}:{put_value(value.metadata)}"
+            return f"{value.name}:{_metadata(value.metadata)}"
         case ConfigValue():
             return f"{value.name}:{value.value}"
         case NodeLevel():
@@ -68,7 +75,9 @@ def put_value(value: object) -> str:  # noqa: C901, PLR0911, PLR0912
         case DeletedTopic():
             return f"{value.name}@{value.topics_version}"
         case Assignment():
-            return f"{value.member_id}:{put_value(value.assignment)}"
+            return (
+                f"{value.member_id}:{_partitions(value.assignment) or put_value(value.assignment)}"
+            )
         case TopicCount():
             return f"{value.topic}:{value.partitions}"
         case PartitionSet():
@@ -152,7 +161,8 @@ def put_reply(reply: object) -> str:  # noqa: C901, PLR0911
             return reply.error.name
         case Joined():
             members = " ".join(
-                f"{m.member_id}{_at(m.instance_id)}:{m.metadata.decode()}" for m in reply.members
+                f"{m.member_id}{_at(m.instance_id)}:{m.metadata.decode(errors='backslashreplace')}"
+                for m in reply.members
             )
             return (
                 f"joined generation={reply.generation} {reply.protocol_type}/{reply.protocol_name} "
@@ -163,7 +173,7 @@ def put_reply(reply: object) -> str:  # noqa: C901, PLR0911
         case Synced():
             return (
                 f"synced generation={reply.generation} {reply.protocol_type}/{reply.protocol_name} "
-                f"assignment={reply.assignment.decode()!r}" + _token(reply)
+                f"assignment={_assignment(reply.assignment)}" + _token(reply)
             )
         case Left():
             return "left " + " ".join(
@@ -199,6 +209,30 @@ def put_reply(reply: object) -> str:  # noqa: C901, PLR0911
             return "parked"
 
 
+def _metadata(metadata: bytes) -> str:
+    """As text; what the SDK said as what it keeps."""
+    if metadata.isascii():
+        return metadata.decode()
+    return f"[{put_places(decode_subscription('', metadata).owned)}]"
+
+
+def put_places(places: Iterable[TopicPartition]) -> str:
+    return " ".join(f"{one.topic}/{one.partition}" for one in places)
+
+
+def _assignment(assignment: bytes) -> str:
+    return _partitions(assignment) or repr(assignment.decode())
+
+
+def _partitions(assignment: bytes) -> str:
+    """What the SDK reads in it; "" where a scenario has other bytes."""
+    try:
+        partitions, awaited = decode_assignment(assignment), is_awaited(assignment)
+    except NotOurMetadataError:
+        return ""
+    return put_places(partitions) + " awaited" * awaited
+
+
 def _token(reply: Joined | Synced) -> str:
     """Where it is another number than the generation."""
     return f" token={reply.token}" if reply.token != reply.generation else ""
@@ -225,7 +259,8 @@ def put_group(group: Group) -> Iterator[str]:
         ]
         words += ["joined"] if group.has_joined(member) else []
         words += ["synced"] if group.has_synced(member) else []
-        words += [f"assignment={put_value(member.assignment)}"] if member.assignment else []
+        assignment = _partitions(member.assignment) or put_value(member.assignment)
+        words += [f"assignment={assignment}"] if member.assignment else []
         words += [f"token={member.token}"] if member.token else []
         yield " ".join(words)
     if group.modern is not None:
@@ -273,6 +308,7 @@ def _put_consumer(modern: ModernGroup, consumer: Consumer) -> str:
     return (
         f"{consumer.member_id}{_at(consumer.instance_id)} epoch={consumer.epoch}"
         f" version={consumer.version} [{grants}] target [{wanted}]"
+        + (f" classic generation={consumer.generation}" if consumer.is_classic else "")
         + (f" until {consumer.deadline_ms}" if consumer.deadline_ms else "")
         + (f" away until {consumer.away_until_ms}" if consumer.away_until_ms else "")
     )

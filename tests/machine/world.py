@@ -66,6 +66,8 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 
+from muster.group.consumer_protocol import encode_assignment, encode_subscription
+from muster.types import TopicPartition as Owned
 from musterd.coordinator.codec import (
     decode_command,
     decode_entry,
@@ -346,7 +348,12 @@ class World:
         return self._join(plain[0], plain[0].rsplit("-", 1)[0], options)
 
     def _join(self, member_id, client_id, options):
+        keeps = options.get("keeps")
         meta = options.get("meta", "x").encode()
+        if keeps is not None:  # `keeps=A:0,A:1`, as the SDK says it
+            meta = encode_subscription((), owned=_owned(keeps), keeps_owned=True)
+        elif meta == b"-":
+            meta = b""
         names = [name for name in options.get("protocols", "range").split(",") if name]
         return JoinGroup(
             group_id=options.get("group", "g"),
@@ -450,10 +457,10 @@ class World:
         return SyncGroup(
             group_id=options.get("group", "g"),
             member_id=member_id,
-            generation=int(options.get("gen", group.generation if group else 0)),
+            generation=int(options.get("gen", _generation(group, member_id))),
             protocol_type=options.get("type", ""),
             protocol_name=options.get("name", ""),
-            assignments=tuple(Assignment(name, value.encode()) for name, value in vector),
+            assignments=tuple(Assignment(name, _assigned(value)) for name, value in vector),
             group_instance_id=options.get("instance", ""),
         )
 
@@ -516,7 +523,7 @@ class World:
         member_id, *partitions = plain
         member_id = "" if member_id == "-" else member_id
         group = self.group(options)
-        current = group.generation if group and member_id else -1
+        current = _generation(group, member_id) if group and member_id else -1
         return OffsetCommit(
             group_id=options.get("group", "g"),
             member_id=member_id,
@@ -540,7 +547,7 @@ class World:
         if "tokens" in options:
             return tuple(map(int, filter(None, options["tokens"].split(","))))
         consumer = group.modern.members.get(member_id) if group and group.modern else None
-        if consumer is None:
+        if consumer is None or consumer.is_classic:
             return ()
         places = [_place(text.partition("=")[0].partition(":")[0]) for text in partitions]
         return tuple(consumer.token_of(place.topic, place.partition) for place in places)
@@ -566,7 +573,7 @@ class World:
 
     def do_heartbeat(self, plain, options):
         group = self.group(options)
-        generation = int(options.get("gen", group.generation if group else 0))
+        generation = int(options.get("gen", _generation(group, plain[0])))
         instance_id = options.get("instance", "")
         self.out.append(heartbeat(group, plain[0], generation, instance_id).name)
 
@@ -740,6 +747,26 @@ SHORT = {
     "retention": OFFSETS_RETENTION_MS,
 }
 """Settings as the lines of `config` name them."""
+
+
+def _generation(group: Group | None, member_id: str) -> int:
+    """What the member was told last."""
+    if group is None:
+        return 0
+    consumer = group.modern.members.get(member_id) if group.modern else None
+    if consumer is not None and consumer.is_classic:
+        return consumer.generation
+    return group.former.get(member_id, group.generation)
+
+
+def _owned(places: str) -> list[Owned]:
+    found = map(_place, filter(None, places.replace(":", "/").split(",")))
+    return [Owned(place.topic, place.partition) for place in found]
+
+
+def _assigned(value: str) -> bytes:
+    """`=A/0,A/1` as the SDK says it; else the bytes themselves."""
+    return encode_assignment(_owned(value[1:])) if value.startswith("=") else value.encode()
 
 
 def _leaving(text: str, reason: str) -> LeavingMember:

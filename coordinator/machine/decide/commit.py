@@ -66,6 +66,8 @@ def _stale(group: Group | None, command: OffsetCommit) -> dict[int, PartitionRes
     if modern is None:
         return {}
     consumer = modern.members[command.member_id]
+    if consumer.is_classic:
+        return _not_held_since(consumer, command)
     found: dict[int, PartitionResult] = {}
     for at, (wanted, token) in enumerate(zip(command.partitions, command.tokens, strict=True)):
         now = consumer.token_of(wanted.topic, wanted.partition)
@@ -75,6 +77,18 @@ def _stale(group: Group | None, command: OffsetCommit) -> dict[int, PartitionRes
                 message = "The member has no grant of this partition."
             found[at] = _result(wanted, Error.STALE_MEMBER_EPOCH, message)
     return found
+
+
+def _not_held_since(consumer: Consumer, command: OffsetCommit) -> dict[int, PartitionResult]:
+    """A classic member's commit that races with its Join is good for what it kept (KIP-1251)."""
+    if command.generation == consumer.generation:
+        return {}
+    message = "The member does not hold it since that generation."
+    return {
+        at: _result(wanted, Error.ILLEGAL_GENERATION, message)
+        for at, wanted in enumerate(command.partitions)
+        if not 0 < consumer.token_of(wanted.topic, wanted.partition) <= consumer.generation
+    }
 
 
 def _decide_around(
@@ -342,7 +356,7 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
         return stranger
     if group.modern is not None and not simple:
         return _refuse_untokened(group.modern.members[command.member_id], command)
-    if command.generation != group.generation:
+    if command.generation not in (group.generation, group.former.get(command.member_id)):
         return illegal_generation(command.generation, group.generation)
     if group.phase is Phase.COMPLETING_REBALANCE:
         return refuse(Error.REBALANCE_IN_PROGRESS, "The new generation has no assignment yet.")
@@ -354,7 +368,12 @@ def _refuse_untokened(consumer: Consumer, command: OffsetCommit) -> Decision | N
 
     Its member epoch is not looked at, but that it has one: tokens say more, and a commit that races
     with a new epoch is not refused for that (KIP-1251).
+    A classic member's is checked by its generation, which is its token, or was before it joined.
     """
+    if consumer.is_classic:
+        if command.generation not in (consumer.generation, consumer.former_generation):
+            return illegal_generation(command.generation, consumer.generation)
+        return None
     if consumer.is_away:
         return refuse(
             Error.STALE_MEMBER_EPOCH, "The member is away: its last commit was before that."

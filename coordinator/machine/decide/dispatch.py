@@ -128,16 +128,25 @@ def heartbeat(group: Group | None, member_id: str, generation: int, instance_id:
         return stranger
     if group.modern is not None:
         return _heartbeat_of_consumer(group.modern, member_id, generation)
-    if generation != group.generation:
+    if generation not in (group.generation, group.former.get(member_id)):
         return Error.ILLEGAL_GENERATION
     if group.phase is Phase.PREPARING_REBALANCE:
         return Error.REBALANCE_IN_PROGRESS
     return Error.NONE
 
 
-def _heartbeat_of_consumer(modern: ModernGroup, member_id: str, version: int) -> Error:
+def _heartbeat_of_consumer(modern: ModernGroup, member_id: str, generation: int) -> Error:
     """REBALANCE_IN_PROGRESS: its epoch or its grants are others than it knows."""
-    if modern.members[member_id].is_away:
+    consumer = modern.members[member_id]
+    if consumer.is_away:
         return Error.UNKNOWN_MEMBER_ID
-    same = version == modern.members[member_id].version
+    if consumer.is_classic:
+        if generation == consumer.former_generation:
+            return Error.REBALANCE_IN_PROGRESS
+        if generation != consumer.generation:
+            return Error.ILLEGAL_GENERATION
+        version = consumer.given
+    else:
+        version = generation
+    same = version == consumer.version
     return Error.NONE if same else Error.REBALANCE_IN_PROGRESS

@@ -17,7 +17,8 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import MemberJoined, MemberRejoined, PendingAdded, Trigger
 from musterd.coordinator.machine.evolve import member_from, rejoined
-from musterd.coordinator.machine.quotation import quoted
+from musterd.coordinator.machine.modern.classic_members import decide_classic_join
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.replies import PARKED, IdGiven, join_reply
 from musterd.coordinator.machine.state import Group, Member, Phase
 
@@ -30,11 +31,7 @@ def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decis
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
     if group is not None and group.modern is not None:
-        return refuse(
-            Error.INCONSISTENT_GROUP_PROTOCOL,
-            f"The coordinator of group {quoted(command.group_id)} assigns: join it as a member of "
-            'a modern group (assignment="server"), or stop its members first.',
-        )
+        return decide_classic_join(group, group.modern, command, env)
     member = None if group is None else group.members.get(member_id)
     holder = None if group is None else _holder(group, command)
     full = refuse_full(group, command, member, holder, env)
@@ -66,10 +63,10 @@ def _holder(group: Group, command: JoinGroup) -> Member | None:
 
     Where the nonce names a member, that one comes first: it is a repeated first Join of its own.
     """
-    if command.member_id or group.modern is not None:
+    if command.member_id:
         return None
     holder_id = group.instances.get(command.group_instance_id)
-    return None if holder_id is None else group.members[holder_id]
+    return None if holder_id is None else group.members.get(holder_id)
 
 
 def adds_member(group: Group | None, command: JoinGroup) -> bool:
@@ -77,7 +74,8 @@ def adds_member(group: Group | None, command: JoinGroup) -> bool:
     if group is None:
         return not command.member_id
     member_id = joining_id(command)
-    if member_id in group.members or _holder(group, command) is not None:
+    replaces = not command.member_id and command.group_instance_id in group.instances
+    if group.has_member(member_id) or replaces:
         return False
     return not command.member_id or member_id in group.pending
 
@@ -89,8 +87,11 @@ def replaces_other(group: Group | None, command: JoinGroup) -> bool:
     """
     if group is None:
         return False
-    member_id, holder = joining_id(command), _holder(group, command)
-    if holder is None or member_id in group.members or member_id in group.pending:
+    member_id = joining_id(command)
+    holder: Member | Consumer | None = _holder(group, command)
+    if group.modern is not None and not command.member_id:
+        holder = group.modern.members.get(group.instances.get(command.group_instance_id, ""))
+    if holder is None or group.has_member(member_id) or member_id in group.pending:
         return False
     return holder.principal != command.principal and holder.replaced_id != member_id
 

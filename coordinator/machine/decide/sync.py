@@ -12,6 +12,7 @@ from musterd.coordinator.machine.decide.identity import refuse_identity
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import AssignmentPublished, GroupEvent, MemberSynced
+from musterd.coordinator.machine.modern.classic_members import decide_classic_sync
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import PARKED, sync_reply
 from musterd.coordinator.machine.state import Group, Phase
@@ -20,6 +21,8 @@ from musterd.levels import LEVEL
 
 def decide_sync(group: Group | None, command: SyncGroup, env: Envelope) -> Decision:
     """gp-S2 to gp-S7 in their order."""
+    if group is not None and group.modern is not None:
+        return decide_classic_sync(group, group.modern, command)
     refused = _refuse(group, command, env.level)
     if refused is not None or group is None:
         return refused or unknown_member(command.member_id)

@@ -31,12 +31,19 @@ from musterd.coordinator.machine.events import (
     ConsumerRejoined,
     ConsumerUpdated,
     GroupEvent,
+    GroupUpgraded,
     PendingRemoved,
     RemovalCause,
     Subscription,
     Trigger,
 )
-from musterd.coordinator.machine.modern.departures import removal, remove, spec_changed
+from musterd.coordinator.machine.modern.conversion import upgraded, why_not
+from musterd.coordinator.machine.modern.departures import (
+    refuse_weight,
+    removal,
+    remove,
+    spec_changed,
+)
 from musterd.coordinator.machine.modern.evolve_modern import consumer_from, regranted, rejoined
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, said_bytes
 from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
@@ -46,6 +53,7 @@ from musterd.coordinator.machine.state import Group, Phase
 
 IS_MODERN: Final = "the coordinator assigns now"
 
+CONSUMER: Final = "consumer"
 UNIT: Final = 1_000
 """The capacity of a member that says none, in thousandths."""
 
@@ -72,7 +80,12 @@ def unchanged_member(group: Group | None, command: ConsumerGroupHeartbeat) -> Co
     if group is None or group.modern is None or command.member_epoch <= JOIN_EPOCH:
         return None
     consumer = group.modern.members.get(command.member_id)
-    if consumer is None or consumer.is_away or _refuse_member(group, consumer, command):
+    if (
+        consumer is None
+        or consumer.is_classic
+        or consumer.is_away
+        or _refuse_member(group, consumer, command)
+    ):
         return None
     if _confirms(consumer, command) or _said(consumer.said, command) != consumer.said:
         return None
@@ -93,15 +106,12 @@ def decide_consumer_heartbeat(
         return refuse(Error.GROUP_ID_NOT_FOUND, message)
     modern = group.modern
     if modern is None:
-        return refuse(
-            Error.GROUP_ID_NOT_FOUND,
-            f"Group {quoted(command.group_id)} is a classic one and has members: stop them first.",
-        )
+        return _upgrade(group, command, env)
     if joins:
         return _join_modern(group, modern, command, env)
     consumer = modern.members.get(command.member_id)
     stranger = _refuse_stranger(group, consumer, command)
-    if stranger is not None or consumer is None:
+    if stranger is not None or consumer is None or consumer.is_classic:
         return stranger or unknown_member(command.member_id)
     if command.member_epoch == LEAVE_EPOCH:
         gone = removal(group, consumer, RemovalCause.LEFT, command.reason, env)
@@ -122,6 +132,8 @@ def _join_modern(
     """A member of the group, a static one's new process, or a new member (C6, C7, C9)."""
     consumer = modern.members.get(command.member_id)
     if consumer is not None:
+        if consumer.is_classic:
+            return refuse(Error.INVALID_REQUEST, "The member id is that of a classic member.")
         if consumer.instance_id != command.group_instance_id:
             message = "A member's instance id stays what it was when it joined first."
             return refuse(Error.INVALID_REQUEST, message)
@@ -145,18 +157,44 @@ def _join_modern(
 
 
 def _join_first(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> Decision:
-    """The first member of a modern group: ids that were handed out and not used go.
-
-    No session would end them here, and no Join may use them.
-    """
+    """The first member of a modern group: ids that were handed out and not used go."""
     decision = _join(group, ModernGroup(), command, env)
     if not (decision.events and group.pending):
         return decision
-    dropped = [
+    return Decision((*_pending_removed(group, env), *decision.events), decision.reply)
+
+
+def _upgrade(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> Decision:
+    """gp-1.11: a classic group of consumers takes in its first modern member, and goes on as one.
+
+    Not while a round is open, in which nobody knows what the members work on: the newcomer waits.
+    """
+    if command.member_epoch != JOIN_EPOCH or group.protocol_type != CONSUMER:
+        message = f"Group {quoted(command.group_id)} is a classic one, and no group of consumers."
+        return refuse(Error.GROUP_ID_NOT_FOUND, message)
+    reason = why_not(group, env.limits)
+    if reason:
+        head = f"Group {quoted(command.group_id)} is a classic one, and "
+        return refuse(Error.GROUP_ID_NOT_FOUND, head + reason + ": stop its members first.")
+    if group.phase is not Phase.STABLE:
+        message = "The group is a classic one, and a round of it is open: try again after it."
+        return refuse(Error.REBALANCE_IN_PROGRESS, message)
+    after = upgraded(group)
+    if after.modern is None or command.member_id in group.members:
+        return refuse(Error.INVALID_REQUEST, "The member id is that of a classic member.")
+    decision = _join_modern(after, after.modern, command, env)
+    if not decision.events:
+        return decision
+    dropped = _pending_removed(group, env)
+    return Decision((*dropped, GroupUpgraded(group.group_id), *decision.events), decision.reply)
+
+
+def _pending_removed(group: Group, env: Envelope) -> list[PendingRemoved]:
+    """No session would end these ids in a modern group, and no Join may use them."""
+    return [
         PendingRemoved(group.group_id, member_id, RemovalCause.LEFT, IS_MODERN, env.noted_ms)
         for member_id in sorted(group.pending)
     ]
-    return Decision((*dropped, *decision.events), decision.reply)
 
 
 def _join(
@@ -179,7 +217,7 @@ def _join(
         command.principal,
     )
     consumer = consumer_from(joined, modern.next_join_seq)
-    refused = _refuse_weight(modern, 0, consumer, env)
+    refused = refuse_weight(modern, 0, consumer, env)
     return refused or Decision((joined, changed), heard(consumer))
 
 
@@ -193,7 +231,7 @@ def _join_again(
     """A member comes back holding nothing: what is its own gets a new token (C9, C11)."""
     said = _said(former.said, command)
     after = replace(former, said=said, member_id=command.member_id)
-    refused = _refuse_weight(modern, said_bytes(former), after, env)
+    refused = refuse_weight(modern, said_bytes(former), after, env)
     if refused is not None:
         return refused
     replaced_id = former.member_id if former.member_id != command.member_id else ""
@@ -239,7 +277,7 @@ def _go_on(
     if consumer.is_away:
         return unknown_epoch(consumer)
     said = _said(consumer.said, command)
-    refused = _refuse_weight(modern, said_bytes(consumer), replace(consumer, said=said), env)
+    refused = refuse_weight(modern, said_bytes(consumer), replace(consumer, said=said), env)
     if refused is not None:
         return refused
     events: list[GroupEvent] = []
@@ -339,20 +377,6 @@ def _refuse_member(
     if any(not consumer.token_of(topic, partition) for topic, partition in owned):
         return unknown_epoch(consumer)
     return None
-
-
-def _refuse_weight(
-    modern: ModernGroup, before: int, consumer: Consumer, env: Envelope
-) -> Decision | None:
-    """Refuse what makes the group heavier than it may be. What adds nothing has room."""
-    more = said_bytes(consumer) - before
-    most = env.limits.group_metadata_max_bytes
-    if more <= 0 or modern.said_bytes + more <= most:
-        return None
-    return refuse(
-        Error.GROUP_MAX_SIZE_REACHED,
-        f"The members' ids, topics and patterns together are at most {most} bytes.",
-    )
 
 
 # ---- what a heartbeat says

@@ -1,6 +1,7 @@
 """Members of a modern group go: they leave, fall silent, or do not do what they said."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from musterd.coordinator.machine.commands import (
     CloseRound,
@@ -9,21 +10,26 @@ from musterd.coordinator.machine.commands import (
     LeavingMember,
     RoundTimer,
 )
-from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.decide.decision import Decision, refuse
+from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
     ConsumerGroupEmptied,
     ConsumerRemoved,
+    GroupDowngraded,
     GroupEvent,
+    RebalanceStarted,
     RemovalCause,
     SpecChanged,
     Trigger,
 )
-from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
+from musterd.coordinator.machine.modern.conversion import downgraded
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, said_bytes
 from musterd.coordinator.machine.modern.reconciler import Reconciler
 from musterd.coordinator.machine.replies import Done, LeaveResult, Left
 from musterd.coordinator.machine.state import Group
+from musterd.invariant import InvariantError
 
 NOT_RELEASED = "did not release its partitions within the rebalance timeout"
 NOT_BACK = "was not back in the time that it had named"
@@ -55,6 +61,50 @@ def spec_changed(
     )
 
 
+def refuse_weight(
+    modern: ModernGroup, before: int, consumer: Consumer, env: Envelope
+) -> Decision | None:
+    """Refuse what makes the group heavier than it may be. What adds nothing has room."""
+    more = said_bytes(consumer) - before
+    most = env.limits.group_metadata_max_bytes
+    if more <= 0 or modern.said_bytes + more <= most:
+        return None
+    return refuse(
+        Error.GROUP_MAX_SIZE_REACHED,
+        f"The members' ids, topics and patterns together are at most {most} bytes.",
+    )
+
+
+def to_classic(
+    group: Group,
+    members: Sequence[Consumer],
+    env: Envelope,
+    trigger: Trigger,
+    member_id: str,
+    reason: str,
+) -> tuple[GroupEvent, ...]:
+    """The last modern member went, and these are left: a classic group, whose round opens."""
+    modern = group.modern
+    if modern is None:
+        raise InvariantError("a classic group is downgraded")
+    left = ModernGroup(
+        members={one.member_id: one for one in members}, next_join_seq=modern.next_join_seq
+    )
+    used = max(one.generation for one in members)
+    generation = max(group.generation, group.fence, env.generation_floor, used)
+    others = [dict.fromkeys(p.name for p in one.protocols) for one in members]
+    first = next(p.name for p in members[0].protocols if all(p.name in names for names in others))
+    event = GroupDowngraded(group.group_id, generation, first)
+    classic = downgraded(group, left, event)
+    # Nobody missed a generation: the round comes from the oldest that a member is of.
+    since = min(one.generation for one in members)
+    opened = rebalance(classic, env, Roster(classic), trigger, member_id, reason)
+    started, *rest = opened
+    if not isinstance(started, RebalanceStarted):
+        raise InvariantError("a group is downgraded and no round opens")
+    return (event, replace(started, from_generation=since), *rest)
+
+
 def remove(
     group: Group,
     modern: ModernGroup,
@@ -69,6 +119,11 @@ def remove(
     What the target gives to others goes to them at once; the rest waits for the plan.
     """
     first = gone[0]
+    names = dict.fromkeys(event.member_id for event in gone)
+    left = [one for one in modern.members.values() if one.member_id not in names]
+    if left and all(one.is_classic for one in left):
+        after = to_classic(group, left, env, trigger, first.member_id, first.reason)
+        return (*gone, *after)
     changed = spec_changed(group, modern, env, trigger, first.member_id, first.reason)
     if len(gone) == len(modern.members):
         return (changed, *gone, ConsumerGroupEmptied(group.group_id, changed.epoch, env.wall_ms))

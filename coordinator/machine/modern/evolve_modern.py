@@ -1,6 +1,6 @@
 """What the events of a modern group make of it. Only `evolve` calls this."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import assert_never
 
 from musterd.coordinator.machine.events import (
@@ -11,10 +11,13 @@ from musterd.coordinator.machine.events import (
     ConsumerRemoved,
     ConsumerUpdated,
     GrantsChanged,
+    GroupDowngraded,
+    GroupUpgraded,
     SpecChanged,
     TargetStored,
     TopicsNoted,
 )
+from musterd.coordinator.machine.modern.conversion import downgraded, upgraded
 from musterd.coordinator.machine.modern.group import (
     Consumer,
     ModernGroup,
@@ -34,7 +37,7 @@ from musterd.coordinator.machine.modern.history_of_plans import (
     note_settled,
     note_target,
 )
-from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.state import Group, Phase, modern_of
 from musterd.invariant import InvariantError, invariant
 
 ModernEvent = (
@@ -93,6 +96,21 @@ def evolve_modern(  # noqa: PLR0912 - one arm per event
         note_settled(group, modern, event.time_ms)
 
 
+def convert(group: Group, event: GroupUpgraded | GroupDowngraded) -> None:
+    """Apply one event that makes a classic group a modern one, or the other way round."""
+    if isinstance(event, GroupUpgraded):
+        invariant(group.phase is Phase.STABLE, "a group without an assignment is upgraded")
+        other = upgraded(group)
+    else:
+        modern = modern_of(group)
+        if modern is None or not all(one.is_classic for one in modern.members.values()):
+            raise InvariantError("a group with modern members is downgraded")
+        invariant(event.generation >= max(group.generation, group.fence), "it fell (I6)")
+        other = downgraded(group, modern, event)
+    for one in fields(Group):
+        setattr(group, one.name, getattr(other, one.name))
+
+
 def _joined(group: Group, event: ConsumerJoined) -> None:
     if group.modern is None:
         invariant(group.phase is Phase.EMPTY, "a classic group with members (gp-1.11)")
@@ -105,6 +123,8 @@ def _joined(group: Group, event: ConsumerJoined) -> None:
         held = event.group_instance_id in group.instances
         invariant(not held, "an instance id held twice (sc-G24)")
         group.instances[event.group_instance_id] = event.member_id
+    if event.token:
+        take_token(group, event.token)
     consumer = consumer_from(event, modern.next_join_seq)
     modern.next_join_seq += 1
     modern.members[event.member_id] = consumer
@@ -122,11 +142,16 @@ def consumer_from(event: ConsumerJoined, join_seq: int) -> Consumer:
         joined_epoch=event.member_epoch,
         joined_ms=event.time_ms,
         principal=event.principal,
+        protocols=event.protocols,
+        generation=event.token,
+        given=1,
     )
 
 
 def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
     """A new value: who comes back, in the former's place. All that it keeps has the new token."""
+    keeps = {one.topic: dict.fromkeys(one.partitions, event.token) for one in event.keeps}
+    version = former.version + 1
     return Consumer(
         member_id=event.member_id,
         instance_id=former.instance_id,
@@ -137,13 +162,19 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
         joined_ms=event.time_ms,
         principal=event.principal,
         joins=former.joins + 1,
-        version=former.version + 1,
-        timer_seq=former.timer_seq + 1,
+        version=version,
+        timer_seq=former.timer_seq if keeps else former.timer_seq + 1,
+        deadline_ms=former.deadline_ms if keeps else 0,
+        protocols=event.protocols,
+        generation=event.token if event.protocols else 0,
+        former_generation=0 if event.replaced_id or not event.protocols else former.generation,
+        given=version,
         replaced_id=event.replaced_id or former.replaced_id,
         assigned={
             topic: dict.fromkeys(partitions, event.token)
             for topic, partitions in former.assigned.items()
         },
+        revoking=keeps,
     )
 
 

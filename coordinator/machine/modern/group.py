@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from musterd.coordinator.machine.commands import (
     NO_OWNER,
     PartitionSet,
+    Protocol,
     RoundTimer,
     TargetChange,
 )
@@ -57,7 +58,10 @@ class Consumer:
     rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
     it was told to release before `deadline_ms`, 0 = nothing. `timer_seq` counts such deadlines.
     `away_until_ms` is 0 while it is not away; `away_epoch` was the target's when it went.
-    `replaced_id` is whose place it took last, as the new process of a static member.
+    `replaced_id` is whose place it took last, as the new process of a static member. A classic
+    member has `protocols`, and a `generation` of its own, which is the token of all its grants when
+    it is told; `former_generation` is that of its Join before, 0 = none, and `given` the version
+    of which it was told last.
     """
 
     member_id: str
@@ -75,6 +79,10 @@ class Consumer:
     away_until_ms: int = 0
     away_epoch: int = 0
     replaced_id: str = ""
+    protocols: tuple[Protocol, ...] = ()
+    generation: int = 0
+    former_generation: int = 0
+    given: int = 0
     assigned: Tokens = field(default_factory=dict)
     revoking: Tokens = field(default_factory=dict)
 
@@ -82,6 +90,11 @@ class Consumer:
     def is_away(self) -> bool:
         """True from when it said that it would be back until it is, or is removed."""
         return self.away_until_ms > 0
+
+    @property
+    def is_classic(self) -> bool:
+        """True where it joins and syncs, as in a classic group."""
+        return bool(self.protocols)
 
     def token_of(self, topic: str, partition: int) -> int:
         """The token of its grant of this partition, active or revoking; 0 = it has none."""
@@ -180,7 +193,8 @@ def said_bytes(consumer: Consumer) -> int:
         *(consumer.member_id, consumer.instance_id, said.client_id, said.client_host),
         *(said.pattern, said.assignor, said.zone, *said.topics),
     )
-    return sum(len(text.encode()) for text in texts)
+    metadata = sum(len(one.name.encode()) + len(one.metadata) for one in consumer.protocols)
+    return metadata + sum(len(text.encode()) for text in texts)
 
 
 def partition_sets(by_topic: Mapping[str, Iterable[int]]) -> tuple[PartitionSet, ...]:

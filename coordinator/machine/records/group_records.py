@@ -68,8 +68,10 @@ from musterd.coordinator.machine.events import (
     GrantsChanged,
     GroupConfigChanged,
     GroupDeleted,
+    GroupDowngraded,
     GroupEmptied,
     GroupEvent,
+    GroupUpgraded,
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
@@ -88,6 +90,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
+from musterd.coordinator.machine.modern.conversion import downgraded, upgraded
 from musterd.coordinator.machine.modern.evolve_modern import ModernEvent
 from musterd.coordinator.machine.modern.group import ModernGroup, derive
 from musterd.coordinator.machine.modern.history_of_plans import open_plan
@@ -202,6 +205,7 @@ _GRANTS = b"l"
 _MODERN = b"n"
 _TARGET = b"y"
 _PATTERN = b"z"
+_FORMER = b"q"
 _T = TypeVar("_T")
 
 
@@ -248,6 +252,7 @@ class OwnRecord(Enum):
     FENCE = _FENCE
     BEHIND = _BEHIND
     MODERN = _MODERN
+    FORMER = _FORMER
 
 
 Ref = (
@@ -421,6 +426,8 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
             return put_fence(group) if group.fence or group.token else None
         case OwnRecord.MODERN:
             return None if group.modern is None else put_modern(group.modern)
+        case OwnRecord.FORMER:
+            return put_config(group.former) if group.former else None
         case OwnRecord.BEHIND:
             behind = group.modern is not None and group.modern.behind
             return put_behind(group.modern) if group.modern is not None and behind else None
@@ -521,17 +528,32 @@ def touched(  # noqa: PLR0912 - one arm per event
         case AssignmentPublished() if group is not None:
             return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
         case GroupEmptied():
-            return (None, OwnRecord.EMPTIED, RoundOf(event.round))
+            return (None, OwnRecord.EMPTIED, OwnRecord.FORMER, RoundOf(event.round))
         case GenerationFormed():
             syncing = () if group is None else group.synced_by_joining(event)
             ids = (member.member_id for member in syncing)
-            return (None, OwnRecord.TOPICS, OwnRecord.FENCE, RoundOf(event.round), *ids)
+            own = (OwnRecord.TOPICS, OwnRecord.FENCE, OwnRecord.FORMER)
+            return (None, *own, RoundOf(event.round), *ids)
         case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
+        case GroupUpgraded() | GroupDowngraded():
+            return () if group is None else _converted(group, event)
         case _:
             return _touched_of_modern(group, event)
+
+
+def _converted(group: Group, event: GroupUpgraded | GroupDowngraded) -> tuple[Ref, ...]:
+    """Return the records of the group before and after; none is of a round."""
+    if isinstance(event, GroupUpgraded):
+        other = upgraded(group)
+    elif group.modern is not None:
+        other = downgraded(group, group.modern, event)
+    else:
+        return ()
+    refs = dict.fromkeys((*_refs(group), *_refs(other)))
+    return tuple(ref for ref in refs if not isinstance(ref, RoundOf | PendingOf))
 
 
 def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ...]:
@@ -539,7 +561,8 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
     modern = modern_of(group)
     match event:
         case ConsumerJoined():
-            return (None, OwnRecord.MODERN, OwnRecord.EMPTIED, *_of_consumer(event.member_id))
+            member = _of_consumer(event.member_id)
+            return (None, OwnRecord.MODERN, OwnRecord.EMPTIED, OwnRecord.FENCE, *member)
         case ConsumerUpdated():
             return (ModernOf(event.member_id, _CONSUMER),)
         case ConsumerRejoined():
@@ -736,6 +759,8 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
         group.topics_version = take_number(value)
     elif kind == _FENCE:
         take_fence(group, Reader(value))
+    elif kind == _FORMER:
+        group.former = take_config(Reader(value))
     elif kind in (_MODERN, _BEHIND):
         modern = group.modern = group.modern or ModernGroup()
         (take_modern if kind == _MODERN else take_behind)(modern, value)

@@ -2,12 +2,14 @@
 
 from struct import Struct
 
+from musterd.coordinator.machine.commands import Protocol
 from musterd.coordinator.machine.events import Subscription
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, Tokens
 from musterd.coordinator.machine.records.encoding import (
     RECORD_VERSION,
     Reader,
     RecordError,
+    put_bytes,
     put_count,
     put_int,
     put_text,
@@ -80,6 +82,11 @@ def put_consumer(consumer: Consumer) -> bytes:
             put_text(said.assignor),
             put_text(said.zone),
             put_int(said.capacity),
+            put_int(consumer.generation),
+            put_int(consumer.former_generation),
+            put_int(consumer.given),
+            put_count(len(consumer.protocols)),
+            *(put_text(one.name) + put_bytes(one.metadata) for one in consumer.protocols),
         )
     )
 
@@ -102,6 +109,8 @@ def take_consumer(member_id: str, value: bytes) -> Consumer:
         zone=reader.text(),
         capacity=reader.integer(),
     )
+    generation, former, given = reader.integer(), reader.integer(), reader.integer()
+    protocols = tuple(Protocol(reader.text(), reader.blob()) for _ in range(reader.count()))
     reader.end()
     return Consumer(
         member_id=member_id,
@@ -114,6 +123,10 @@ def take_consumer(member_id: str, value: bytes) -> Consumer:
         principal=principal,
         joins=joins,
         replaced_id=replaced_id,
+        protocols=protocols,
+        generation=generation,
+        former_generation=former,
+        given=given,
     )
 
 

@@ -1,0 +1,254 @@
+"""Classic members of modern groups: their Joins, Syncs, and the way back (gp-2.2.6, gp-1.11).
+
+Such a member follows as in a classic group; nobody leads it. Each Join that is taken re-grants all
+that it has under one new value, which is its generation and its token: what it did before that is
+told from what it does after. It is told to join by its heartbeat, whenever its grants change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from musterd.coordinator.machine.commands import JoinGroup, Protocol, SyncGroup
+from musterd.coordinator.machine.decide.decision import (
+    Decision,
+    illegal_generation,
+    refuse,
+    unknown_member,
+)
+from musterd.coordinator.machine.decide.fencing import next_token
+from musterd.coordinator.machine.decide.identity import fenced, refuse_identity
+from musterd.coordinator.machine.decide.requests import joining_id, principal_of
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
+    ConsumerJoined,
+    ConsumerRejoined,
+    GroupEvent,
+    Subscription,
+    Trigger,
+)
+from musterd.coordinator.machine.modern.consumer_protocol import (
+    UnreadableError,
+    read_subscription,
+    write_assignment,
+)
+from musterd.coordinator.machine.modern.conversion import CONVERTIBLE
+from musterd.coordinator.machine.modern.departures import refuse_weight, spec_changed, to_classic
+from musterd.coordinator.machine.modern.evolve_modern import consumer_from, regranted, rejoined
+from musterd.coordinator.machine.modern.group import (
+    Consumer,
+    ModernGroup,
+    partition_sets,
+    said_bytes,
+)
+from musterd.coordinator.machine.modern.reconciler import Reconciler
+from musterd.coordinator.machine.quotation import quoted
+from musterd.coordinator.machine.replies import Joined, Refused, Synced
+from musterd.coordinator.machine.state import Group
+
+CONSUMER = "consumer"
+
+
+def decide_classic_join(
+    group: Group, modern: ModernGroup, command: JoinGroup, env: Envelope
+) -> Decision:
+    """Take in a classic member, new, known, or a static one's new process."""
+    member_id = joining_id(command)
+    known = modern.members.get(member_id)
+    holder = None
+    if known is None and command.group_instance_id and not command.member_id:
+        holder = modern.members.get(group.instances.get(command.group_instance_id, ""))
+    former = known or holder
+    if former is None and len(modern.members) >= env.limits.group_max_members:
+        says = f"The group has its {env.limits.group_max_members} members."
+        return refuse(Error.GROUP_MAX_SIZE_REACHED, says)
+    refused = _refuse_protocols(modern, command, former)
+    if refused is None and (known is not None or command.member_id):
+        refused = refuse_identity(group, member_id, command.group_instance_id)
+    if refused is not None:
+        return refused
+    if known is not None and not known.is_classic:
+        return refuse(
+            Error.INCONSISTENT_GROUP_PROTOCOL,
+            f"Member {quoted(member_id)} is one of those to whom the coordinator assigns.",
+        )
+    if former is not None:
+        if member_id == former.replaced_id:
+            return fenced(group, command.group_instance_id)
+        return _join_again(group, modern, former, command, env)
+    if not (command.join_nonce or command.group_instance_id):
+        message = "Who joins a group whose coordinator assigns brings a nonce, or an instance id."
+        return refuse(Error.INVALID_REQUEST, message)
+    return _enter(group, modern, command, env)
+
+
+def _refuse_protocols(
+    modern: ModernGroup, command: JoinGroup, former: Consumer | None
+) -> Decision | None:
+    """What it lists has to fit the other classic members, so that a classic group can follow."""
+    names = [one.name for one in command.protocols]
+    others = [one for one in modern.members.values() if one.is_classic and one is not former]
+    for other in others:
+        listed = dict.fromkeys(one.name for one in other.protocols)
+        names = [name for name in names if name in listed]
+    if command.protocol_type != CONSUMER or not names:
+        return refuse(
+            Error.INCONSISTENT_GROUP_PROTOCOL,
+            f"The coordinator of group {quoted(command.group_id)} assigns to consumers, and no "
+            "protocol of this member is one of theirs that all classic ones support.",
+        )
+    if command.protocols[0].name not in CONVERTIBLE:
+        return refuse(
+            Error.INCONSISTENT_GROUP_PROTOCOL,
+            f"The coordinator assigns, and does not know {quoted(command.protocols[0].name)}.",
+        )
+    try:
+        for protocol in command.protocols:
+            read_subscription(protocol.metadata)
+    except UnreadableError:
+        message = "The coordinator assigns, and cannot read what this member says of itself."
+        return refuse(Error.INCONSISTENT_GROUP_PROTOCOL, message)
+    return None
+
+
+def _said(command: JoinGroup) -> Subscription:
+    return Subscription(
+        client_id=command.client_id,
+        client_host=command.client_host,
+        session_timeout_ms=command.session_timeout_ms,
+        rebalance_timeout_ms=command.rebalance_timeout_ms,
+        topics=tuple(sorted(dict.fromkeys(command.subscribed_topics))),
+        zone=read_subscription(command.protocols[0].metadata).zone,
+    )
+
+
+def _enter(group: Group, modern: ModernGroup, command: JoinGroup, env: Envelope) -> Decision:
+    """A new member, which holds nothing until a plan gives it something."""
+    member_id = joining_id(command)
+    changed = spec_changed(group, modern, env, Trigger.MEMBER_JOINED, member_id, command.reason)
+    joined = ConsumerJoined(
+        command.group_id,
+        member_id,
+        command.group_instance_id,
+        _said(command),
+        changed.epoch,
+        env.time_ms,
+        principal_of(command, env),
+        command.protocols,
+        next_token(group, env),
+    )
+    consumer = consumer_from(joined, modern.next_join_seq)
+    refused = refuse_weight(modern, 0, consumer, env)
+    return refused or Decision((joined, changed), _joined(modern, consumer, env))
+
+
+def _join_again(
+    group: Group, modern: ModernGroup, former: Consumer, command: JoinGroup, env: Envelope
+) -> Decision:
+    """It says what it works on yet; the rest is released, and what it has is granted anew."""
+    member_id, said = joining_id(command), _said(command)
+    before = replace(former, said=said, away_until_ms=0)
+    refused = refuse_weight(
+        modern, said_bytes(former), replace(before, protocols=command.protocols), env
+    )
+    if refused is not None:
+        return refused
+    works_on = _works_on(command.protocols) if former.is_classic else {}
+    kept = {
+        topic: [partition for partition in tokens if (topic, partition) in works_on]
+        for topic, tokens in former.revoking.items()
+    }
+    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    confirmed = bool(former.revoking) and not any(kept.values())
+    reconciler.reconcile(before, works_on, confirmed=confirmed)
+    reconciler.follow()
+    current = former
+    for one in reconciler.events:
+        if one.member_id == former.member_id:
+            current = regranted(current, one)
+    replaced_id = former.member_id if former.member_id != member_id else ""
+    changed = None
+    reads_others = (former.said.topics, former.said.pattern) != (said.topics, "")
+    plans = reads_others or (former.is_away and former.away_epoch != modern.target_epoch)
+    if plans or former.is_away or replaced_id or former.said.zone != said.zone:
+        trigger = Trigger.METADATA_CHANGED if reads_others else Trigger.STATIC_REPLACED
+        changed = spec_changed(group, modern, env, trigger, member_id, command.reason, plans=plans)
+    again = ConsumerRejoined(
+        group.group_id,
+        member_id,
+        replaced_id,
+        said,
+        max(current.epoch, changed.epoch if changed is not None and plans else 0),
+        next_token(group, env, reconciler.token),
+        env.time_ms,
+        principal_of(command, env) if replaced_id else former.principal,
+        command.protocols,
+        partition_sets(current.revoking),
+    )
+    after = rejoined(current, again)
+    events: list[GroupEvent] = [*reconciler.events, again]
+    members = [after if one is former else one for one in modern.members.values()]
+    if all(one.is_classic for one in members):
+        events += to_classic(
+            group, members, env, Trigger.STATIC_REPLACED, member_id, command.reason
+        )
+        message = "The group is a classic one again, and a round of it has opened: join it."
+        return Decision(tuple(events), Refused(Error.REBALANCE_IN_PROGRESS, message))
+    if changed is not None:
+        events.append(changed)
+    return Decision(tuple(events), _joined(modern, after, env))
+
+
+def _works_on(protocols: Sequence[Protocol]) -> dict[tuple[str, int], None]:
+    """What the member goes on working on, whatever protocol it says so under."""
+    found: dict[tuple[str, int], None] = {}
+    for protocol in protocols:
+        found.update(read_subscription(protocol.metadata).keeps)
+    return found
+
+
+def _joined(modern: ModernGroup, consumer: Consumer, env: Envelope) -> Joined:
+    """The answer to a Join that was taken: it follows, under a generation of its own."""
+    return Joined(
+        generation=consumer.generation,
+        protocol_type=CONSUMER,
+        protocol_name=consumer.protocols[0].name,
+        leader_id="",
+        member_id=consumer.member_id,
+        members=(),
+        token=consumer.generation,
+        topics_version=modern.topics_version,
+        dropped_version=env.dropped_version,
+    )
+
+
+def decide_classic_sync(group: Group, modern: ModernGroup, command: SyncGroup) -> Decision:
+    """Answer what the member holds, where that is what it was told of with its Join."""
+    refused = refuse_identity(group, command.member_id, command.group_instance_id)
+    if refused is not None:
+        return refused
+    consumer = modern.members[command.member_id]
+    if not consumer.is_classic:
+        return unknown_member(command.member_id)
+    if command.generation != consumer.generation:
+        return illegal_generation(command.generation, consumer.generation)
+    names = [one.name for one in consumer.protocols]
+    if command.protocol_type not in ("", CONSUMER) or command.protocol_name not in ("", *names):
+        return refuse(Error.INCONSISTENT_GROUP_PROTOCOL, "The member joined with another protocol.")
+    if consumer.version != consumer.given:
+        return refuse(Error.REBALANCE_IN_PROGRESS, "The coordinator assigned anew; join again.")
+    synced = Synced(
+        generation=consumer.generation,
+        protocol_type=CONSUMER,
+        protocol_name=command.protocol_name or names[0],
+        assignment=write_assignment(consumer.assigned, consumer.revoking),
+        token=_token(consumer),
+    )
+    return Decision((), synced)
+
+
+def _token(consumer: Consumer) -> int:
+    """The one token of its grants; its generation, where it has none."""
+    for grant in consumer.grants():
+        return grant.token
+    return consumer.generation

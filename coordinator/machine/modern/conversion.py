@@ -1,0 +1,146 @@
+"""What a classic group becomes as a modern one, and the other way round (gp-1.11).
+
+Nobody's work moves by that. Upgraded, each member has what it was assigned, under the token that
+it knows; downgraded, each has what it was granted, and goes on under its own generation until the
+round that opens is over.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from musterd.coordinator.machine.commands import NO_OWNER
+from musterd.coordinator.machine.events import GroupDowngraded, Subscription
+from musterd.coordinator.machine.limits import Limits
+from musterd.coordinator.machine.modern.consumer_protocol import (
+    UnreadableError,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, Tokens, derive
+from musterd.coordinator.machine.quotation import quoted
+from musterd.coordinator.machine.state import Group, Member, Phase, Tally, recount
+
+CONVERTIBLE: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+"""Assignors in whose place the coordinator may assign. What others mean by it nobody else knows."""
+
+
+def why_not(group: Group, limits: Limits) -> str:
+    """Return why a classic group with an assignment cannot become a modern one; "" = it can."""
+    name = group.protocol_name
+    if name and name not in CONVERTIBLE:
+        return f"its members use the assignor {quoted(name)}, which is their own"
+    held: dict[tuple[str, int], None] = {}
+    for member in group.members.values():
+        try:
+            for protocol in member.protocols:
+                read_subscription(protocol.metadata)
+            assigned = read_assignment(member.assignment)
+        except UnreadableError:
+            return f"what member {quoted(member.member_id)} says cannot be read"
+        if any(one in held for one in assigned):
+            return "a partition was assigned to two members"
+        held.update(assigned)
+    last: dict[str, int] = {}
+    for topic, partition in held:
+        last[topic] = max(last.get(topic, 0), partition + 1)
+    if sum(last.values()) > limits.modern_max_partitions:
+        return f"its members read more than {limits.modern_max_partitions} partitions"
+    return ""
+
+
+def upgraded(group: Group) -> Group:
+    """Return the group as a modern one; what it shares with the former is not written to."""
+    modern = ModernGroup(target_epoch=group.generation, next_join_seq=group.next_join_seq)
+    for member in group.members.values():
+        consumer = _consumer(group, member)
+        modern.members[member.member_id] = consumer
+        for topic, tokens in consumer.assigned.items():
+            owners = modern.target.setdefault(topic, [])
+            owners += [NO_OWNER] * (max(tokens) + 1 - len(owners))
+            for partition in tokens:
+                owners[partition] = member.join_seq
+    derive(modern)
+    return replace(
+        group,
+        phase=Phase.MODERN,
+        protocol_name="",
+        leader_id="",
+        members={},
+        timer=None,
+        deadline_ms=0,
+        remaining_ms=0,
+        new_member_added=False,
+        fence=max(group.fence, group.generation),
+        modern=modern,
+        tally=Tally(),
+    )
+
+
+def _consumer(group: Group, member: Member) -> Consumer:
+    assigned: Tokens = {}
+    for topic, partition in read_assignment(member.assignment):
+        assigned.setdefault(topic, {})[partition] = group.token_of(member)
+    said = Subscription(
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=member.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topics=tuple(sorted(dict.fromkeys(member.subscribed_topics))),
+        zone=read_subscription(member.metadata_of(group.protocol_name)).zone,
+    )
+    return Consumer(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        said=said,
+        join_seq=member.join_seq,
+        epoch=group.generation,
+        joined_epoch=group.generation,
+        joined_ms=member.joined_ms,
+        principal=member.principal,
+        replaced_id=member.replaced_id,
+        protocols=member.protocols,
+        generation=group.generation,
+        given=1,
+        assigned=assigned,
+    )
+
+
+def downgraded(group: Group, modern: ModernGroup, event: GroupDowngraded) -> Group:
+    """Return the modern group as a classic one with an assignment; nothing shared is written to."""
+    classic = replace(
+        group,
+        phase=Phase.STABLE,
+        protocol_name=event.protocol_name,
+        generation=event.generation,
+        leader_id=next(iter(modern.members)),
+        members={
+            one.member_id: _member(group, one, event.generation) for one in modern.members.values()
+        },
+        next_join_seq=modern.next_join_seq,
+        former={one.member_id: one.generation for one in modern.members.values()},
+        modern=None,
+    )
+    classic.tally = recount(classic)
+    return classic
+
+
+def _member(group: Group, consumer: Consumer, generation: int) -> Member:
+    return Member(
+        member_id=consumer.member_id,
+        client_id=consumer.said.client_id,
+        client_host=consumer.said.client_host,
+        session_timeout_ms=consumer.said.session_timeout_ms,
+        rebalance_timeout_ms=consumer.said.rebalance_timeout_ms,
+        protocols=consumer.protocols,
+        subscribed_topics=consumer.said.topics,
+        join_seq=consumer.join_seq,
+        joined_round=group.round,
+        synced_generation=generation,
+        assignment=write_assignment(consumer.assigned, {}),
+        instance_id=consumer.instance_id,
+        replaced_id=consumer.replaced_id,
+        joined_ms=consumer.joined_ms,
+        token=consumer.generation,
+        principal=consumer.principal,
+    )
