@@ -201,8 +201,9 @@ class Client:
     def group(
         self,
         group_id: str,
-        topics: Sequence[str],
+        topics: Sequence[str] = (),
         *,
+        pattern: str = "",
         assignment: Assigning = "client",
         assignor: Choice = "",
         capacity: float = 1.0,
@@ -219,7 +220,11 @@ class Client:
 
         Args:
             group_id: 1 to 249 bytes of UTF-8.
-            topics: what this member subscribes to; they must exist.
+            topics: what this member subscribes to; they must exist. At least one, unless there is a
+                pattern.
+            pattern: a regular expression in RE2's syntax: it subscribes to all topics whose whole
+                name this matches, as they come and go, beside `topics`. Only where the coordinator
+                assigns.
             assignment: `"client"`: members share out the partitions in rounds. `"server"`: the
                 coordinator does, and each partition moves on its own (docs/modern.md).
             assignor: `"range"` (which `""` stands for), `"roundrobin"`, `"sticky"`,
@@ -251,12 +256,12 @@ class Client:
         check_id("group_id", group_id)
         if group_instance_id:
             check_id("group_instance_id", group_instance_id)
-        consumer = _consumer(assignment, assignor, capacity, user_data)
+        consumer = _consumer(assignment, assignor, capacity, user_data, pattern)
         assignors = resolve("range" if assignor == "" else assignor) if consumer is None else ()
         options = GroupOptions(
             join=JoinOptions(
                 MemberConfig(group_id, self._client_id, assignors, group_instance_id),
-                subscription(topics),
+                subscription(topics, pattern),
                 check_ms("session_timeout_ms", session_timeout_ms),
                 check_ms("rebalance_timeout_ms", rebalance_timeout_ms),
                 rack,
@@ -528,7 +533,7 @@ class Client:
 
 
 def _consumer(
-    assignment: Assigning, assignor: Choice, capacity: float, user_data: UserData
+    assignment: Assigning, assignor: Choice, capacity: float, user_data: UserData, pattern: str
 ) -> ConsumerOptions | None:
     """What is said of the member to a coordinator that assigns; None where members do.
 
@@ -538,6 +543,8 @@ def _consumer(
     if assignment == "client":
         if capacity != 1:
             raise InvalidConfig("capacity goes with assignment='server'")
+        if pattern:
+            raise InvalidConfig("pattern goes with assignment='server'")
         return None
     if assignment != "server":
         raise InvalidConfig(f"assignment: 'client' or 'server', not {assignment!r}")
@@ -548,7 +555,7 @@ def _consumer(
     thousandths = round(capacity * 1000)
     if not 0 < thousandths <= MS_MAX:
         raise InvalidConfig(f"capacity is {capacity}; 0.001 to {MS_MAX / 1000} are possible")
-    return ConsumerOptions(assignor, thousandths)
+    return ConsumerOptions(assignor, thousandths, pattern)
 
 
 class _Core:

@@ -160,6 +160,8 @@ class MemberDescription:
     """Its partitions of a modern group, in their order; none in a classic one."""
     away_until_wall_ms: int | None = None
     """When it has to be back, by the coordinator's clock; None: it is not away."""
+    pattern: str = ""
+    """What else it subscribes to, by regular expression, in a modern group; "" = nothing."""
 
 
 @dataclass(frozen=True, slots=True)

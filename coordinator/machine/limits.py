@@ -99,6 +99,12 @@ class Limits:
     ms. (One member's release, and what it frees, may be more.)"""
     member_max_topics: int = 1_000
     """Topics that a member of a modern group names."""
+    pattern_max_bytes: int = 1_024
+    """Bytes of the regular expression by which a member of a modern group subscribes."""
+    pattern_max_topics: int = 1_000
+    """Topics that one pattern stands for; those that it stood for before stay."""
+    group_max_patterns: int = 32
+    """Different patterns of the members of one modern group."""
     away_max_ms: int = 10 * 60 * 1000
     """For so long a member of a modern group may be away and keep what it has."""
     park_max_ms: int = 25_000

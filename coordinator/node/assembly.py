@@ -86,7 +86,7 @@ class Assembly:
         self._wake = wake
         self.node_levels: Callable[[], Mapping[int, int]] = dict
         """As in NodeContext; empty until a driver is attached that hears of levels."""
-        self.call_limits = NodeCallLimits()
+        self.call_limits = NodeCallLimits(callers.superusers)
         self.state_size = StateSize(limits)
         context = NodeContext(
             wall_ms,

@@ -1,6 +1,6 @@
 """One request on its way through the core: answered exactly once, or abandoned by its caller."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from musterd.coordinator.machine.commands import Command
@@ -45,10 +45,11 @@ class NodeCallLimits:
 
     __slots__ = ("disconnects", "large", "parked", "planning")
 
-    def __init__(self) -> None:
+    def __init__(self, superusers: Collection[str] = ()) -> None:
+        """`superusers`: principals whom no rule keeps from a topic."""
         self.disconnects: Final = DisconnectDetector()
         self.large: Final = LargeCommits()
-        self.planning: Final = PlanTurns()
+        self.planning: Final = PlanTurns(superusers)
         self.parked: Final = CountedLimit("parked calls", LIMITS.max_parked_calls)
 
 

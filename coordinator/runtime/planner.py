@@ -7,11 +7,17 @@ entries; what it was made from is named with the result, and refused where that 
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from musterd.coordinator.machine.commands import GroupCommand, NoteTopics, Reconcile, StoreTarget
+from musterd.coordinator.machine.commands import (
+    GroupCommand,
+    NoteTopics,
+    PatternTopics,
+    Reconcile,
+    StoreTarget,
+)
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.spec import changes_of, specifying
@@ -21,6 +27,7 @@ from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group, modern_of
 from musterd.coordinator.runtime.deadlines import KeyedHeap
+from musterd.coordinator.runtime.patterns import matching, may_read
 from musterd.coordinator.runtime.timeouts import (
     ASSIGNMENT_INTERVAL_MS,
     ASSIGNMENT_INTERVAL_MS_MAX,
@@ -53,7 +60,9 @@ Offer = Callable[[GroupCommand, int], bool]
 class PlanTurns:
     """The planning of one node: how many plans there are, and what a turn has left for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, superusers: Collection[str] = ()) -> None:
+        self.superusers = frozenset(superusers)
+        """Principals that may read every topic, whatever the rules say."""
         self.plans = 0
         """How many are being made."""
         self.planners = 0
@@ -106,6 +115,21 @@ class _Plan:
         return min(SLICE_STEPS, STEPS_PER_UNIT * self.units)
 
 
+_PatternKey = tuple[int, int, tuple[str, ...]]
+"""What matching a pattern depends on: topics, rules, and whose principals the topics are for."""
+
+
+@dataclass(slots=True)
+class _Matched:
+    """What a pattern stands for, as of `key`."""
+
+    key: _PatternKey
+    steps: Generator[int, None, tuple[str, ...]] | None
+    """What is left to be done; None: it was done."""
+    names: tuple[str, ...] | None = None
+    """What the group is still to be told; None: it knows."""
+
+
 @dataclass(slots=True)
 class _Known:
     """Versions of registry and group at which the group's topics were found as they are."""
@@ -114,6 +138,10 @@ class _Known:
     spec_version: int = _NEVER
     refused: NoteTopics | None = None
     """What changed nothing when it was applied: a group goes on with the topics that it has."""
+    access_version: int = _NEVER
+    """That of the rules, where a member has a pattern."""
+    matched: dict[str, _Matched] = field(default_factory=dict)
+    """By pattern."""
 
 
 @dataclass(slots=True)
@@ -132,8 +160,8 @@ class Planner:
     _plans: OrderedDict[str, _Plan] = field(default_factory=OrderedDict)
     _under_way: Counter[tuple[str, type]] = field(default_factory=Counter)
     """How many commands of a group and kind are waiting or in the log."""
-    _seen: int = _NEVER
-    """The version of the registry at which all groups were put on the list."""
+    _seen: tuple[int, int] = (_NEVER, _NEVER)
+    """The versions of the registry and the rules at which all groups were put on the list."""
     _credit: int = 1
     """Steps that this shard may make of those of the node."""
     _blocked: bool = False
@@ -207,9 +235,9 @@ class Planner:
         """
         self._blocked = False
         if registry is None:  # who asks meanwhile is looked at again
-            self._seen = _NEVER
-        elif registry.topics_version != self._seen:
-            self._seen = registry.topics_version
+            self._seen = (_NEVER, _NEVER)
+        elif (registry.topics_version, registry.access_version) != self._seen:
+            self._seen = registry.topics_version, registry.access_version
             self._left.update(dict.fromkeys(self._known))
         for group_id, _ in self._ends.pop_due(clock_ms, LOOKS_PER_TURN):
             self._left[group_id] = None
@@ -222,13 +250,18 @@ class Planner:
             if group is None or group.modern is None:
                 self._forget(group_id)
                 continue
-            names += self._look_at(group, clock_ms, registry, offer)
+            names += self._look_at(turn, group, clock_ms, registry, offer)
         self._go_on(turn, groups, offer)
 
     # ---- inside
 
     def _look_at(
-        self, group: Group, clock_ms: int, registry: ShardState | None, offer: Offer
+        self,
+        turn: object,
+        group: Group,
+        clock_ms: int,
+        registry: ShardState | None,
+        offer: Offer,
     ) -> int:
         """Propose what is due for a group, or begin its plan; return how many names that took."""
         modern, group_id = group.modern, group.group_id
@@ -238,10 +271,13 @@ class Planner:
         known = self._known[group_id]
         if self._is_under_way(group_id, NoteTopics):
             return 0
-        if registry is not None and (known.topics_version, known.spec_version) != (
-            registry.topics_version,
-            modern.spec_version,
-        ):
+        if registry is not None and (
+            known.topics_version,
+            known.spec_version,
+            known.access_version,
+        ) != (registry.topics_version, modern.spec_version, registry.access_version):
+            if not self._match(turn, group, modern, registry, offer):
+                return 1
             note = unknown_topics(group, registry, LIMITS.note_topics_max)
             names = 1 + len(modern.topics)
             told = note is None or note == known.refused or not (note.counts or note.patterns)
@@ -251,6 +287,7 @@ class Planner:
             if not is_clearing(modern):
                 known.topics_version = registry.topics_version
                 known.spec_version = modern.spec_version
+                known.access_version = registry.access_version
         storing = group_id in self._plans or self._is_under_way(group_id, StoreTarget)
         if group.generation > modern.target_epoch and not storing:
             self._plan(group, clock_ms)
@@ -258,6 +295,47 @@ class Planner:
         if modern.behind and stored and not self._is_under_way(group_id, Reconcile):
             self._offer(Reconcile(group_id), offer)
         return names
+
+    def _match(
+        self,
+        turn: object,
+        group: Group,
+        modern: ModernGroup,
+        registry: ShardState,
+        offer: Offer,
+    ) -> bool:
+        """See what the members' patterns stand for; True where the group knows all of it."""
+        known = self._known[group.group_id]
+        for pattern in [one for one in known.matched if one not in modern.pattern_readers]:
+            del known.matched[pattern]
+        for pattern, readers in modern.pattern_readers.items():
+            former = modern.patterns.get(pattern, ())
+            key = registry.topics_version, registry.access_version, tuple(sorted(readers))
+            found = known.matched.get(pattern)
+            if found is None or (found.steps is None and found.key != key):
+                may = may_read(registry, self.turns.superusers, key[2])
+                steps = matching(pattern, sorted(registry.topics), former, may)
+                found = known.matched[pattern] = _Matched(key, steps)
+            while found.steps is not None:
+                if self.turns.steps(turn) <= 0:
+                    self._left[group.group_id] = None
+                    return False
+                try:
+                    self.turns.took(next(found.steps))
+                except StopIteration as end:
+                    found.steps, found.names = None, end.value
+            if found.names is None:
+                continue
+            change = _change_of(pattern, former, found.names)
+            if change is not None:
+                note = NoteTopics(group.group_id, (), (change,), modern.topics_version)
+                self._offer(note, offer)
+                return False
+            found.names = None
+            if found.key != key:  # topics came while it was looked for
+                self._left[group.group_id] = None
+                return False
+        return True
 
     def _plan(self, group: Group, clock_ms: int) -> None:
         """Begin a group's plan, if its interval is over and not too many are being made."""
@@ -358,6 +436,17 @@ def _planned(group: Group) -> Generator[None, None, TargetPlan]:
     """Plan in slices. Whatever changes the group's spec ends that (`Planner.moved`)."""
     spec = yield from specifying(group)
     return (yield from planning(spec))
+
+
+def _change_of(
+    pattern: str, former: tuple[str, ...], names: tuple[str, ...]
+) -> PatternTopics | None:
+    """How what a pattern stands for has changed, as much of it as one command says."""
+    before, now = frozenset(former), frozenset(names)
+    removed = tuple(name for name in former if name not in now)[: LIMITS.note_topics_max]
+    added = tuple(name for name in names if name not in before)
+    added = added[: LIMITS.note_topics_max - len(removed)]
+    return PatternTopics(pattern, added, removed) if added or removed else None
 
 
 def _units(modern: ModernGroup) -> int:

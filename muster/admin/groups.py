@@ -234,6 +234,7 @@ def _member(
         epoch=member.member_epoch or None,
         grants=_grants(member),
         away_until_wall_ms=member.away_until_wall_ms or None,
+        pattern=member.subscribed_pattern,
     )
 
 

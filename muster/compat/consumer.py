@@ -71,31 +71,37 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: Sequence[str],
+        topics: Sequence[str] = (),
         on_assign: Callback | None = None,
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
+        *,
+        pattern: str = "",
     ) -> None:
         """Join the group; it goes on by itself. A member changes what it subscribes to.
 
         It goes on as the same member: the group rebalances once, and these callbacks are told.
 
         Args:
-            topics: names; they must exist. There are no patterns.
+            topics: names; they must exist.
             on_assign: told of what is new, before `poll` returns.
             on_revoke: told of what ends in good order; commits still count.
             on_lost: told of what others may own already; without it `on_revoke` is.
+            pattern: the topics whose whole name this regular expression (RE2) matches, too, as they
+                come and go; only with `group.protocol=consumer`.
 
         Raises:
-            InvalidRequest: no list of names, a pattern, or a second subscription in a callback.
+            InvalidRequest: no list of names, a pattern among them, or a second subscription in a
+                callback.
+            InvalidConfig: a pattern in a classic group.
         """
-        if not topics or isinstance(topics, str):
+        if not (topics or pattern) or isinstance(topics, str):
             raise InvalidRequest("topics: give a list of at least one topic name")
         patterns = [name for name in topics if name.startswith("^")]
         if patterns:
             raise InvalidRequest(
-                f"{patterns[0]!r} is a pattern, and there are none here",
-                hint="list the topics' names",
+                f"{patterns[0]!r} is a pattern among names",
+                hint="list the topics' names, or give one as pattern=",
             )
         self._open()
         group = self._member.group
@@ -111,9 +117,9 @@ class Consumer:
         }
         if group is None:
             self._dispatcher.callbacks = callbacks
-            self._call(self._member.join(topics))
+            self._call(self._member.join(topics, pattern))
         else:
-            self._call(group.subscribe(topics))
+            self._call(group.subscribe(topics, pattern=pattern))
             self._dispatcher.callbacks = callbacks
 
     def unsubscribe(self) -> None:

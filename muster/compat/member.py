@@ -114,11 +114,15 @@ class Member(RebalanceListener):
     async def open(self) -> None:
         await self._client.open()
 
-    async def join(self, topics: Sequence[str]) -> None:
+    async def join(self, topics: Sequence[str], pattern: str = "") -> None:
         """Become a member; it joins by itself."""
         self.mailbox.failure = None
         group = self._client.group(
-            self._settings.group_id, topics, listener=self, **self._settings.group
+            self._settings.group_id,
+            topics,
+            pattern=pattern,
+            listener=self,
+            **self._settings.group,
         )
         self.group = group
         self._driver = background_tasks.start(self._drive(group))

@@ -50,10 +50,13 @@ class ConsumerCalls:
         self._group_id = options.config.group_id
         self.topics = options.topics
         """What the next call that says everything subscribes to."""
+        self.pattern = consumer.pattern
+        """What else, by regular expression."""
 
-    def subscribe(self, topics: tuple[str, ...]) -> bool:
+    def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> bool:
         """Subscribe to these topics from the next call on; False where it does already."""
-        changed, self.topics = topics != self.topics, topics
+        changed = (topics, pattern) != (self.topics, self.pattern)
+        self.topics, self.pattern = topics, pattern
         return changed
 
     async def make(self, action: Call | Farewell) -> Input:
@@ -121,6 +124,7 @@ class ConsumerCalls:
         request.rebalance_timeout_ms = options.rebalance_timeout_ms
         request.topics.SetInParent()
         request.topics.names.extend(self.topics)
+        request.pattern = self.pattern
         request.zone = options.rack
         request.assignor = consumer.assignor
         request.capacity = consumer.capacity

@@ -326,7 +326,7 @@ class Group:
         if self._error is not None:
             raise self._error
 
-    async def subscribe(self, topics: Collection[str]) -> None:
+    async def subscribe(self, topics: Collection[str] = (), *, pattern: str = "") -> None:
         """Subscribe to these topics, and no others, from now on; the group rebalances once.
 
         It returns when the change is under way; what comes of it is told as ever. With a
@@ -334,18 +334,20 @@ class Group:
         other topics. A second change before the round has ended comes with a round of its own.
 
         Args:
-            topics: at least one; they must exist.
+            topics: at least one, unless there is a pattern; they must exist.
+            pattern: the topics whose names this regular expression matches, too, now and later;
+                only where the coordinator assigns (docs/modern.md).
 
         Raises:
             GroupClosed: the group is closed.
-            InvalidConfig: no list of at least one name.
+            InvalidConfig: no list of at least one name, or a pattern where members assign.
             UnknownTopicOrPartition: one of them does not exist; nothing was changed.
         """
-        chosen = subscription(topics)
+        chosen = subscription(topics, pattern)
         self._refuse_if_over()
         await self._require(chosen)
         self._refuse_if_over()
-        if self._calls.subscribe(chosen):
+        if self._calls.subscribe(chosen, pattern):
             self._feed(Resubscribe(frozenset(chosen)))
 
     async def away(self, *, back_in: float, reason: str = "") -> None:
@@ -816,13 +818,13 @@ def _membership(caller: Caller, join: JoinOptions) -> tuple[MemberMachine, Membe
     return consumer, ConsumerCalls(caller, join, join.consumer)
 
 
-def subscription(topics: Collection[str]) -> tuple[str, ...]:
+def subscription(topics: Collection[str], pattern: str = "") -> tuple[str, ...]:
     """The names in order, each once.
 
     Raises:
-        InvalidConfig: there are none, or they are one string.
+        InvalidConfig: there are none and no pattern, or they are one string.
     """
-    if not topics or isinstance(topics, str):
+    if not (topics or pattern) or isinstance(topics, str):
         raise InvalidConfig("topics: give a list of at least one topic name")
     return tuple(sorted(set(topics)))
 

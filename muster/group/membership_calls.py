@@ -7,7 +7,7 @@ from typing import Protocol
 
 from muster import timeouts
 from muster.assignors import Assignor, wants_owned
-from muster.errors import ErrorCode, MusterError
+from muster.errors import ErrorCode, InvalidConfig, MusterError
 from muster.group.actions import (
     Assign,
     Call,
@@ -48,6 +48,8 @@ class ConsumerOptions:
     """One of the coordinator's; "" = the group's choice."""
     capacity: int = 1_000
     """In thousandths of a member."""
+    pattern: str = ""
+    """It subscribes to the topics whose names this matches, too; "" = to none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,11 @@ class MemberCalls(Protocol):
     def topics(self) -> tuple[str, ...]:
         """What the next call that says so subscribes to."""
 
-    def subscribe(self, topics: tuple[str, ...]) -> bool:
+    @property
+    def pattern(self) -> str:
+        """What else, by regular expression; "" = nothing."""
+
+    def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> bool:
         """Subscribe to these topics from the next call on; False where it does already."""
 
     async def make(self, action: Call | Farewell) -> Input:
@@ -98,9 +104,17 @@ class MembershipCalls:
         self._assignor = AssignorThread(options.rebalance_timeout_ms)
         self.topics = options.topics
         """What the next Join subscribes to."""
+        self.pattern = ""
+        """Members that assign have none."""
 
-    def subscribe(self, topics: tuple[str, ...]) -> bool:
-        """Subscribe to these topics with the next Join; False where it does already."""
+    def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> bool:
+        """Subscribe to these topics with the next Join; False where it does already.
+
+        Raises:
+            InvalidConfig: a pattern, which is for groups whose coordinator assigns.
+        """
+        if pattern:
+            raise InvalidConfig("pattern goes with assignment='server'")
         changed, self.topics = topics != self.topics, topics
         return changed
 

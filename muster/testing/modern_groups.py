@@ -1,10 +1,12 @@
 """Modern groups in simple form: the test cluster's coordinator assigns (docs/modern.md).
 
 It does what a node does where clients can tell the difference. Every assignor shares out as
-`uniform` does; moves are few, not always the fewest.
+`uniform` does; moves are few, not always the fewest. Patterns are those of Python's `re`: what it
+has beyond RE2 is taken, too.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +36,7 @@ class Consumer:
     instance_id: str = ""
     client_id: str = ""
     topics: tuple[str, ...] = ()
+    pattern: str = ""
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = 0
     epoch: int = 0
@@ -49,7 +52,9 @@ class Consumer:
 
     def subscribes(self, topic: str) -> bool:
         """Whether it reads this topic."""
-        return topic in self.topics
+        return topic in self.topics or (
+            bool(self.pattern) and re.fullmatch(self.pattern, topic) is not None
+        )
 
 
 class ModernGroup:
@@ -103,6 +108,7 @@ class ModernGroup:
                 joined=member.away_until is None,
                 synced=not member.revoking and set(member.assigned) == self._target(member),
                 member_epoch=member.epoch,
+                subscribed_pattern=member.pattern,
             )
             if member.away_until is not None:
                 left_s = member.away_until - self._loop.time()
@@ -152,8 +158,10 @@ class ModernGroup:
             return status(Code.INVALID_REQUEST, f"it has no {lacks}")
         if request.assignor not in ASSIGNORS:
             return status(Code.UNSUPPORTED_ASSIGNOR, f"no assignor {request.assignor!r}")
-        if request.pattern:
-            return status(Code.INVALID_REGULAR_EXPRESSION, "there are no patterns yet")
+        try:
+            re.compile(request.pattern)
+        except re.error as error:
+            return status(Code.INVALID_REGULAR_EXPRESSION, f"the pattern is none: {error}")
         return None
 
     def _identity(self, request: Request) -> errors_pb2.Status | None:
@@ -198,13 +206,15 @@ class ModernGroup:
 
     def _says(self, member: Consumer, request: Request) -> bool:
         """Take over what it says of itself; whether it subscribes to something else."""
-        before = member.topics
+        before = member.topics, member.pattern
         if request.HasField("topics"):
             member.topics = tuple(request.topics.names)
+        if request.HasField("pattern"):
+            member.pattern = request.pattern
         member.client_id = request.client_id or member.client_id
         member.session_timeout_ms = request.session_timeout_ms or member.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms or member.rebalance_timeout_ms
-        return member.topics != before
+        return (member.topics, member.pattern) != before
 
     def _confirm(self, member: Consumer, owned: Request.Owned) -> None:
         works_on = {TopicPartition(one.topic, p) for one in owned.topics for p in one.partitions}
@@ -403,7 +413,7 @@ def _lacking(request: Request) -> str:
         "epoch": request.member_epoch >= AWAY_EPOCH,
         "session timeout": request.session_timeout_ms or not joins,
         "rebalance timeout": request.rebalance_timeout_ms or not joins,
-        "subscription": request.topics.names or not joins,
+        "subscription": request.topics.names or request.pattern or not joins,
         "time to be back in": request.back_in_ms > 0 or request.member_epoch != AWAY_EPOCH,
     }
     return next((name for name, value in needed.items() if not value), "")

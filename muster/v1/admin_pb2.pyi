@@ -439,6 +439,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         GRANTS_FIELD_NUMBER: builtins.int
         MEMBER_EPOCH_FIELD_NUMBER: builtins.int
         AWAY_UNTIL_WALL_MS_FIELD_NUMBER: builtins.int
+        SUBSCRIBED_PATTERN_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -459,6 +460,8 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         member_epoch: builtins.int
         away_until_wall_ms: builtins.int
         """by the answering node's clock; 0 = it is not away"""
+        subscribed_pattern: builtins.str
+        """of a member of a modern group, in RE2's syntax; "" = none"""
         @property
         def subscribed_topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
         @property
@@ -487,8 +490,9 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             grants: collections.abc.Iterable[global___DescribeGroupsResponse.Grants] | None = ...,
             member_epoch: builtins.int = ...,
             away_until_wall_ms: builtins.int = ...,
+            subscribed_pattern: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_pattern", b"subscribed_pattern", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
 
     @typing.final
     class Grants(google.protobuf.message.Message):

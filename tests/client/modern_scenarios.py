@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 import muster
-from muster.errors import IllegalGeneration, UnsupportedAssignor
+from muster.errors import IllegalGeneration, InvalidRegularExpression, UnsupportedAssignor
 from tests.client.listeners import Journal
 
 
@@ -214,6 +214,39 @@ async def a_subscription_changes_while_it_works(client, name):
         await settled(others, member)
 
 
+async def a_pattern_gives_the_topics_it_matches_as_they_come_and_go(client, name):
+    """Names and pattern of a member combine; the whole name has to match."""
+    names = [f"{name}-{end}" for end in ("a", "b", "not", "c")]
+    keys = {one: [muster.TopicPartition(one, p) for p in range(2)] for one in names}
+    for one in names[:3]:
+        await client.create_topic(one, 2)
+    pattern = f"{name}-[a-m]"
+    member = Member(client, name, [], pattern=pattern)
+    other = Member(client, name, [names[2]], pattern=pattern)
+    async with member, other:
+        await settled([*keys[names[0]], *keys[names[1]], *keys[names[2]]], member, other)
+        assert {key.topic for key in member.partitions} <= {names[0], names[1]}
+        described = (await client.describe_group(name)).members
+        assert {one.pattern for one in described} == {pattern}
+        await client.create_topic(names[3], 2)
+        await settled([key for one in names for key in keys[one]], member, other)
+        await client.delete_topic(names[1])
+        left = [*keys[names[0]], *keys[names[2]], *keys[names[3]]]
+        await settled(left, member, other)
+        await member.group.subscribe(pattern=f"{name}-a")
+        await other.group.subscribe(pattern=f".*{name}-(c|not)")
+        while sorted(member.partitions) != keys[names[0]] or len(other.partitions) != 4:
+            await asyncio.sleep(0.001)
+        assert {key.topic for key in other.partitions} == {names[2], names[3]}
+
+
+async def a_pattern_that_does_not_compile(client, name):
+    """It is refused for good, with what is wrong."""
+    async with client.group(name, pattern="a(b", assignment="server") as group:
+        with pytest.raises(InvalidRegularExpression):
+            await group.next_assignment()
+
+
 async def an_assignor_that_is_none(client, name):
     """It is refused for good."""
     await topic(client, name)
@@ -233,6 +266,8 @@ MODERN = {
         who_is_ready_has_all_of_its_own,
         topics_that_grow_and_go,
         a_subscription_changes_while_it_works,
+        a_pattern_gives_the_topics_it_matches_as_they_come_and_go,
+        a_pattern_that_does_not_compile,
         an_assignor_that_is_none,
     )
 }

@@ -15,6 +15,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Done, Heard, Refused
 from musterd.coordinator.machine.shard_state import (
     Entry,
@@ -22,6 +23,7 @@ from musterd.coordinator.machine.shard_state import (
     apply_entry,
     evolve_shard_counted,
 )
+from musterd.coordinator.runtime.patterns import matching
 from musterd.levels import LEVEL
 from tests.limits.rows import limit
 
@@ -54,6 +56,43 @@ def test_topics_of_a_member(step):
         assert not state.groups
     else:
         assert isinstance(reply, Heard)
+
+
+@limit("pattern_max_bytes")
+def test_bytes_of_a_pattern(step):
+    """One more is refused, and leaves no group."""
+    state, pattern = shard(), "x" * (LIMITS.pattern_max_bytes + step)
+    (reply,) = applied(state, replace(JOIN, topics=(), pattern=pattern))
+    if step > 0:
+        assert reply.error is Error.INVALID_REGULAR_EXPRESSION
+        assert not state.groups
+    else:
+        assert isinstance(reply, Heard)
+
+
+@limit("group_max_patterns")
+def test_patterns_of_a_group(step):
+    """Another one is refused; a member with one that is there is not."""
+    state, count = shard(), LIMITS.group_max_patterns + step
+    joins = [replace(JOIN, member_id=f"m{n}", topics=(), pattern=f"p{n}") for n in range(count)]
+    *_, last = applied(state, *joins)
+    if step > 0:
+        assert last.error is Error.GROUP_MAX_SIZE_REACHED
+    else:
+        assert isinstance(last, Heard)
+    (reply,) = applied(state, replace(joins[0], member_id="another"))
+    assert isinstance(reply, Heard)
+
+
+@limit("pattern_max_topics")
+def test_topics_that_a_pattern_stands_for(step):
+    """Of more those that it stood for before stay, and others come in order of names."""
+    names = [f"t{n:04}" for n in range(LIMITS.pattern_max_topics + step)]
+    found = finished(matching("t.*", names, names[-1:], lambda _: True))
+    if step > 0:
+        assert list(found) == [*names[:-2], names[-1]]
+    else:
+        assert list(found) == names
 
 
 @limit("away_max_ms")

@@ -110,10 +110,12 @@ from musterd.coordinator.machine.commands import (
     NodeLevel,
     NoteBackup,
     NoteLevels,
+    NoteTopics,
     OffsetCommit,
     OffsetDelete,
     PartitionCommit,
     PartitionSet,
+    PatternTopics,
     Protocol,
     Reconcile,
     ReplaceNode,
@@ -415,6 +417,15 @@ class World:
         if note is None:
             self.out.append("known")
         return note
+
+    def do_match(self, plain, options):
+        """Tell the group that a pattern stands for these topics and for no others."""
+        pattern, *names = plain
+        modern = self.group(options).modern
+        former = modern.patterns.get(pattern, ())
+        added = tuple(name for name in names if name not in former)
+        change = PatternTopics(pattern, added, tuple(sorted({*former} - {*names})))
+        return NoteTopics("g", (), (change,), modern.topics_version)
 
     def do_plan(self, plain, options):
         """Plan, and store the target in parts of `size` partitions; `stale`: of an older spec."""

@@ -279,8 +279,8 @@ def questions_of(rule: RpcRule, command: Command) -> Questions:
 
 
 EVERY_TOPIC: Final = ""
-"""No topic's name: only a rule about all topics says anything of it. A member that reads whatever a
-pattern matches needs one."""
+"""No topic's name: only a scope about all topics says anything of it. A token with scopes needs one
+to subscribe by pattern: the rules are asked of each topic, and know nothing of scopes."""
 
 
 def topics_of(command: Command) -> Iterable[str]:
@@ -289,8 +289,7 @@ def topics_of(command: Command) -> Iterable[str]:
         case JoinGroup():
             return dict.fromkeys(command.subscribed_topics)
         case ConsumerGroupHeartbeat():
-            every = (EVERY_TOPIC,) if command.pattern else ()
-            return dict.fromkeys((*(command.topics or ()), *every))
+            return dict.fromkeys(command.topics or ())
         case OffsetCommit():
             return plain_partitions.topics_of(command)
         case OffsetDelete():

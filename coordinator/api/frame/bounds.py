@@ -19,6 +19,7 @@ from musterd.coordinator.machine.decide import requests
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, Limits
 from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.runtime.patterns import why_invalid
 
 COMMAND_MARGIN_BYTES: Final = 512
 """A command is its request plus what the server adds: the client's host (at most 249 bytes), tags
@@ -188,9 +189,9 @@ def refuse_heartbeat_form(command: ConsumerGroupHeartbeat) -> Refused | None:
 
     Asked of the command, in the call's turn: it may name many topics.
     """
-    if command.pattern:
-        message = "Patterns are not taken yet: name the topics."
-        return Refused(Error.INVALID_REGULAR_EXPRESSION, message)
+    wrong = why_invalid(command.pattern) if command.pattern else ""
+    if wrong:
+        return Refused(Error.INVALID_REGULAR_EXPRESSION, wrong)
     most = LIMITS.id_max_bytes
     owned = command.owned or ()
     for names in (command.topics or (), (one.topic for one in owned)):

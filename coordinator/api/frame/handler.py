@@ -23,6 +23,7 @@ from musterd.coordinator.api.frame.audit_trail import (
     result_of,
 )
 from musterd.coordinator.api.frame.authorizer import (
+    EVERY_TOPIC,
     NOT_CURRENT,
     Question,
     questions_of,
@@ -357,9 +358,15 @@ class ActiveCall:
 
     def check_topics(self, command: Command) -> None:
         """End the call where the command names a topic that the caller may not know of."""
-        if self.identity is not None:
-            for topic in topics_of(command):
-                self.refuse(self.denied_topic(topic), command)
+        who = self.identity
+        if who is None:
+            return
+        for topic in topics_of(command):
+            self.refuse(self.denied_topic(topic), command)
+        if isinstance(command, ConsumerGroupHeartbeat) and command.pattern:
+            every = Operation.DESCRIBE, Resource.TOPIC, EVERY_TOPIC
+            if not who.covers(*every):
+                self.refuse(refused_right(who, *every), command)
 
     def topic_refusals(self, command: OffsetCommit) -> Mapping[str, Refused]:
         """The topics of a commit that the caller may not know of, each with its refusal."""

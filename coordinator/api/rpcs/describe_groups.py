@@ -156,6 +156,7 @@ def _consumers(
             group_instance_id=consumer.instance_id,
             subscribed_topics=consumer.said.topics,
             member_epoch=consumer.epoch,
+            subscribed_pattern=consumer.said.pattern,
         )
         if consumer.is_away:
             one.away_until_wall_ms = consumer.away_until_ms + wall_offset_ms

@@ -65,6 +65,13 @@ def refuse_weight(
     modern: ModernGroup, before: int, consumer: Consumer, env: Envelope
 ) -> Decision | None:
     """Refuse what makes the group heavier than it may be. What adds nothing has room."""
+    pattern, patterns = consumer.said.pattern, env.limits.group_max_patterns
+    is_new = bool(pattern) and pattern not in modern.pattern_readers
+    if is_new and len(modern.pattern_readers) >= patterns:
+        return refuse(
+            Error.GROUP_MAX_SIZE_REACHED,
+            f"The members of a group have at most {patterns} different patterns.",
+        )
     more = said_bytes(consumer) - before
     most = env.limits.group_metadata_max_bytes
     if more <= 0 or modern.said_bytes + more <= most:

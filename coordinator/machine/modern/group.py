@@ -148,7 +148,10 @@ class ModernGroup:
     held: Held = field(default_factory=dict, metadata={"derived": True})
     readers: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
     """How many members name each topic."""
-    pattern_readers: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
+    pattern_readers: dict[str, dict[str, int]] = field(
+        default_factory=dict, metadata={"derived": True}
+    )
+    """How many members have each pattern, by principal."""
     timers: dict[str, tuple[int, RoundTimer, int]] = field(
         default_factory=dict, metadata={"derived": True}
     )
@@ -231,8 +234,8 @@ def count_in(modern: ModernGroup, consumer: Consumer) -> None:
     for topic in consumer.said.topics:
         modern.readers[topic] = modern.readers.get(topic, 0) + 1
     if consumer.said.pattern:
-        pattern = consumer.said.pattern
-        modern.pattern_readers[pattern] = modern.pattern_readers.get(pattern, 0) + 1
+        readers = modern.pattern_readers.setdefault(consumer.said.pattern, {})
+        readers[consumer.principal] = readers.get(consumer.principal, 0) + 1
     for tokens in (consumer.assigned, consumer.revoking):
         for topic, partitions in tokens.items():
             hold(modern, consumer.member_id, topic, partitions)
@@ -246,7 +249,10 @@ def count_out(modern: ModernGroup, consumer: Consumer) -> None:
     for topic in consumer.said.topics:
         _less(modern.readers, topic)
     if consumer.said.pattern:
-        _less(modern.pattern_readers, consumer.said.pattern)
+        readers = modern.pattern_readers[consumer.said.pattern]
+        _less(readers, consumer.principal)
+        if not readers:
+            del modern.pattern_readers[consumer.said.pattern]
     for tokens in (consumer.assigned, consumer.revoking):
         for topic, partitions in tokens.items():
             let_go(modern, topic, partitions)

@@ -48,10 +48,11 @@ def _refuse_texts(command: ConsumerGroupHeartbeat, limits: Limits) -> Refused | 
     if any(not 0 < len(topic.encode()) <= most for topic in topics):
         return _invalid(f"A topic's name has 1 to {most} bytes.")
     pattern = command.pattern or ""
-    if pattern:
+    longest = limits.pattern_max_bytes
+    if len(pattern.encode()) > longest:
         return Refused(
             Error.INVALID_REGULAR_EXPRESSION,
-            "Subscriptions by regular expression are not there yet: name the topics.",
+            f"A pattern has at most {longest} bytes; this one has {len(pattern.encode())}.",
         )
     weight = len(pattern.encode()) + sum(len(topic.encode()) for topic in topics)
     if weight > limits.member_metadata_max_bytes:
@@ -80,7 +81,7 @@ def _refuse_join(command: ConsumerGroupHeartbeat, limits: Limits) -> Refused | N
     if timeout_ms == UNCHANGED_MS:
         return _invalid("Who joins says its rebalance timeout.")
     if not (command.topics or command.pattern):
-        return _invalid("Who joins names the topics that it reads.")
+        return _invalid("Who joins names the topics that it reads, or a pattern of names.")
     if command.owned:
         return _invalid("Who joins owns nothing.")
     return None

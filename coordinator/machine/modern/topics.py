@@ -65,8 +65,8 @@ def _differences(
 ) -> tuple[list[TopicCount], list[TopicCount]]:
     """The topics that are gone for the group, and those that came or grew, in order of names."""
     read = dict(modern.readers)
-    for names in modern.patterns.values():
-        read.update(dict.fromkeys(names, 1))
+    for pattern in modern.pattern_readers:
+        read.update(dict.fromkeys(modern.patterns.get(pattern, ()), 1))
     gone: list[TopicCount] = []
     came: list[TopicCount] = []
     for topic in sorted({**read, **modern.topics}):

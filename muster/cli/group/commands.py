@@ -56,7 +56,7 @@ MEMBER_COLUMNS = (
     "SYNCED",
     "FENCING-TOKEN",
 )
-MODERN_COLUMNS = ("EPOCH", "TOKENS", "REVOKING", "AWAY-UNTIL")
+MODERN_COLUMNS = ("EPOCH", "TOKENS", "REVOKING", "AWAY-UNTIL", "PATTERN")
 """Only where a member of a modern group is shown; TOKENS are in the order of ASSIGNMENT."""
 
 
@@ -213,6 +213,7 @@ def member_table(groups: Sequence[Group]) -> Table:
             "TOKENS": _tokens(member),
             "REVOKING": spelled(member.revoking) or None,
             "AWAY-UNTIL": _away_until(member),
+            "PATTERN": member.pattern or None,
         }
         for group in groups
         for member in members_of(group)
@@ -274,6 +275,7 @@ def member_item(member: Member) -> dict[str, object]:
         else [_partition_item(member, one) for one in member.partitions],
         "epoch": member.epoch,
         "away_until": _away_until(member),
+        "pattern": member.pattern or None,
     }
 
 

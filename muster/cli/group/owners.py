@@ -39,6 +39,7 @@ class Member:
     away_until_wall_ms: int | None
     tokens: dict[Partition, int]
     revoking: tuple[Partition, ...]
+    pattern: str
 
 
 def members_of(group: Group) -> list[Member]:
@@ -71,6 +72,7 @@ def members_of(group: Group) -> list[Member]:
                     for number in grants.partitions
                 )
             ),
+            pattern=member.subscribed_pattern,
         )
         for member in group.members
     ]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource
 from musterd.coordinator.machine.commands import (
     NoteTopics,
     Reconcile,
@@ -14,6 +15,7 @@ from musterd.coordinator.machine.commands import (
     TopicCount,
 )
 from musterd.coordinator.machine.plan import PlanMember, Spec
+from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime import planner as module
 from musterd.coordinator.runtime.planner import PLANS_MAX, Planner, PlanTurns
 from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS_MAX, ASSIGNMENT_QUIET_MS
@@ -32,6 +34,9 @@ class Modern:
     held: dict = field(default_factory=dict)
     topics: dict = field(default_factory=lambda: {"t": 8})
     members: tuple = ("a", "b")
+    topics_version: int = 1
+    pattern_readers: dict = field(default_factory=dict)
+    patterns: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -40,7 +45,7 @@ class Scripted:
 
     planner: Planner = field(default_factory=lambda: Planner(PlanTurns()))
     groups: dict = field(default_factory=dict)
-    registry: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(topics_version=1))
+    registry: ShardState = field(default_factory=lambda: ShardState(topics_version=1))
     news: dict = field(default_factory=dict)
     offered: list = field(default_factory=list)
     clock_ms: int = 0
@@ -82,6 +87,9 @@ class Scripted:
             group.modern.target_epoch = group.generation
         if isinstance(command, NoteTopics) and changed:
             self.news.pop(command.group_id, None)
+            for pattern, added, removed in command.patterns:
+                before = {*group.modern.patterns.get(pattern, ())}
+                group.modern.patterns[pattern] = tuple(sorted((before | {*added}) - {*removed}))
             group.modern.spec_version += 1
             group.generation += 1
         if changed:
@@ -378,3 +386,86 @@ def test_news_for_a_group_that_changed_while_the_registry_was_not_trusted_are_to
     assert "g" in shard.news
     shard.trusted = True
     assert NoteTopics in kinds(shard.turn(2))
+
+
+def with_topics(shard, *names):
+    """The registry has these topics and no others."""
+    shard.registry.topics = dict.fromkeys(names, 1)
+    shard.registry.topics_version += 1
+
+
+def test_a_pattern_stands_for_the_topics_it_matches_as_they_come_and_go(shard):
+    """And is noted before a plan is made: else a plan without them would be stored first."""
+    with_topics(shard, "orders-a", "orders-b", "other")
+    group = shard.group(pattern_readers={"orders-.": {"": 2}})
+    (note,) = shard.turn()
+    assert note.patterns == (("orders-.", ("orders-a", "orders-b"), ()),)
+    shard.applies(note)
+    assert kinds(shard.turn()) == [StoreTarget, Reconcile]
+    for command in shard.offered[-2:]:
+        shard.applies(command)
+    shard.settle()
+    before = len(shard.offered)
+    with_topics(shard, "orders-b", "orders-c")
+    shard.settle()
+    assert shard.offered[before].patterns == (("orders-.", ("orders-c",), ("orders-a",)),)
+    assert group.modern.patterns == {"orders-.": ("orders-b", "orders-c")}
+
+
+def test_a_group_at_rest_matches_nothing(shard, monkeypatch):
+    """Nor does one whose members come and go with the pattern that is there."""
+    with_topics(shard, "a1", "b1")
+    group = shard.group(pattern_readers={"a.": {"": 1}})
+    shard.settle()
+    monkeypatch.setattr(module, "matching", None)
+    group.modern.pattern_readers["a."][""] = 2
+    shard.changes(group)
+    shard.settle()
+    assert group.modern.target_epoch == group.generation
+
+
+def test_a_pattern_stands_for_what_all_who_have_it_may_read(shard):
+    """By the rules as they are: a right that goes takes its topics along, also a denial."""
+    with_topics(shard, "a1", "a2", "a3")
+
+    def rule(who, name, *, deny=False):
+        one = AclRule(who, Operation.DESCRIBE, Resource.TOPIC, Pattern.LITERAL, name, deny)
+        shard.registry.rules[one] = None
+        shard.registry.rule_index.add(one)
+        shard.registry.access_version += 1
+
+    for who, names in (("ann", "123"), ("bob", "23")):
+        for name in names:
+            rule(who, f"a{name}")
+    shard.planner.turns.superusers = frozenset({"root"})
+    group = shard.group(pattern_readers={"a.": {"ann": 1, "root": 1}})
+    shard.settle()
+    assert group.modern.patterns["a."] == ("a1", "a2", "a3")
+    group.modern.pattern_readers["a."]["bob"] = 1
+    shard.changes(group)
+    shard.settle()
+    assert group.modern.patterns["a."] == ("a2", "a3")
+    rule("*", "a2", deny=True)
+    shard.settle()
+    assert group.modern.patterns["a."] == ("a3",)
+    group.modern.pattern_readers = {"a.": {"": 1}}
+    shard.changes(group)
+    shard.settle()
+    assert group.modern.patterns["a."] == ()
+
+
+def test_matching_many_topics_goes_in_slices(shard):
+    """A turn of the node takes no more steps than for plans."""
+    names = [f"t{n:05}" for n in range(3_000)]
+    with_topics(shard, *names)
+    pattern = "(.*t.{20}){5}|t0[0-2].*[05]"
+    group = shard.group(pattern_readers={pattern: {"": 1}})
+    turns = 0
+    while not shard.offered:
+        shard.turn()
+        turns += 1
+        assert shard.planner.turns.steps(object()) <= module.STEPS_PER_TURN
+    assert turns > 10
+    shard.applies(shard.offered[-1])
+    shard.settle()
+    assert group.modern.patterns[pattern] == tuple(n for n in names if n[-1] in "05")
