@@ -318,6 +318,9 @@ class Expected:
     """False: it may be without members at the end."""
     left_alone: bool = False
     """Nobody kills, stops or restarts its members: only faults of the cluster reach them."""
+    modern: bool = False
+    """Its coordinator assigns: each grant has a token, which says how old it is in place of a
+    generation, and no member's epoch makes another's commit stale."""
 
 
 @dataclass(slots=True)

@@ -72,7 +72,10 @@ def _causes(found: Findings, history: History) -> None:
     told: dict[str, set[int]] = defaultdict(set)
     for generation in history.generations:
         told[generation.group].add(generation.generation)
+    modern = {one.group for one in history.expected if one.modern}
     for (group, source), mine in records.items():
+        if group in modern:  # epochs of members are no rebalances
+            continue
         first, last = min(mine), max(mine)
         for number in sorted(told[group] - mine.keys()):
             if first < number < last:

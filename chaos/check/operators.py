@@ -14,7 +14,8 @@ def check(history: History) -> Verdict:
     """An acknowledged setting is read until it is changed; a kicked id and few partitions are gone.
 
     A call without an answer may take effect at any time after it began, or never. Settings are read
-    at the coordinator without asking a majority, so a read amid a fault says nothing. Looks at:
+    at the coordinator without asking a majority, so a read amid a fault says nothing. Members of
+    `modern` groups come back under their ids: inv-I6 judges what they do in between. Looks at:
     reads of settings, what members of groups did after a kick, partitions told after a growth.
     """
     found = Findings(history, "I17", "a setting, a kick, a grown topic stay as acknowledged")
@@ -69,9 +70,10 @@ def _amid_fault(history: History, one: Operated) -> bool:
 
 def _kicks(found: Findings, history: History) -> None:
     kicked: dict[tuple[str, str], Operated] = {}
+    modern = {one.group for one in history.expected if one.modern}
     groups: dict[str, int] = defaultdict(lambda: 1 << 62)
     for one in sorted(history.operated, key=lambda one: one.ended_ns):
-        if one.what == "kick" and one.outcome is Outcome.OK:
+        if one.what == "kick" and one.outcome is Outcome.OK and one.subject not in modern:
             kicked.setdefault((one.subject, one.name), one)
             groups[one.subject] = min(groups[one.subject], one.ended_ns)
 

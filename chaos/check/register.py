@@ -54,17 +54,19 @@ def registers(history: History) -> dict[Key, Register]:
         else:
             register.writes.append(_access(one, certain=one.outcome is Outcome.OK))
     known = KnownGenerations(history)
+    modern = {one.group for one in history.expected if one.modern}
     for register in found.values():
         register.writes.sort(key=lambda access: access.begin)
         register.reads.sort(key=lambda access: access.begin)
-        _end_overtaken(register, known)
+        _end_overtaken(register, known, modern)
     return found
 
 
-def _end_overtaken(register: Register, known: KnownGenerations) -> None:
+def _end_overtaken(register: Register, known: KnownGenerations, modern: set[str]) -> None:
     """A member's commit that was not answered takes no effect any more once it is overtaken.
 
-    By a later generation: from when on one is known, no commit of an earlier one is taken (gp-O5).
+    By a later generation: from when on one is known, no commit of an earlier one is taken (gp-O5);
+    not in `modern` groups, where others' tokens are rising without that.
     Or by a commit of the same client that began later and was acknowledged: it has a greater
     `commit_seq`, so the earlier one is superseded (gp-O9).
     """
@@ -73,7 +75,8 @@ def _end_overtaken(register: Register, known: KnownGenerations) -> None:
         one = write.operation
         if write.end < FOREVER or one.kind != "commit" or one.generation < 0:
             continue
-        later = known.later_than(one.key.group, one.generation)
+        fenced = one.key.group not in modern
+        later = known.later_than(one.key.group, one.generation) if fenced else None
         ends = [FOREVER if later is None else max(later, write.begin)]
         if one.numbered:
             ends += (

@@ -26,11 +26,13 @@ def check(history: History) -> Verdict:
     found = Findings(history, "I6", "no commit or heartbeat in an earlier generation after a later")
     known = KnownGenerations(history)
     granted, removals = _Granted(history), Removals(history)
+    modern = {one.group for one in history.expected if one.modern}
     for one in history.commits():
         if one.outcome is not Outcome.OK or one.generation < 0 or one.ended_ns is None:
             continue
         found.looked_at += 1
-        _look(found, one, known.before(one.key.group, one.began_ns))
+        if one.key.group not in modern:
+            _look(found, one, known.before(one.key.group, one.began_ns))
         if removals.is_removed(one.key.group, one.member_id, one.began_ns):
             found.broken(
                 one.key,
@@ -47,7 +49,7 @@ def check(history: History) -> Verdict:
                 one.began_ns,
             )
     for one in history.operations:
-        if one.kind == "heartbeat" and one.generation >= 0:
+        if one.kind == "heartbeat" and one.generation >= 0 and one.key.group not in modern:
             before_ns = one.began_ns - QUORUM_NS - HEARD_NS
             later = known.before(one.key.group, before_ns)
             found.looked_at += later is not None and later[1] > one.generation

@@ -182,11 +182,13 @@ class Scenario:
     """Topics are deleted and made again while commits to them are under way (clients.py)."""
     levels: bool = False
     """Nodes begin with the former build and get the later one, and back (faults/levels.py). False:
-    nobody sees to levels, so that entries name their own, as when the seeds were recorded."""
+    nobody sees to levels, so that entries name their own, as when the seeds were recorded; but
+    where the coordinator assigns, which takes the level that a new cluster begins with."""
     may_end: tuple[str, ...] = ()
     """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
     promise."""
     assignor: str = "range"
+    """`server`: the coordinator assigns, and members go away, too."""
     life_s: float = 0.0
     """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
     client_faults: ClientFaults = CLIENT_FAULTS
@@ -217,6 +219,11 @@ class Scenario:
     An even number would leave a scenario whose size is the seed's without five nodes.
     """
     minima: Minima = Minima(MINIMA_PER_SEED, tuple(WEIGHTS))
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the coordinator assigns."""
+        return self.assignor == "server"
 
     @property
     def lasting(self) -> bool:

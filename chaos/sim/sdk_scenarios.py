@@ -7,6 +7,7 @@ from musterd.chaos.sim.scenario import (
     CLIENT_WEIGHTS,
     GROUPS_SETTINGS,
     NO_CLIENT_FAULTS,
+    ClientFaults,
     Minima,
     Scenario,
 )
@@ -58,6 +59,29 @@ SDK_DELETIONS = replace(
 )
 """Topics are deleted and made again."""
 
+UNRELEASED = "UnreleasedInstanceId"
+"""A newcomer waits for as long as a session for the process whose instance id it has; who is still
+heard then stays (docs/modern.md)."""
+
+SDK_MODERN = replace(
+    SDK_COOPERATIVE,
+    name="sdk-modern",
+    assignor="server",
+    minima=replace(SDK_EAGER.minima, faults=(*SDK_EAGER.minima.faults, "member_away")),
+)
+SDK_MODERN_STATIC = replace(
+    SDK_MODERN, name="sdk-modern-static", statics=True, may_end=(NO_TOPIC, FENCED, UNRELEASED)
+)
+SDK_MODERN_OPERATED = replace(
+    SDK_MODERN,
+    name="sdk-modern-operated",
+    operated=True,
+    client_faults=ClientFaults(duplicate=0.0, late_duplicate=0.0),
+    minima=replace(SDK_OPERATED.minima, faults=("member_away",)),
+)
+"""Groups whose coordinator assigns: members join, leave, die and go away; in the last one members
+are kicked, and topics grow. A second copy of what the operator sent would undo a later setting."""
+
 SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
 SDK_TWO_SHARDS = replace(
     SDK_COOPERATIVE,
@@ -101,4 +125,9 @@ SCRIPTED = tuple(
 )
 """What must be in the schedule, whatever chance brings."""
 
-SDK = (SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS, SDK_OPERATED, SDK_DELETIONS)
+MODERN = (SDK_MODERN, SDK_MODERN_STATIC, SDK_MODERN_OPERATED)
+
+SDK = (
+    *(SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS, SDK_OPERATED),
+    *(SDK_DELETIONS, *MODERN),
+)

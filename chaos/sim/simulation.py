@@ -339,7 +339,7 @@ class Simulation:
 
     def _is_owned(self) -> bool:
         """Whether the members have shared all out again, or have had the time of inv-I8 for it."""
-        if not self.members.unowned():
+        if self.members.is_settled:
             return True
         return self.now > self.scenario.chaos_s + self.members.recovery_s
 

@@ -18,7 +18,7 @@ from musterd.chaos.sim.checks.group_history import GroupHistory, recorder
 from musterd.chaos.sim.checks.retention_checks import RETENTION as SHORT_RETENTION
 from musterd.chaos.sim.checks.retention_checks import Expiries
 from musterd.chaos.sim.checks.round_checks import Rounds, nobody_removed
-from musterd.chaos.sim.checks.shard_checks import NS
+from musterd.chaos.sim.checks.shard_checks import NS, ShardChecker
 from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
 from musterd.chaos.sim.engine.coordinator_app import (
     GroupsApp,
@@ -107,6 +107,18 @@ class Members:
             for key in self.checkers[shard].history.unowned(self._keys(group))
         ]
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is owned, and groups have carried their plans out."""
+        shards = range(self.world.scenario.shards)
+        states = (node.shard(shard).state for node in self.world.nodes for shard in shards)
+        return not self.unowned() and not any(any(unsettled(state)) for state in states)
+
+    def _check_settled(self, checker: ShardChecker, state: ShardState) -> None:
+        """Nobody comes or goes any more."""
+        for group_id, left in unsettled(state):
+            checker.violated("L-not-settled", group=group_id, left=left)
+
     def _keys(self, group: str) -> list[Key]:
         return [Key(group, self.topic, partition) for partition in range(self.partitions)]
 
@@ -156,6 +168,7 @@ class Members:
             for node in self.world.nodes:
                 name, state = f"node-{node.number}", node.shard(shard).state
                 checker.history.tells(node.number, state)
+                self._check_settled(checker.shard, state)
                 began = checker.history.reads(name, list(checker.history.attempted))
                 for key, number in began.items():
                     self.log.end(number, Outcome.OK, value=stored_offset(state, key))
@@ -180,7 +193,14 @@ class Members:
             topics = ((self.topic, self.partitions),)
             expected = Expected(group, topics, self.session_ms, self.rebalance_ms)
             cooperative = scenario.assignor == "cooperative-sticky"
-            self.log.record(replace(expected, cooperative=cooperative, lasting=self._is_read))
+            self.log.record(
+                replace(
+                    expected,
+                    cooperative=cooperative,
+                    lasting=self._is_read,
+                    modern=scenario.is_modern,
+                )
+            )
 
     def _note_operated(self, node: int) -> None:
         """Note a node's settings of each group, and the topics there that the operator knows.
@@ -200,6 +220,23 @@ class Members:
                     f"node-{node}", what, subject, now, now, Outcome.OK, name, value, node=node
                 )
             )
+
+
+def unsettled(state: ShardState) -> Iterator[tuple[str, str]]:
+    """Yield each group whose plan is not stored and carried out yet, and what is left.
+
+    While somebody is away the rest may have to wait for it.
+    """
+    for group_id, group in state.groups.items():
+        modern = group.modern
+        if modern is None or any(one.is_away for one in modern.members.values()):
+            continue
+        if modern.target_epoch < group.generation or modern.storing:
+            yield group_id, "its plan is not stored"
+        elif modern.behind or not all(map(modern.is_settled, modern.members.values())):
+            yield group_id, "its plan is not carried out"
+        elif modern.granted < sum(modern.topics.values()):
+            yield group_id, "a partition has no owner"
 
 
 def stored_offset(state: ShardState, key: Key) -> int:

@@ -68,6 +68,9 @@ NOT_NOW = (
 """A commit that may be made again: refused, for a full state or full disks too, or of an unknown
 outcome."""
 
+AWAY_S = 2.0
+"""A member that is away is back after so long at most, which may be later than it said."""
+
 BOOTSTRAP_S = 0.3
 TIDY_S = 0.05
 """A closed client has no task left by then."""
@@ -254,6 +257,8 @@ class Worker(RebalanceListener):
         self._group: Any = None
         self.shard_number, self.group_id = shard, group
         self._born_s = world.now
+        self._is_back = False
+        """It is away, and goes on when that is over."""
 
     @property
     def alive(self) -> bool:
@@ -284,7 +289,11 @@ class Worker(RebalanceListener):
     def _end(self) -> None:
         if not self.alive or self._over:
             return
-        if self._rng.random() < 0.5:
+        luck = self._rng.random()
+        if self._world.scenario.is_modern and luck < 0.3:
+            self._world.count("member_away")
+            self.process.loop.post(self._go_away)
+        elif luck < 0.5:
             self._world.count("member_leave")
             self.process.loop.post(self._stop)
         else:
@@ -296,6 +305,21 @@ class Worker(RebalanceListener):
         if self._group is not None:
             self._group.stop()
 
+    def _go_away(self) -> None:
+        """It says when it is back, and mostly is: it, or the next process of a static member."""
+        if self._group is None:
+            return
+        self.process.launch(self._away)
+        life_s = self._world.scenario.life_s
+        self._world.schedule(AWAY_S + self._rng.expovariate(1 / life_s), self._end)
+
+    async def _away(self) -> None:
+        self._is_back = not self._instance
+        try:
+            await self._group.away(back_in=1.5 * AWAY_S * self._rng.random())
+        except MusterError:  # it was about to leave; or is none of the group's, and goes on
+            self._is_back = False
+
     def _gone(self) -> None:
         self._history.died(self.process.name)
         self._members.died(self._shard, self._group_id, self._instance)
@@ -303,18 +327,26 @@ class Worker(RebalanceListener):
     async def _main(self) -> None:
         scenario = self._world.scenario
         client = await self.process.client()
+        assigned: dict[str, Any] = {"assignor": scenario.assignor}
+        if scenario.is_modern:
+            assigned = {"assignment": "server"}
         self._group = group = client.group(
             self._group_id,
             [self._members.topic],
-            assignor=scenario.assignor,
             session_timeout_ms=self._members.session_ms,
             rebalance_timeout_ms=self._members.rebalance_ms,
             group_instance_id=self._instance,
             listener=self,
+            **assigned,
         )
         group.on_partition(partial(self._work, client))
         try:
             await group.run(handle_sigterm=False)
+            while self._is_back:
+                self._is_back = False
+                await asyncio.sleep(AWAY_S * self._rng.random())
+                self._world.count("member_back")
+                await group.run(handle_sigterm=False)
         except MusterError as error:
             self._ended(error)
         await client.close()
@@ -348,9 +380,10 @@ class Worker(RebalanceListener):
         now, keys = group._machine.assignment or assignment, self._keys(assignment)
         self._history.told(self._group_id, now.generation, who, name, self._keys(now))
         self._reads |= self._history.reads(name, keys)
-        token = assignment.fencing_token
-        for key in keys:
-            self._history.take(key, assignment.member_id, assignment.generation, name, token)
+        for one, key in zip(assignment.partitions, keys, strict=True):
+            token = assignment.token(one)
+            age = token if self._world.scenario.is_modern else assignment.generation
+            self._history.take(key, assignment.member_id, age, name, token)
 
     def _keys(self, assignment: Assignment) -> list[Key]:
         return [Key(self._group_id, key.topic, key.partition) for key in assignment.partitions]
