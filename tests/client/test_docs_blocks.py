@@ -58,7 +58,7 @@ async def test_the_blocks_on_listeners_and_pauses(open_cluster):
 
 
 async def test_the_blocks_on_groups_whose_coordinator_assigns(open_cluster):
-    """A worker, which then is away."""
+    """A worker, which then is away; and another way to name topics."""
     stored = []
 
     async def source(partition_id, start):
@@ -79,7 +79,8 @@ async def test_the_blocks_on_groups_whose_coordinator_assigns(open_cluster):
         )
         (member,) = cluster.modern["billing"].members.values()
         assert {token for _, token in stored} == set(member.assigned.values())
-        await execute("modern.md", 1, names)
+        await execute("modern.md", 1, {**names})
+        await execute("modern.md", 2, names)
         await worker
         assert member.away_until is not None
 
