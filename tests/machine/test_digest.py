@@ -89,7 +89,7 @@ def changed(value: object) -> Iterator[object]:  # noqa: C901, PLR0912 - one cas
                     field.name in ("modern", "moves", "protocols")
                     and not getattr(value, field.name)
                 ):
-                    continue  # compared with a recount by the invariants, or changed in another world
+                    continue  # recounted by the invariants, or changed in another world
                 for other in changed(getattr(value, field.name)):
                     copy = deepcopy(value)
                     object.__setattr__(copy, field.name, other)
