@@ -314,7 +314,7 @@ class Worker(RebalanceListener):
         self._world.schedule(AWAY_S + self._rng.expovariate(1 / life_s), self._end)
 
     async def _away(self) -> None:
-        self._is_back = not self._instance
+        self._is_back = not self._instance and self._rng.random() < 0.6
         try:
             await self._group.away(back_in=1.5 * AWAY_S * self._rng.random())
         except MusterError:  # it was about to leave; or is none of the group's, and goes on

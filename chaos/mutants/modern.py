@@ -1,0 +1,86 @@
+"""Builds whose groups with an assigning coordinator lack a rule: grants, tokens, targets, news."""
+
+from typing import Any
+
+from musterd.chaos.mutants.build import Builds, gives
+from musterd.coordinator.machine.decide import commit, dispatch
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.modern import (
+    decide_heartbeat,
+    decide_target,
+    evolve_modern,
+    reconciler,
+)
+from musterd.coordinator.machine.modern.group import Consumer, Tokens
+from musterd.coordinator.machine.modern.reconciler import Reconciler
+from musterd.coordinator.machine.state import Group
+
+BUILDS = Builds()
+
+
+def _untaken(group: Group, token: int) -> None:
+    """Any number will do."""
+    group.fence = max(group.fence, token)
+
+
+_rejoined = evolve_modern.rejoined
+
+
+def _keeps_tokens(former: Consumer, event: Any) -> Consumer:
+    after = _rejoined(former, event)
+    after.assigned = {
+        topic: {one: former.token_of(topic, one) or token for one, token in tokens.items()}
+        for topic, tokens in after.assigned.items()
+    }
+    return after
+
+
+BUILDS.add(
+    "newcomer_keeps_tokens",
+    "The process that comes back in a member's place has its partitions under the former tokens.",
+    (evolve_modern, "rejoined", _keeps_tokens),
+    (decide_heartbeat, "rejoined", _keeps_tokens),
+)
+
+
+def _reused(group: Group, _: Envelope, taken: int = 0) -> int:
+    return max(group.fence, taken, 1)
+
+
+BUILDS.add(
+    "grant_reuses_token",
+    "A grant has the last token that the group took, whoever has it.",
+    (reconciler, "next_token", _reused),
+    (evolve_modern, "take_token", _untaken),
+)
+
+BUILDS.add(
+    "stale_token_commits",
+    "A commit under a token that is over is taken.",
+    (commit, "_stale", gives({})),
+)
+
+
+class _Greedy(Reconciler):
+    def _beyond_target(self, consumer: Consumer) -> Tokens:
+        found = super()._beyond_target(consumer)
+        for topic, partitions in found.items():
+            self.free(topic, partitions)
+        return found
+
+
+BUILDS.add(
+    "grants_unreleased",
+    "A partition is granted to the next member as soon as its owner is told to release it.",
+    (decide_heartbeat, "Reconciler", _Greedy),
+    (decide_target, "Reconciler", _Greedy),
+    (evolve_modern, "invariant", gives(None)),
+)
+
+
+BUILDS.add(
+    "news_untold",
+    "A held heartbeat does not tell that there are other grants.",
+    (dispatch, "_heartbeat_of_consumer", gives(Error.NONE)),
+)
