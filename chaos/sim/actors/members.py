@@ -71,6 +71,7 @@ class Members:
         self.told_topics: set[str] = set()
         """Those of which an operator was told that they are there."""
         self._is_read = False
+        self._operator: SdkOperator | None = None
         if scenario.members and not scenario.beat_share:
             self.net = ClientNet(world, scenario.client_faults)
             self.net.watches.append(self._sent)
@@ -142,7 +143,7 @@ class Members:
             return
         clients.start(self)
         if scenario.operated:
-            SdkOperator(self, 0, "terminal")
+            self._operator = SdkOperator(self, 0, "terminal")
         for number in range(scenario.members):
             shard = number % scenario.shards
             group = group_in(f"g{number % 2}", shard, scenario.shards)
@@ -174,8 +175,10 @@ class Members:
                     self.log.end(number, Outcome.OK, value=stored_offset(state, key))
                 index = node.replica(shard).applied_index
                 checker.history.has(node.number, index, stored_digest(node, shard))
-        for node in self.world.nodes if self.world.scenario.operated else ():
-            self._note_operated(node.number)
+        if self._operator is not None:
+            self._operator.note_open()
+            for node in self.world.nodes:
+                self._note_operated(node.number)
         self._is_read = True
 
     def judged(self, looked_at: Counter[str]) -> Iterator[Violation]:

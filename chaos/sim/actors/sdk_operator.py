@@ -57,6 +57,8 @@ class SdkOperator(Outsider):
         super().__init__(*rest)
         self._partitions: dict[str, int] = {}
         """Of each topic, by the log."""
+        self._altering: tuple[str, int, dict[str, int]] | None = None
+        """Whose settings it alters now, since when, and to what."""
         self.members.checkers[0].firsts.append(self._note)
 
     def _note(self, one: Applied) -> None:
@@ -89,11 +91,13 @@ class SdkOperator(Outsider):
         removed = [name] if luck >= 0.8 else []
         began_ns = self.checker.history.log.now_ns()
         changed = wanted | dict.fromkeys(removed, -1)
+        self._altering = group, began_ns, changed
         try:
             told = await client.alter_group_settings(group, wanted, removed=removed)
         except UNKNOWN:
-            self._operated("set", group, began_ns, changed, Outcome.UNKNOWN)
+            self.note_open()
             return
+        self._altering = None
         own = {key: one.value for key, one in told.items() if one.overridden}
         self._operated("set", group, began_ns, changed)
         self._operated("setting", group, began_ns, {key: own.get(key, -1) for key in SETTINGS})
@@ -104,6 +108,13 @@ class SdkOperator(Outsider):
                 checker.violated(
                     "H-setting-not-taken", group=group, setting=key, wanted=value, told=own
                 )
+
+    def note_open(self) -> None:
+        """Write down what it began to alter, and has no answer to."""
+        if self._altering is not None:
+            group, began_ns, changed = self._altering
+            self._altering = None
+            self._operated("set", group, began_ns, changed, Outcome.UNKNOWN)
 
     def _operated(
         self,
