@@ -22,6 +22,7 @@ from musterd.coordinator.machine.events import (
     PendingRemoved,
     RemovalCause,
 )
+from musterd.coordinator.machine.modern.group import named_by_consumers
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Done, OffsetsDeleted, RemovalResult
 from musterd.coordinator.machine.state import Group, Offset, Phase
@@ -134,7 +135,11 @@ class _Due:
         self._kept: AbstractSet[str] = frozenset()
         if group.phase is Phase.EMPTY:
             return
-        topics = subscribed(group) if group.phase is Phase.STABLE else None
+        topics = None
+        if group.modern is not None:
+            topics = named_by_consumers(group.modern)
+        elif group.phase is Phase.STABLE:
+            topics = subscribed(group)
         self._never |= topics is None or group.protocol_type != CONSUMER
         self._kept = topics or frozenset()
 

@@ -11,6 +11,7 @@ holds beyond the target is revoking, or about to be.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from musterd.coordinator.machine.commands import (
     TargetChange,
 )
 from musterd.coordinator.machine.events import Subscription
+from musterd.coordinator.machine.limits import LIMITS
 
 Tokens = dict[str, dict[int, int]]
 """Topic -> partition -> the fencing token of its grant. No topic without partitions."""
@@ -204,6 +206,24 @@ def partition_sets(by_topic: Mapping[str, Iterable[int]]) -> tuple[PartitionSet,
     """Put partitions in order; topics without any are left out."""
     found = ((topic, tuple(sorted(by_topic[topic]))) for topic in sorted(by_topic))
     return tuple(PartitionSet(topic, partitions) for topic, partitions in found if partitions)
+
+
+def named_by_consumers(modern: ModernGroup) -> AbstractSet[str] | None:
+    """Every topic that a member names or has a grant of, whether it exists or is assigned or not.
+
+    None where that is not known: a classic member names none, which may read any; a pattern stands
+    for nothing, as one that nobody looked at yet does; or it stands for as many topics as it may,
+    so that others may match it, too.
+    """
+    named = {**modern.readers, **dict.fromkeys(modern.held, 1)}
+    for pattern in modern.pattern_readers:
+        topics = modern.patterns.get(pattern)
+        if not topics or len(topics) >= LIMITS.pattern_max_topics:
+            return None
+        named.update(dict.fromkeys(topics, 1))
+    if any(one.is_classic and not one.said.topics for one in modern.members.values()):
+        return None
+    return named.keys()
 
 
 # ---- what evolve does to it
