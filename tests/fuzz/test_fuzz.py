@@ -10,7 +10,7 @@ from musterd.raft import codec, log_format
 from musterd.replay import checks
 from tests.fuzz import client_port
 from tests.fuzz.decoders import CORPUS, DECODERS, KIB
-from tests.fuzz.hunt import hunt, hunt_here, input_of, run_one
+from tests.fuzz.hunt import HELD_S, hunt, hunt_here, input_of, run_one
 from tests.fuzz.planted import PLANTED
 
 BY_NAME = {one.name: one for one in (*DECODERS, *PLANTED)}
@@ -29,8 +29,8 @@ SAYS = {
 @pytest.mark.parametrize("name", [one.name for one in PLANTED])
 def test_a_broken_decoder_is_found_with_its_input(tmp_path, name):
     """In a process of its own, which one input may end or hold."""
-    inputs = 150 if name == "holds" else 500
-    _, faults = hunt(BY_NAME[name], 7, inputs, 100.0, tmp_path, held_s=1.5)
+    inputs, held_s = (150, 1.5) if name == "holds" else (500, HELD_S)
+    _, faults = hunt(BY_NAME[name], 7, inputs, 100.0, tmp_path, held_s=held_s)
     assert faults
     assert SAYS[name] in faults[0].what
     again = input_of(BY_NAME[name], 7, faults[0].number, [])
