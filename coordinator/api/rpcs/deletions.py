@@ -118,7 +118,7 @@ class Deletions(CoordinatorService):
         return {
             "state": group.phase.value,
             "generation": group.generation,
-            "members": len(group.members),
+            "members": group.member_count,
             "offsets": group.offset_count,
         }
 

@@ -22,7 +22,11 @@ from musterd.coordinator.machine.events import (
     PendingRemoved,
     RemovalCause,
 )
-from musterd.coordinator.machine.modern.group import named_by_consumers
+from musterd.coordinator.machine.modern.group import (
+    named_by_consumers,
+    names_no_topics,
+    read_by_consumers,
+)
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Done, OffsetsDeleted, RemovalResult
 from musterd.coordinator.machine.state import Group, Offset, Phase
@@ -41,7 +45,7 @@ def decide_delete(group: Group | None, command: DeleteGroup) -> Decision:
     if group.phase is not Phase.EMPTY:
         return refuse(
             Error.NON_EMPTY_GROUP,
-            f"Group {quoted(group.group_id)} has {len(group.members)} members: stop them first.",
+            f"Group {quoted(group.group_id)} has {group.member_count} members: stop them first.",
         )
     cause = RemovalCause.LEFT
     dropped = [
@@ -85,6 +89,8 @@ def _subscribes_to(topic: str) -> str:
 
 def subscribed(group: Group) -> AbstractSet[str] | None:
     """The topics that the members read; None where one names none: it may read any (sc-O39)."""
+    if group.modern is not None:
+        return None if names_no_topics(group.modern) else read_by_consumers(group.modern)
     return None if group.tally.without_topics else named_topics(group)
 
 

@@ -208,22 +208,32 @@ def partition_sets(by_topic: Mapping[str, Iterable[int]]) -> tuple[PartitionSet,
     return tuple(PartitionSet(topic, partitions) for topic, partitions in found if partitions)
 
 
-def named_by_consumers(modern: ModernGroup) -> AbstractSet[str] | None:
-    """Every topic that a member names or has a grant of, whether it exists or is assigned or not.
+def names_no_topics(modern: ModernGroup) -> bool:
+    """True where a classic member names no topics: it may read any."""
+    return any(one.is_classic and not one.said.topics for one in modern.members.values())
 
-    None where that is not known: a classic member names none, which may read any; a pattern stands
-    for nothing, as one that nobody looked at yet does; or it stands for as many topics as it may,
-    so that others may match it, too.
+
+def read_by_consumers(modern: ModernGroup) -> AbstractSet[str]:
+    """Every topic that a member names, that its pattern stands for now, or that it has a grant of.
+
+    Whether it exists or not, and whether it is assigned or over the group's limit.
     """
-    named = {**modern.readers, **dict.fromkeys(modern.held, 1)}
+    read = {**modern.readers, **dict.fromkeys(modern.held, 1)}
     for pattern in modern.pattern_readers:
-        topics = modern.patterns.get(pattern)
-        if not topics or len(topics) >= LIMITS.pattern_max_topics:
+        read.update(dict.fromkeys(modern.patterns.get(pattern, ()), 1))
+    return read.keys()
+
+
+def named_by_consumers(modern: ModernGroup) -> AbstractSet[str] | None:
+    """`read_by_consumers`; None where others may be read, too.
+
+    So it is where a classic member names none, and where a pattern stands for nothing, as one that
+    nobody looked at yet does, or for as many topics as it may, so that others may match it, too.
+    """
+    for pattern in modern.pattern_readers:
+        if not 0 < len(modern.patterns.get(pattern, ())) < LIMITS.pattern_max_topics:
             return None
-        named.update(dict.fromkeys(topics, 1))
-    if any(one.is_classic and not one.said.topics for one in modern.members.values()):
-        return None
-    return named.keys()
+    return None if names_no_topics(modern) else read_by_consumers(modern)
 
 
 # ---- what evolve does to it
