@@ -9,6 +9,7 @@ import pytest
 
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.events import RemovalCause
+from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.records.digest import digest_bytes, record_digest
 from musterd.coordinator.machine.shard_state import (
     ShardState,
@@ -42,7 +43,7 @@ def worlds() -> Iterator[World]:
         ],
         ["topic t 3", "hear a join", "settle", "hear b join", "settle", "hear c join", "plan"],
         [
-            *("topic A 2", "join c keeps= topics=A", "fire", "fire", "sync c-1 c-1:=A/0,A/1"),
+            *("topic A 2", "join c keeps= topics=A", "fire", "sync c-1 c-1:=A/0,A/1"),
             *("hear m join topics=A", "settle"),
         ],
     ):
@@ -139,6 +140,14 @@ def test_changing_any_one_field_changes_the_digest(number):
         count += 1
         assert recount(variant) != original, variant
     assert count > 20
+
+
+def test_the_states_have_what_only_some_of_them_may_lack():
+    """What `changed` passes over where it is empty is there in another state, and changed there."""
+    groups = [group for world in worlds() for group in world.state.groups.values()]
+    consumers = [one for group in groups if group.modern for one in group.modern.members.values()]
+    assert any(one.protocols for one in consumers)
+    assert any(record.moves for group in groups for _, record in rounds_of(group))
 
 
 def test_an_armed_timer_of_any_kind_has_its_own_digest():
