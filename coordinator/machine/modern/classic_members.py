@@ -45,8 +45,7 @@ from musterd.coordinator.machine.modern.reconciler import Reconciler
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Joined, Refused, Synced
 from musterd.coordinator.machine.state import Group
-
-CONSUMER = "consumer"
+from musterd.coordinator.machine.subscriptions import CONSUMER
 
 
 def decide_classic_join(

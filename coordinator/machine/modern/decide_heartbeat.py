@@ -50,10 +50,10 @@ from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Heard
 from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.subscriptions import CONSUMER
 
 IS_MODERN: Final = "the coordinator assigns now"
 
-CONSUMER: Final = "consumer"
 UNIT: Final = 1_000
 """The capacity of a member that says none, in thousandths."""
 
