@@ -1,9 +1,12 @@
 """Real processes: groups whose coordinator assigns, and kill -9 in each phase of a hand-over."""
 
 import asyncio
+import contextlib
 
+import grpc
 import pytest
 
+from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.node.launcher import Cluster
 from tests.e2e.bare import Router, read
@@ -50,11 +53,40 @@ class Stage:
         return members
 
     async def kill(self):
-        """Kill -9 the coordinator; the next one is there when this returns."""
+        """Kill -9 the coordinator; the term that it led in."""
         known = await self.router.coordinator(self.name)
         self.cluster.kill(known.node_id)
         self.killed = known.node_id
-        await self.router.coordinator(self.name, known.term)
+        return known.term
+
+    async def stands(self, later_than=0):
+        """Return what the coordinator, of a later term, says: the epochs, and each member.
+
+        Members are (epoch, grants) by id, a grant (partition, token, whether it is revoking).
+        """
+        request = admin.DescribeGroupsRequest(group_ids=[self.name], linearizable=True)
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                known = await self.router.coordinator(self.name, later_than)
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    stub = self.router.admins[known.endpoint]
+                    (group,) = (await stub.DescribeGroups(request, timeout=2)).groups
+                    if group.status.code == 0:
+                        members = {
+                            one.member_id: (one.member_epoch, grants_of(one))
+                            for one in group.members
+                        }
+                        return group.generation, group.target_epoch, members
+                await asyncio.sleep(0.01)
+
+
+def grants_of(member):
+    """The grants of a described member."""
+    return sorted(
+        (partition, token, grants.revoking)
+        for grants in member.grants
+        for partition, token in zip(grants.partitions, grants.fencing_tokens, strict=True)
+    )
 
 
 def play(cluster, name, scene):
@@ -144,28 +176,69 @@ def test_a_member_that_leaves_hands_over_at_once(cluster):
     play(cluster, "leaves", scene)
 
 
-@pytest.mark.parametrize("phase", ["revoking", "confirmed", "granted"])
+async def revoking(_stage, _a, _b, _c):
+    """Both were told to release some, and did not."""
+
+
+async def confirmed(stage, a, _b, c):
+    """One has released, and the next owner has that; the other one is still to release."""
+    moved = sorted(a.revoking)
+    assert await a.confirm() == 0
+    _, _, members = await stage.stands()
+    assert [partition for partition, _, _ in members[c.member_id][1]] == moved
+
+
+async def granted(stage, a, b, c):
+    """The next owner has all of it, by the coordinator's account, and was not told."""
+    moved = sorted(a.revoking | b.revoking)
+    assert await a.confirm() == await b.confirm() == 0
+    _, _, members = await stage.stands()
+    assert [partition for partition, _, _ in members[c.member_id][1]] == moved
+    assert not c.grants
+
+
+async def pushed(stage, a, b, c):
+    """The call that the next owner held is answered, it was told, and said nothing since."""
+    moved = a.revoking | b.revoking
+    telling = asyncio.create_task(c.news())
+    await granted(stage, a, b, c)
+    assert await telling in {0, ErrorCode.REBALANCE_IN_PROGRESS}
+    await c.until(lambda one: one.active == moved)
+
+
+@pytest.mark.parametrize("phase", [revoking, confirmed, granted, pushed])
 def test_a_hand_over_goes_on_at_the_next_coordinator(cluster, phase):
-    """Epochs and tokens are those of before the kill, and nobody joins again."""
+    """Epochs, grants and tokens are those of before the kill, and nobody joins again.
+
+    What was acknowledged is there, and no token of a partition that moved counts any more.
+    """
 
     async def scene(stage):
         a, b, c = await hand_over_begins(stage)
         before = {**a.tokens, **b.tokens}
-        if phase != "revoking":
-            assert await a.confirm() == 0
-            assert await b.confirm() == 0
-        if phase == "granted":
-            await settle(a, b, c)
-        stood = [(one, one.epoch, dict(one.grants)) for one in (a, b)]
-        if phase == "granted":
-            stood.append((c, c.epoch, dict(c.grants)))
-        await stage.kill()
-        for one, epoch, grants in stood:
-            assert await one.beat() == 0
-            assert (one.epoch, one.grants) == (epoch, grants)
+        moved = {p: before[p] for p in a.revoking | b.revoking}
+        for one in (a, b):
+            assert set((await one.commit(7)).values()) == {0}
+        await phase(stage, a, b, c)
+        stood = await stage.stands()
+        term = await stage.kill()
+        assert await stage.stands(later_than=term) == stood
+        for p in before:
+            assert await read(stage.router, stage.name, stage.name, p) == 7
         await hand_over_ends(a, b, c, before)
+        epoch, target_epoch, members = await stage.stands()
+        assert (epoch, target_epoch) == stood[:2]
+        assert members.keys() == stood[2].keys()
+        assert c.tokens.keys() == moved.keys()
+        for one in (a, b):
+            mine = {p: token for p, token in moved.items() if p not in one.tokens}
+            codes = await one.commit(200, {**one.tokens, **mine})
+            expected = dict.fromkeys(mine, ErrorCode.STALE_MEMBER_EPOCH)
+            assert codes == dict.fromkeys(one.tokens, 0) | expected
+        for p in moved:
+            assert await read(stage.router, stage.name, stage.name, p) == 100
 
-    play(cluster, f"kill-{phase}", scene)
+    play(cluster, f"kill-{phase.__name__}", scene)
 
 
 def test_a_topic_that_grows_is_shared_out_anew(cluster):
