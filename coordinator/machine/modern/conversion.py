@@ -126,6 +126,8 @@ def downgraded(group: Group, modern: ModernGroup, event: GroupDowngraded) -> Gro
 
 
 def _member(group: Group, consumer: Consumer, generation: int) -> Member:
+    # Who replaced a static member before the upgrade has a token above its generation.
+    token = max([consumer.generation, *(grant.token for grant in consumer.grants())])
     return Member(
         member_id=consumer.member_id,
         client_id=consumer.said.client_id,
@@ -141,6 +143,6 @@ def _member(group: Group, consumer: Consumer, generation: int) -> Member:
         instance_id=consumer.instance_id,
         replaced_id=consumer.replaced_id,
         joined_ms=consumer.joined_ms,
-        token=consumer.generation,
+        token=token,
         principal=consumer.principal,
     )
