@@ -107,6 +107,8 @@ class Limits:
     """Different patterns of the members of one modern group."""
     away_max_ms: int = 10 * 60 * 1000
     """For so long a member of a modern group may be away and keep what it has."""
+    away_longest_ms: int = 24 * 60 * 60 * 1000
+    """The longest such time that a group may set for itself."""
     park_max_ms: int = 25_000
 
 

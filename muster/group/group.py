@@ -359,7 +359,8 @@ class Group:
         second call does nothing.
 
         Args:
-            back_in: seconds; after ten minutes it is removed, whatever it says.
+            back_in: seconds; at most as many as the group's setting `consumer.max.away.ms` says,
+                ten minutes by default, count.
             reason: for people.
 
         Raises:

@@ -8,6 +8,7 @@ DEFAULTS = {
     "classic.max.session.timeout.ms": (1_800_000, 1_000, 1_800_000),
     "classic.max.size": (2_000, 1, 2_000),
     "classic.min.session.timeout.ms": (1_000, 1_000, 1_800_000),
+    "consumer.max.away.ms": (600_000, 1_000, 86_400_000),
     "offsets.retention.ms": (604_800_000, 0, 315_360_000_000),
 }
 

@@ -3,7 +3,11 @@
 import pytest
 
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting, PartitionCommit
-from musterd.coordinator.machine.decide.config import INITIAL_DELAY_MS, OFFSETS_RETENTION_MS
+from musterd.coordinator.machine.decide.config import (
+    INITIAL_DELAY_MS,
+    MAX_AWAY_MS,
+    OFFSETS_RETENTION_MS,
+)
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.shard_state import recount
@@ -42,11 +46,12 @@ def test_settings_of_one_call(step):
     assert (result.events, result.writes) == ((), ())
 
 
-@limit("initial_delay_max_ms", "offset_retention_max_ms")
+@limit("away_longest_ms", "initial_delay_max_ms", "offset_retention_max_ms")
 @pytest.mark.parametrize(
     ("name", "most"),
     [
         (INITIAL_DELAY_MS, LIMITS.initial_delay_max_ms),
+        (MAX_AWAY_MS, LIMITS.away_longest_ms),
         (OFFSETS_RETENTION_MS, LIMITS.offset_retention_max_ms),
     ],
 )

@@ -140,7 +140,7 @@ USES = {
         "str(high)": "of an int",
         "{low}": "an int",
         "{high}": "an int",
-        "', '.join(SETTINGS)": "names of our own",
+        "', '.join(known)": "names of our own",
         "max(value, low)": "ints",
         "min(max(value, low), high)": "ints",
     },

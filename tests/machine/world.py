@@ -130,6 +130,7 @@ from musterd.coordinator.machine.commands import (
 )
 from musterd.coordinator.machine.decide.config import (
     INITIAL_DELAY_MS,
+    MAX_AWAY_MS,
     MAX_SESSION_TIMEOUT_MS,
     MAX_SIZE,
     MIN_SESSION_TIMEOUT_MS,
@@ -751,6 +752,7 @@ class World:
 
 
 SHORT = {
+    "away": MAX_AWAY_MS,
     "delay": INITIAL_DELAY_MS,
     "longest": MAX_SESSION_TIMEOUT_MS,
     "size": MAX_SIZE,

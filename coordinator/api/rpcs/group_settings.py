@@ -15,7 +15,7 @@ from musterd.coordinator.api.frame.handler import (
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
-from musterd.coordinator.machine.decide.config import OFFSETS_RETENTION_MS, SETTINGS
+from musterd.coordinator.machine.decide.config import OFFSETS_RETENTION_MS, SETTINGS, settings_at
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Configured, Reply
 from musterd.coordinator.runtime.answers import Answer
@@ -105,7 +105,7 @@ def _own(shard: Shard, group_id: str) -> Mapping[str, int]:
 
 def _settings(own: Mapping[str, int], shard: Shard) -> list[pb.GroupSetting]:
     found: list[pb.GroupSetting] = []
-    for name, setting in SETTINGS.items():
+    for name, setting in settings_at(shard.envelope().level).items():
         lowest, highest = setting.bounds(LIMITS)
         default = getattr(LIMITS, setting.limit)
         if name == OFFSETS_RETENTION_MS:

@@ -23,7 +23,9 @@ MIN_SESSION_TIMEOUT_MS: Final = "classic.min.session.timeout.ms"
 MAX_SESSION_TIMEOUT_MS: Final = "classic.max.session.timeout.ms"
 INITIAL_DELAY_MS: Final = "classic.initial.rebalance.delay.ms"
 MAX_SIZE: Final = "classic.max.size"
+MAX_AWAY_MS: Final = "consumer.max.away.ms"
 OFFSETS_RETENTION_MS: Final = "offsets.retention.ms"
+AWAY_MIN_MS: Final = 1_000
 _DIGITS: Final = frozenset("0123456789")
 
 
@@ -36,6 +38,8 @@ class Setting:
     low: str | int
     """A limit by name, or a number."""
     high: str
+    level: int = 1
+    """The cluster's level from which on there is this setting."""
 
     def bounds(self, limits: Limits) -> tuple[int, int]:
         """The lowest and the highest value under the cluster's limits."""
@@ -61,11 +65,17 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
                 "session_timeout_min_ms",
                 "session_timeout_max_ms",
             ),
+            Setting(MAX_AWAY_MS, "away_max_ms", AWAY_MIN_MS, "away_longest_ms", level=6),
             Setting(OFFSETS_RETENTION_MS, "offset_retention_ms", 0, "offset_retention_max_ms"),
         )
     }
 )
 """Every setting, by name."""
+
+
+def settings_at(level: int) -> Mapping[str, Setting]:
+    """Return the settings that there are at this level of the cluster, by name."""
+    return {name: setting for name, setting in SETTINGS.items() if setting.level <= level}
 
 
 def own_limits(group: Group, limits: Limits) -> Limits:
@@ -81,13 +91,14 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
     """Take all of it or nothing; `env` has the cluster's limits. What is so already is no event."""
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
+    known = settings_at(env.level)
     before = {} if group is None else group.config
     after = {name: value for name, value in before.items() if name not in command.removed}
     for name in command.removed:
-        if name not in SETTINGS:
-            return _invalid(_unknown(name))
+        if name not in known:
+            return _invalid(_unknown(name, known))
     for name, value in command.settings:
-        wrong = _wrong(name, value, env.limits)
+        wrong = _wrong(name, value, known, env.limits)
         if wrong:
             return _invalid(wrong)
         after[name] = int(value)
@@ -101,11 +112,11 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
     return Decision((GroupConfigChanged(command.group_id, values),), Configured(values))
 
 
-def _wrong(name: str, value: str, limits: Limits) -> str:
+def _wrong(name: str, value: str, known: Mapping[str, Setting], limits: Limits) -> str:
     """Return what is wrong with a setting; "" where nothing is."""
-    setting = SETTINGS.get(name)
+    setting = known.get(name)
     if setting is None:
-        return _unknown(name)
+        return _unknown(name, known)
     low, high = setting.bounds(limits)
     if not (0 < len(value) <= len(str(high)) and _DIGITS.issuperset(value)):
         return f"{name} is a whole number from {low} to {high}, not {quoted(value[:40])}."
@@ -114,8 +125,8 @@ def _wrong(name: str, value: str, limits: Limits) -> str:
     return ""
 
 
-def _unknown(name: str) -> str:
-    return f"There is no setting {quoted(name[:80])}; there are {', '.join(SETTINGS)}."
+def _unknown(name: str, known: Mapping[str, Setting]) -> str:
+    return f"There is no setting {quoted(name[:80])}; there are {', '.join(known)}."
 
 
 def _invalid(message: str) -> Decision:

@@ -18,6 +18,7 @@ from tests.coordinator.local import local_node
 SIZE = "classic.max.size"
 LEAST = "classic.min.session.timeout.ms"
 DELAY = "classic.initial.rebalance.delay.ms"
+AWAY = "consumer.max.away.ms"
 RETENTION = "offsets.retention.ms"
 
 
@@ -114,6 +115,25 @@ def test_what_is_wrong_is_refused_by_name(name, value, error, says):
             assert not any(one.overridden for one in (await settings_of(node, "g")).values())
 
     test()
+
+
+@run
+async def test_settings_of_modern_groups_are_there_once_the_level_knows_such_groups():
+    """Before, they are neither listed nor taken; after, they have bounds like all others."""
+    async with local_node() as node:
+        assert AWAY not in await settings_of(node, "g")
+        told = await alter(node, "g", consumer_max_away_ms=5_000)
+        assert code(told.status) == "INVALID_CONFIG"
+        assert "no setting 'consumer.max.away.ms'" in told.status.message
+        for shard in node.shards:
+            shard.state.level = 6
+        for value in (999, 86_400_001):
+            told = await alter(node, "g", consumer_max_away_ms=value)
+            assert code(told.status) == "INVALID_CONFIG"
+            assert "1000 to 86400000" in told.status.message
+        assert not (await alter(node, "g", consumer_max_away_ms=5_000)).status.code
+        away = (await settings_of(node, "g"))[AWAY]
+        assert (away.value, away.default_value, away.overridden) == (5_000, 600_000, True)
 
 
 @run
