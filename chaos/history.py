@@ -86,7 +86,7 @@ class Ownership:
     key: Key
     member_id: str
     generation: int
-    """The generation in which it was assigned."""
+    """The generation in which it was assigned; in a modern group the token of the grant."""
     from_ns: int
     until_ns: int | None = None
     """None: it still owned it when the history ended."""
@@ -137,7 +137,8 @@ class Removal:
     until_ns: int | None = None
     """When it was one again under the same id, by its first Join sent again; None: never."""
     generation: int = -1
-    """The last that it was in; -1: not said."""
+    """The last that it was in, of a modern group the highest token that was granted before; -1: not
+    said."""
 
 
 @dataclass(frozen=True, slots=True)

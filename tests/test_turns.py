@@ -116,9 +116,24 @@ def test_three_turns_have_every_short_run_of_the_chaos_suite_once(turn):
         check=True,
         text=True,
     ).stdout
-    assert [run for run in runs if re.search(rf"make(\[\d+\])? {run}$", said, re.MULTILINE)] == [
-        runs[turn]
-    ]
+    assert [run for run in runs if re.search(rf"make(\[\d+\])? {run} ", said)] == [runs[turn]]
+
+
+def test_six_turns_have_every_short_run_with_both_protocols():
+    """Whichever number the first one has."""
+    pairs = set()
+    for turn in range(30, 36):
+        said = subprocess.run(
+            ["make", "-n", "chaos-third", f"TURN={turn}"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        (call,) = re.findall(r"(chaos-(?:short|five|spared)) .*?ASSIGNMENT=(\w+)", said, re.DOTALL)
+        assert ("--assignment server" in said) is (call[1] == "server")
+        pairs.add(call)
+    assert len(pairs) == 6
 
 
 def test_turns_take_about_as_long():

@@ -6,19 +6,26 @@ from collections import defaultdict
 from musterd.chaos.history import Generation, History, Operation, Outcome, Ownership
 
 Evidence = tuple[int, int, Operation | Generation | Ownership]
-"""When (ns), which generation, and who knew."""
+"""When (ns), which generation, or token of a modern group, and who knew."""
 
 
 class KnownGenerations:
-    """Of each group: a commit was acknowledged under it, or a member was told of it."""
+    """Of each group: a commit was acknowledged under it, or a member was told of it.
+
+    Of a modern group tokens are meant: one counter of the group's own is taken from with each
+    grant, and each member has an epoch of its own.
+    """
 
     def __init__(self, history: History) -> None:
         evidence: dict[str, list[Evidence]] = defaultdict(list)
+        modern = {one.group for one in history.expected if one.modern}
         for one in history.commits():
             if one.outcome is Outcome.OK and one.generation >= 0 and one.ended_ns is not None:
-                evidence[one.key.group].append((one.ended_ns, one.generation, one))
+                number = one.token if one.key.group in modern else one.generation
+                evidence[one.key.group].append((one.ended_ns, number, one))
         for told in history.generations:
-            evidence[told.group].append((told.at_ns, told.generation, told))
+            if told.group not in modern:
+                evidence[told.group].append((told.at_ns, told.generation, told))
         for owned in history.ownerships:
             evidence[owned.key.group].append((owned.from_ns, owned.generation, owned))
         self._rising = {group: _rising(found) for group, found in evidence.items()}

@@ -6,6 +6,7 @@ import random
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,13 @@ SOAK_MINUTES_MAX = 8 * 60.0
 NODES = 3
 MODULES = ("jinja2", "psutil", "pyarrow", "pyroute2")
 """What the extra `chaos` installs: a run needs them all, some at its end."""
+
+
+class Assigning(StrEnum):
+    """Who assigns in the groups of the workloads."""
+
+    CLIENT = "client"
+    SERVER = "server"
 
 
 def register(app: typer.Typer) -> None:
@@ -62,6 +70,11 @@ def run(
         typer.Option(metavar="DIR", help="Folder of the run; must be new [muster-chaos-TIME]."),
     ] = None,
     many: Annotated[int, typer.Option(min=2, max=10_000, help="Groups of W10.")] = 1_000,
+    *,
+    assignment: Annotated[
+        Assigning,
+        typer.Option(help="Who assigns in the workloads' groups: members or the coordinator."),
+    ] = Assigning.CLIENT,
     bootstrap: Annotated[
         str,
         typer.Option(
@@ -108,7 +121,9 @@ def run(
         to or _new_folder("chaos"),
         drawn,
         lambda cluster: schedule_for(cluster, given, drawn, minutes),
-        lambda setting: plan_of(workload or [], replace(setting, many_groups=many)),
+        lambda setting: plan_of(
+            workload or [], replace(setting, many_groups=many, assignment=assignment.value)
+        ),
         output,
     )
 

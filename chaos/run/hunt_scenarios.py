@@ -10,7 +10,7 @@ from typing import Any
 
 from musterd.chaos.mutants.hunt import Sought
 from musterd.chaos.run.schedule import Schedule, Step
-from musterd.chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
+from musterd.chaos.workloads.catalog import SERVER, Disturbance, Job, Plan, Setting, plan
 
 NODES = 3
 PULSE_EVERY_S = 0.02
@@ -88,6 +88,11 @@ def _coming_and_going(setting: Setting) -> Plan:
     coming = {"stay_s": STAYS_S, "away_s": AWAY_S}
     _change(made, lambda job: job.name == "W3-killed-1", coming)
     return made
+
+
+def _moving(setting: Setting) -> Plan:
+    """The same members, of groups whose coordinator assigns: each partition moves by itself."""
+    return _coming_and_going(replace(setting, assignment=SERVER))
 
 
 SHORT_MS = 2_000
@@ -176,6 +181,8 @@ RECREATED = replace(OPERATOR, name="recreated", looks=ALWAYS)
 GROUPS = HuntScenario(
     "groups", NOTHING, ALWAYS | {"I4", "I9", "I11"}, work=_coming_and_going, calm_s=14.0
 )
+# Partitions move as often, and for 1.5 s whoever has one is to release it.
+MODERN = HuntScenario("modern", NOTHING, ALWAYS | {"I4", "I5"}, work=_moving, calm_s=14.0)
 # Members break. Nine seconds are allowed for all to be owned again.
 KILLED = HuntScenario(
     "killed",
@@ -204,6 +211,8 @@ _HUNTED = {
     "forgotten_match": (LOST, "I14"),
     "generation_fence": (CUTS, "I6"),
     "generation_floor": (RECREATED, "I3"),
+    "grant_reuses_token": (MODERN, "I5"),
+    "grants_unreleased": (MODERN, "I4"),
     "hung_leader": (HUNG, "I16"),
     "kept_token": (TURNS, "I5 I7"),
     "losses": (OLDER, "I14"),

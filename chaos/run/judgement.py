@@ -100,7 +100,7 @@ def judge(
     end_ns = _let_go_ns(history, played)
     if (folder / samples.FILE).exists():
         found += growth.judge(samples.read(folder / samples.FILE))
-        groups = [*plan.watched, *plan.probes]
+        groups = [*plan.watched, *plan.planned, *plan.probes]
         found.append(growth.went_on(history, groups, played.began_ns, end_ns))
     probes = probes_of(lines)
     shards = {group: shard_of(group, request.shards) for group in probes}
@@ -148,7 +148,11 @@ def judge(
         rebalancing=rebalancing(
             history,
             lines,
-            {group: partitions for group, (_, partitions) in plan.keys.items()},
+            {
+                group: partitions
+                for group, (_, partitions) in plan.keys.items()
+                if group not in plan.modern  # their members are not told of one generation
+            },
             played.began_ns,
         ),
         probes=[track_of(one, shards[group], played.began_ns) for group, one in probes.items()],

@@ -27,6 +27,8 @@ PURPOSE = {
     "W8": ("reset", "delete", "set", "grow", "kick", "deleted_groups"),
 }
 """By workload: figures of it, or operations that were done."""
+PURPOSE_OF_MODERN = {"W6": ("away",)}
+"""The same of workloads in whose groups the coordinator assigns, besides."""
 CHURN_PER_MINUTE = {"bounce": 6.0, "kill": 0.3, "visits": 1.0}
 """Of a soak, at least; there is several times as much."""
 PAUSES = 32
@@ -73,7 +75,7 @@ def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]
         if acknowledged < wanted:
             yield f"{one.name}: {acknowledged} acknowledged commits, of {wanted:.0f} at least"
     if result.minutes >= PURPOSE_MINUTES:
-        yield from _without_purpose(result)
+        yield from _without_purpose(result, modern=bool(plan.modern))
     figures = {one.name: one.figures for one in result.workloads}
     if "W4" in figures and figures["W4"].get("pause", 0.0) >= PAUSES:
         refused = any(one.fenced and not one.accepted for one in history.store_writes)
@@ -95,7 +97,7 @@ def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]
         yield "W12: no request was sent twice"
 
 
-def _without_purpose(result: RunResult) -> Iterator[str]:
+def _without_purpose(result: RunResult, *, modern: bool) -> Iterator[str]:
     for one in result.workloads:
         for what, per_minute in CHURN_PER_MINUTE.items() if one.name == "soak" else ():
             times, least = one.figures.get(what, 0.0), per_minute * result.minutes
@@ -103,7 +105,8 @@ def _without_purpose(result: RunResult) -> Iterator[str]:
                 yield f"soak: {what} {times:.0f} times, {least:.0f} at least"
         if (refused := one.figures.get("refused_visits", 0.0)) > one.figures.get("visits", 0.0):
             yield f"{one.name}: {refused:.0f} visits were refused, more than went well"
-        for what in PURPOSE.get(one.name, ()):
+        besides = PURPOSE_OF_MODERN.get(one.name, ()) if modern else ()
+        for what in (*PURPOSE.get(one.name, ()), *besides):
             done = one.counts.get(what)
             if not one.figures.get(what) and not (done and done.ok):
                 yield f"{one.name}: no {what.replace('_', ' ')} in the whole run"

@@ -290,14 +290,18 @@ class Runner:
             for group, (topic, partitions) in self.plan.keys.items()
             for partition in range(partitions)
         ]
-        rounds = [*self.plan.watched, *self.plan.told]
+        rounds = [*self.plan.watched, *self.plan.planned, *self.plan.told]
         settings = {"keys": keys, "rounds": rounds, "operated": self.plan.operated}
         self._last("every key is read", Job("final", "final", settings, last=True))
         folded = self.pace.replay and self.played.ended == FINISHED
         data_dirs = self.cluster.data_dirs() if folded else []
         if data_dirs:
             self.played.exported = True
-            where = {"data_dirs": list(map(str, data_dirs)), "to": str(self.folder / "replay")}
+            where = {
+                "data_dirs": list(map(str, data_dirs)),
+                "to": str(self.folder / "replay"),
+                "modern": sorted(self.plan.modern),
+            }
             job = Job("replay", "replay", where, beside=True, last=True)
             self._last("the nodes' logs are replayed", job, REPLAY_S_MAX)
         if not self.cluster.own:

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pydantic
 
 from muster import Client, TopicPartition
 from muster.errors import MusterError
@@ -29,6 +31,8 @@ class AdminSettings(Settings):
     """Without members; `GROUP-members` has some."""
     topic: str
     partitions: int
+    of_members: dict[str, Any] = pydantic.Field(default_factory=dict)
+    """Settings of the members of `GROUP-members`, beside group and topic."""
     every_s: float = 0.3
 
 
@@ -40,7 +44,12 @@ class Admin(Worker[AdminSettings]):
         self._values = Values(self.brief.number)
         self._resets = Values(self.brief.number + 1)
         self._members_group = f"{self.settings.group}-members"
-        of_members = MemberSettings(group=self._members_group, topic=self.settings.topic, members=2)
+        of_members = MemberSettings(
+            group=self._members_group,
+            topic=self.settings.topic,
+            members=2,
+            **self.settings.of_members,
+        )
         self._members = [Member(self, of_members, index) for index in range(of_members.members)]
         for member in self._members:
             self.spawn(member.run())

@@ -15,7 +15,12 @@ from musterd.coordinator.runtime.routing import shard_of
 
 SESSION_MS = 5_000
 REBALANCE_MS = 8_000
+MANY_SESSION_MS = 30_000
 PROBES_PER_NODE = 2
+CLIENT, SERVER = "client", "server"
+"""Who assigns in the groups of a run's workloads: members in rounds, or the coordinator."""
+SERVER_ASSIGNORS = {"range": "range", "cooperative-sticky": "uniform"}
+"""By the assignor that a workload's members have where they assign, the coordinator's."""
 OTHERS = {
     "probe": "one commit after the other, timed",
     "pulse": "members that beat, commit and read at every node, also at those that are cut off",
@@ -74,14 +79,21 @@ class Plan:
     """Groups that have members at the end."""
     watched: list[str] = field(default_factory=list)
     """Groups whose whole generations are looked at."""
+    planned: list[str] = field(default_factory=list)
+    """Groups whose coordinator assigns, in place of those: an epoch has no whole generation."""
     told: list[str] = field(default_factory=list)
-    """Groups of which the server is asked at the end why they rebalanced, besides those."""
+    """Groups of which the server is asked at the end why they rebalanced, besides both."""
     operated: list[tuple[str, str]] = field(default_factory=list)
     """(group, topic) whose settings and partitions an operator changes: read at the end."""
     titles: dict[str, str] = field(default_factory=dict)
     probes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is left out, and why."""
+    """What is left out, and why; who assigns, where the coordinator does."""
+
+    @property
+    def modern(self) -> frozenset[str]:
+        """Groups whose coordinator assigns."""
+        return frozenset(one.group for one in self.expected if one.modern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,13 @@ class Setting:
     copies: bool = True
     """Whether something sends requests twice."""
     many_groups: int = 1_000
+    assignment: str = CLIENT
+    """`CLIENT` or `SERVER`."""
+
+    @property
+    def is_modern(self) -> bool:
+        """True where the coordinator assigns."""
+        return self.assignment == SERVER
 
 
 Build = Callable[[Plan, Setting], None]
@@ -143,6 +162,10 @@ def plan(wanted: Iterable[str], setting: Setting) -> Plan:
 
 
 def _with_others(made: Plan, setting: Setting, probe_every_s: float = 0.1) -> Plan:
+    if made.modern:
+        made.notes.append(
+            "the coordinator assigns in the groups of the workloads; those of the pulse are classic"
+        )
     _probe(made, setting, probe_every_s)
     _pulse(made, setting)
     watched = {"groups": tuple(made.watched)}
@@ -169,19 +192,40 @@ def _member_group(
 ) -> dict[str, Any]:
     """One with members, some of which stay until the end of the run; watched."""
     settings = _group(made, setting, name, partitions)
-    made.watched.append(settings["group"])
+    _watch(made, setting, settings["group"])
     made.expected.append(
         Expected(
             settings["group"],
             ((settings["topic"], partitions),),
             SESSION_MS,
             REBALANCE_MS,
-            cooperative=assignor == "cooperative-sticky",
+            cooperative=assignor == "cooperative-sticky" and not setting.is_modern,
             left_alone=left_alone,
+            modern=setting.is_modern,
         )
     )
     timeouts = {"session_ms": SESSION_MS, "rebalance_ms": REBALANCE_MS}
-    return {**settings, **timeouts, "assignor": assignor}
+    return {**settings, **timeouts, **_assigned(setting, assignor)}
+
+
+def _watch(made: Plan, setting: Setting, group: str) -> None:
+    """Look at what it goes through: whole generations, or plans."""
+    (made.planned if setting.is_modern else made.watched).append(group)
+
+
+def _assigned(setting: Setting, assignor: str) -> dict[str, str]:
+    """The settings of members that say who assigns, and how."""
+    if setting.is_modern:
+        assignor = SERVER_ASSIGNORS[assignor]
+    return {"assignment": setting.assignment, "assignor": assignor}
+
+
+def _come_and_go(made: Plan, setting: Setting, group: str, topic: str, session_ms: int) -> None:
+    """Say of a group that may be without members that it is modern, where it is."""
+    if setting.is_modern:
+        topics = ((topic, made.topics[topic]),)
+        one = Expected(group, topics, session_ms, REBALANCE_MS, lasting=False, modern=True)
+        made.expected.append(one)
 
 
 def _probe(made: Plan, setting: Setting, every_s: float) -> None:
@@ -266,9 +310,12 @@ def _w4(made: Plan, setting: Setting) -> None:
         Job("W4-zombie", "members", settings, zombie),
     ]
     # Two processes that have one instance id in turns: the other one takes over, also from one that
-    # stands still within its session. The member is the same, in the same generation.
+    # stands still within its session. The member is the same, in the same generation. A coordinator
+    # that assigns lets it take over once the one that stands still is heard no more.
     turns = {**settings, "instance": "worker", "back_s": (4.0, 9.0)}
-    still = Disturbance("pause", (5.0, 10.0), (SESSION_MS / 1000 - 3, SESSION_MS / 1000 - 1))
+    longer_s = 4 if setting.is_modern else 0
+    for_s = SESSION_MS / 1000 - 3 + longer_s, SESSION_MS / 1000 - 1 + longer_s
+    still = Disturbance("pause", (5.0, 10.0), for_s)
     made.jobs += [Job(f"W4-static-{n}", "members", turns, still) for n in range(2)]
 
 
@@ -286,7 +333,9 @@ def _w5(made: Plan, setting: Setting) -> None:
 def _w6(made: Plan, setting: Setting) -> None:
     settings = _member_group(made, setting, "w6", 4)
     slow = {"slow_share": 0.3, "slow_s": REBALANCE_MS / 1000 + 2, "members": 2}
-    coming = {"stay_s": (4.0, 8.0), "away_s": (3.0, 6.0)}
+    coming: dict[str, Any] = {"stay_s": (4.0, 8.0), "away_s": (3.0, 6.0)}
+    if setting.is_modern:
+        coming["back_in_s"] = (2.0, 7.0)
     made.jobs += [
         Job("W6-slow", "members", {**settings, **slow}),
         Job("W6-coming", "members", {**settings, **coming}),
@@ -296,10 +345,16 @@ def _w6(made: Plan, setting: Setting) -> None:
 @workload("W8", "operators: reset, delete, grow, change settings, kick; a group made anew")
 def _w8(made: Plan, setting: Setting) -> None:
     settings = _group(made, setting, "w8", 4)
-    made.keys[f"{settings['group']}-members"] = (settings["topic"], PARTITIONS_MAX)
-    made.watched.append(f"{settings['group']}-members")
-    made.operated.append((f"{settings['group']}-members", settings["topic"]))
-    made.jobs.append(Job("W8-operator", "admin", {**settings, "partitions": 4}))
+    members, topic = f"{settings['group']}-members", settings["topic"]
+    made.keys[members] = (topic, PARTITIONS_MAX)
+    _watch(made, setting, members)
+    _come_and_go(made, setting, members, topic, SESSION_MS)
+    made.operated.append((members, topic))
+    timeouts = {"session_ms": SESSION_MS, "rebalance_ms": REBALANCE_MS}
+    of_members = {**timeouts, **_assigned(setting, "range")}
+    made.jobs.append(
+        Job("W8-operator", "admin", {**settings, "partitions": 4, "of_members": of_members})
+    )
     recreated = {"group": f"{setting.prefix}-w8-recreated"}
     made.jobs.append(Job("W8-recreated", "recreated", recreated))
 
@@ -313,12 +368,15 @@ def _w10(made: Plan, setting: Setting) -> None:
         group, count = f"{setting.prefix}-w10-{n}", setting.many_groups // processes
         for number in range(count):
             made.keys[f"{group}-{number}"] = (topic, 2)
+            _come_and_go(made, setting, f"{group}-{number}", topic, MANY_SESSION_MS)
         settings = {
             "group": group,
             "topic": topic,
             "groups": count,
-            "session_ms": 30_000,
+            "session_ms": MANY_SESSION_MS,
+            "rebalance_ms": REBALANCE_MS,
             "every_s": count / 15,
+            **_assigned(setting, "range"),
         }
         made.jobs.append(Job(f"W10-many-{n}", "members", settings))
 

@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Collection
+from typing import Literal
 
 from muster import Assignment, Client, Group, RebalanceListener, TopicPartition
 from muster.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
     GroupClosed,
+    MusterError,
     RequestTimedOut,
+    UnreleasedInstanceId,
 )
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
@@ -31,6 +35,8 @@ class MemberSettings(Settings):
     topic: str
     members: int = 1
     """In this process, each with connections of its own."""
+    assignment: Literal["client", "server"] = "client"
+    """Who assigns: members in rounds, or the coordinator."""
     assignor: str = "range"
     session_ms: int = 6_000
     rebalance_ms: int = 10_000
@@ -56,6 +62,9 @@ class MemberSettings(Settings):
     stay_s: tuple[float, float] | None = None
     """None: a member for ever; else it leaves after such a time (chaos-W11), and comes back."""
     away_s: tuple[float, float] = (0.5, 2.0)
+    back_in_s: tuple[float, float] | None = None
+    """None: it leaves; else it says that it is back in such a time, and may be late. Only where the
+    coordinator assigns."""
 
 
 class Member(RebalanceListener):
@@ -68,6 +77,7 @@ class Member(RebalanceListener):
         self._worker = worker
         self._name = f"{worker.brief.name}.{index}" if settings.members > 1 else worker.brief.name
         self._instance = f"{settings.instance}-{index}" if settings.instance else ""
+        self._is_modern = settings.assignment == "server"
         self._values = Values(worker.brief.number + index)
         self._owned: dict[TopicPartition, int] = {}
         """By the number of its line in the history."""
@@ -133,41 +143,76 @@ class Member(RebalanceListener):
 
     async def _membership(self, client: Client) -> tuple[float, float]:
         """Be a member until something ends that; returns for how long it is away then."""
-        settings, rng = self.settings, self._worker.rng
+        settings = self.settings
         away_s = settings.away_s
-        self._going = False
         self._joining_ns = time.monotonic_ns()
         group = self.group = client.group(
             settings.group,
             [settings.topic],
+            assignment=settings.assignment,
             assignor=settings.assignor,
             session_timeout_ms=settings.session_ms,
             rebalance_timeout_ms=settings.rebalance_ms,
             group_instance_id=self._instance,
             listener=self,
         )
-        following = asyncio.create_task(self._follow(group))
         try:
-            limit = None if settings.stay_s is None else rng.uniform(*settings.stay_s)
-            await asyncio.wait([following], timeout=limit)
-            if not following.done():
-                self._going = True
-                await group.close()
-            await following
-        except (CoordinatorNotAvailable, FencedInstanceId, RequestTimedOut) as error:
-            # Joining was given up, as it may be when nobody answers for long; the next try follows.
+            while await self._stay(group):
+                pass
+        except (
+            CoordinatorNotAvailable,
+            FencedInstanceId,
+            RequestTimedOut,
+            UnreleasedInstanceId,
+        ) as error:
+            # Joining was given up, as it may be when nobody answers for long, or while another
+            # process is heard that has the instance id; the next try follows.
             # Whatever else ends a membership ends this process, and fails the run.
             self._worker.track.note("call", kind="join", outcome="fail", error=name_of(error))
-            if isinstance(error, FencedInstanceId):
+            in_turns = isinstance(error, UnreleasedInstanceId) and settings.back_s is not None
+            if isinstance(error, FencedInstanceId) or in_turns:
                 self._leaving = self._back_s is None
                 away_s = self._back_s or away_s
         finally:
-            following.cancel()
-            await asyncio.wait([following])
             await group.close()
             for key in list(self._owned):
                 self._release(key, "left")
         return away_s
+
+    async def _stay(self, group: Group) -> bool:
+        """Until it goes, or something ends the membership; whether it is to come back to it now."""
+        settings, rng = self.settings, self._worker.rng
+        self._going = False
+        following = asyncio.create_task(self._follow(group))
+        try:
+            limit = None if settings.stay_s is None else rng.uniform(*settings.stay_s)
+            await asyncio.wait([following], timeout=limit)
+            comes_back = False
+            if not following.done():
+                self._going = True
+                if settings.back_in_s is None:
+                    await group.close()
+                else:
+                    comes_back = await self._go_away(group, rng.uniform(*settings.back_in_s))
+            await following
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+        if comes_back and not self._leaving:
+            await asyncio.sleep(rng.uniform(*settings.away_s))
+            return True
+        return False
+
+    async def _go_away(self, group: Group, back_in_s: float) -> bool:
+        """Say when it is back; whether that was taken. Else the membership is over."""
+        try:
+            await group.away(back_in=back_in_s)
+        except MusterError as error:
+            self._worker.track.note("call", kind="away", outcome="fail", error=name_of(error))
+            await group.close()
+            return False
+        self._worker.track.note("count", name="away")
+        return True
 
     async def _follow(self, group: Group) -> None:
         with contextlib.suppress(GroupClosed):
@@ -182,13 +227,14 @@ class Member(RebalanceListener):
 
     async def assigned(self, group: Group, assignment: Assignment) -> None:
         for key in assignment.partitions:
+            token = assignment.token(key)
             self._owned[key] = self._book.owns(
                 self._name,
                 _key(assignment.group_id, key),
                 assignment.member_id,
-                assignment.generation,
+                token if self._is_modern else assignment.generation,
                 instance_id=self._instance,
-                token=assignment.fencing_token,
+                token=token,
             )
         if self._joining_ns is not None and assignment.partitions:
             took_ns = time.monotonic_ns() - self._joining_ns
@@ -207,7 +253,13 @@ class Member(RebalanceListener):
             await asyncio.sleep(self.settings.slow_s)
         async with self._working:
             for key in assignment.partitions:
-                self._release(key, "left" if self._leaving or self._going else "revoked")
+                self._release(key, self._how())
+
+    def _how(self) -> str:
+        """How it gives up: whoever goes away keeps what it has, and nobody else is given it."""
+        if self._leaving or (self._going and self.settings.back_in_s is None):
+            return "left"
+        return "revoked"
 
     async def lost(self, group: Group, assignment: Assignment) -> None:
         """Others may own them already."""
@@ -246,12 +298,12 @@ class Member(RebalanceListener):
         keys = [key]
         if rng.random() < self.settings.whole_share:
             keys = [one for one in self._owned if one in self._seen]
-        if held is None or not set(keys) <= self._owned.keys():
+        if held is None or not set(keys) <= self._owned.keys() & _held(held, keys):
             return
         if self._store is not None:
             self._sequence += 1
             full = _key(self.settings.group, key)
-            if not await self._store.write(full, held.fencing_token, self._sequence):
+            if not await self._store.write(full, held.token(key), self._sequence):
                 return  # fenced: another one owns it
         await self._commit(client, group, keys)
 
@@ -263,7 +315,7 @@ class Member(RebalanceListener):
 
     async def _commit(self, client: Client, group: Group, keys: list[TopicPartition]) -> None:
         held = group.assignment
-        if held is None or not keys:
+        if held is None or not keys or not set(keys) <= _held(held, keys):
             return
         offsets = {key: self._values.next(key, self._seen[key]) for key in keys}
         numbers = {
@@ -275,7 +327,7 @@ class Member(RebalanceListener):
                 generation=held.generation,
                 client=self._name,
                 numbered=True,
-                token=held.fencing_token,
+                token=held.token(key),
             )
             for key, value in offsets.items()
         }
@@ -336,6 +388,11 @@ class Members(Worker[MemberSettings]):
             one.result()
         await self.cancel()
         await self._shared.close()
+
+
+def _held(held: Assignment, keys: Collection[TopicPartition]) -> set[TopicPartition]:
+    """Those of these that it has a token of; one may be gone, and the listener not told yet."""
+    return {key for key in keys if held.fencing_token >= 0 or key in held.fencing_tokens}
 
 
 def _key(group: str, key: TopicPartition) -> Key:

@@ -10,7 +10,7 @@ import logging
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from musterd.coordinator.host import tied_command
 
 SHOWN = 3
 """So many findings are told."""
-REMOVED = frozenset({"session_expired", "not_rejoined", "not_synced", "no_room"})
+REMOVED = frozenset(
+    {"session_expired", "not_rejoined", "not_synced", "no_room", "not_released", "not_back"}
+)
 """Ends of a membership that the group decides, not the member."""
 LOGGED_MAX = 2000
 """Offsets in one line of a history, so that it stays below its maximum."""
@@ -37,6 +39,8 @@ class ReplaySettings(Settings):
     """Of nodes, which may run."""
     to: Path
     """A folder that does not exist: `export` and `tables` will be in it."""
+    modern: frozenset[str] = frozenset()
+    """Groups whose coordinator assigns."""
 
 
 class Replay(Worker[ReplaySettings]):
@@ -66,7 +70,7 @@ class Replay(Worker[ReplaySettings]):
             self.book.record(log)
         for logged in read_logged(tables):
             self.book.record(logged)
-        for removal in read_removals(tables):
+        for removal in read_removals(tables, self.settings.modern):
             self.book.record(removal)
 
 
@@ -103,8 +107,11 @@ def read_logged(tables: Path) -> Iterator[Logged]:
             yield Logged(shard, key, tuple(all_of_it[start : start + LOGGED_MAX]))
 
 
-def read_removals(tables: Path) -> Iterator[Removal]:
-    """Members that their groups removed, and not for a while, from the tables of a replay."""
+def read_removals(tables: Path, modern: Collection[str] = ()) -> Iterator[Removal]:
+    """Members that their groups removed, and not for a while, from the tables of a replay.
+
+    Of a `modern` group each with the highest token that it had granted before.
+    """
     from pyarrow import parquet  # noqa: PLC0415  # as above
 
     last: dict[tuple[str, str], dict[str, Any]] = {}
@@ -112,9 +119,27 @@ def read_removals(tables: Path) -> Iterator[Removal]:
         key = row["group"], row["member_id"]
         if key not in last or (row["joined_index"] or 0) > (last[key]["joined_index"] or 0):
             last[key] = row
+    granted = _granted(tables, modern)
     for (group, member_id), row in last.items():
-        if row["end"] in REMOVED and row["last_generation"] is not None:
-            yield Removal(group, member_id, None, generation=row["last_generation"])
+        if row["end"] not in REMOVED or row["last_generation"] is None:
+            continue
+        until = row["last_generation"]
+        if group in modern:
+            mine = granted[group]
+            until = max((token for at, token in mine if at < row["left_index"]), default=0)
+        yield Removal(group, member_id, None, generation=until)
+
+
+def _granted(tables: Path, modern: Collection[str]) -> dict[str, set[tuple[int, int]]]:
+    """Each token of these groups, with the index of the entry that granted it; 0: not known."""
+    from pyarrow import parquet  # noqa: PLC0415  # as above
+
+    found: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    columns = ["group", "token", "from_index"]
+    for row in parquet.read_table(tables / "ownership", columns=columns).to_pylist():
+        if row["group"] in modern:
+            found[row["group"]].add((row["from_index"] or 0, row["token"]))
+    return found
 
 
 async def _export(data_dir: Path, to: Path) -> None:

@@ -3,7 +3,7 @@
 from musterd.chaos.history import Key, Logged, Removal, ShardLog
 from musterd.chaos.workloads import replay
 from musterd.replay.output import TableWriter
-from musterd.replay.tables import Commit, Integrity, MemberSession
+from musterd.replay.tables import Commit, Integrity, MemberSession, Ownership
 
 
 def commit_row(offset, index, **fields):
@@ -74,6 +74,37 @@ def test_it_is_told_of_each_log_from_where_on_it_is_whole(tmp_path):
     assert list(replay.read_logs(tmp_path)) == [ShardLog(0, 1), ShardLog(1, 21), ShardLog(2, 1)]
 
 
+def session_row(member_id, end, last, joined, left=0):
+    """One membership in g, in the entries from `joined` to `left`."""
+    row = dict.fromkeys(MemberSession._fields, 0) | {
+        "group": "g",
+        "member_id": member_id,
+        "client_id": "",
+        "client_host": "",
+        "end": end,
+        "reason": None,
+        "last_generation": last,
+        "joined_index": joined,
+        "left_index": left,
+    }
+    return MemberSession(**row)
+
+
+def grant_row(group, token, index):
+    """A partition that somebody was granted in this entry; None: before the log begins."""
+    row = dict.fromkeys(Ownership._fields) | {
+        "shard": 1,
+        "group": group,
+        "topic": "t",
+        "partition": 0,
+        "member_id": "m",
+        "token": token,
+        "released": "open",
+        "from_index": index,
+    }
+    return Ownership(**row)
+
+
 def test_a_member_that_its_group_removed_is_told_with_its_last_generation(tmp_path):
     """Not one that left, nor one that came back under its id, nor one that was in no generation."""
     sessions = [
@@ -84,16 +115,23 @@ def test_a_member_that_its_group_removed_is_told_with_its_last_generation(tmp_pa
         ("early", "session_expired", None, 1),
     ]
     with TableWriter(tmp_path) as writer:
-        for member_id, end, last, joined in sessions:
-            row = dict.fromkeys(MemberSession._fields, 0) | {
-                "group": "g",
-                "member_id": member_id,
-                "client_id": "",
-                "client_host": "",
-                "end": end,
-                "reason": None,
-                "last_generation": last,
-                "joined_index": joined,
-            }
-            writer.write(MemberSession(**row))
+        for row in sessions:
+            writer.write(session_row(*row))
+        writer.write(grant_row("g", 99, None))
     assert [*replay.read_removals(tmp_path)] == [Removal("g", "slow", None, generation=4)]
+
+
+def test_a_removed_member_of_a_modern_group_is_told_with_the_tokens_of_before(tmp_path):
+    """What the entry that removed it granted to others came after it; epochs are no order."""
+    with TableWriter(tmp_path) as writer:
+        writer.write(session_row("slow", "not_released", 70, 1, left=30))
+        writer.write(session_row("late", "not_back", 70, 1, left=9))
+        for group, token, index in (
+            *(("g", 3, None), ("g", 5, 10), ("g", 7, 29), ("g", 8, 30), ("g", 9, 31)),
+            ("h", 6, 20),
+        ):
+            writer.write(grant_row(group, token, index))
+    assert [*replay.read_removals(tmp_path, {"g"})] == [
+        Removal("g", "slow", None, generation=7),
+        Removal("g", "late", None, generation=3),
+    ]

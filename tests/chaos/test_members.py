@@ -10,8 +10,8 @@ from muster.testing import Cluster, Refuse
 from muster.testing.groups import Group
 from muster.testing.statuses import status
 from muster.v1 import group_pb2
-from musterd.chaos.check import lost
-from musterd.chaos.history import Key
+from musterd.chaos.check import fences, lost, owners, tokens
+from musterd.chaos.history import Expected, Key, Outcome
 from musterd.chaos.history_files import read_folder
 from musterd.chaos.workloads import member
 from musterd.chaos.workloads.operation_log import OperationLog
@@ -60,6 +60,78 @@ def test_a_member_that_is_fenced_ends_and_says_so(tmp_path):
     """Another process came under its instance id, as a run's restarts may have it."""
     asyncio.run(one_member(tmp_path, Refuse(ErrorCode.FENCED_INSTANCE_ID, "planted")))
     assert '"error":"FENCED_INSTANCE_ID"' in (tmp_path / TRACK).read_text()
+
+
+UNRELEASED = Refuse(ErrorCode.UNRELEASED_INSTANCE_ID, "planted")
+
+
+def test_a_member_whose_instance_id_another_process_keeps_tries_again(tmp_path):
+    """Where the coordinator assigns: it does not end, and says so; the id may be free later."""
+
+    async def refused():
+        async with Cluster(1, topics={"t": 4}) as cluster:
+            cluster.script("ConsumerGroupHeartbeat", *[UNRELEASED] * 40)
+            settings = {"group": "g", "topic": "t", "assignment": "server", "instance": "worker-0"}
+            settings |= {"session_ms": 1_000, "away_s": (0.0, 0.0)}
+            worker = KINDS["members"](brief("members", tmp_path, cluster.bootstrap, 1, settings))
+            try:
+                async with asyncio.timeout(STEP_S):
+                    await worker.start()
+                said = (tmp_path / TRACK).read_text
+                await until(lambda: worker.failed.done() or said().count(unreleased) > 1, STEP_S)
+                assert not worker.failed.done()
+            finally:
+                await worker.stop()
+                worker.close()
+
+    unreleased = '"error":"UNRELEASED_INSTANCE_ID"'
+    asyncio.run(refused())
+
+
+async def _modern_members(folder):
+    """Two members work, one leaves and comes back, and both work."""
+    async with Cluster(1, topics={"t": 4}) as cluster:
+        settings = {"group": "g", "topic": "t", "assignment": "server", "members": 2}
+        settings |= {"every_s": 0.01, "whole_share": 0.3, "away_s": (0.0, 0.0)}
+        worker = KINDS["members"](brief("members", folder, cluster.bootstrap, 1, settings))
+        history = folder / "members.history.jsonl"
+        try:
+            async with asyncio.timeout(STEP_S):
+                await worker.start()
+            for _ in range(2):
+                enough = history.read_text().count('"outcome":"ok"') + 100
+                await until(
+                    lambda enough=enough: (
+                        worker.failed.done()
+                        or (
+                            worker.settled()
+                            and history.read_text().count('"outcome":"ok"') > enough
+                        )
+                    ),
+                    STEP_S,
+                )
+                await worker.bounce()
+        finally:
+            await worker.stop()
+            worker.close()
+        if worker.failed.done():
+            worker.failed.result()
+
+
+def test_members_of_a_modern_group_write_down_the_token_of_each_partition(tmp_path):
+    """Each commit has that of its partition's grant, and the checkers have enough to look at."""
+    asyncio.run(_modern_members(tmp_path))
+    history = read_folder(tmp_path)
+    history.expected = [Expected("g", (("t", 4),), 6_000, 10_000, modern=True)]
+    grants = {(one.key, one.member_id, one.token) for one in history.ownerships}
+    commits = [one for one in history.commits() if one.outcome is Outcome.OK]
+    assert {(one.key, one.member_id, one.token) for one in commits} <= grants
+    assert all(one.generation == one.token > 0 for one in history.ownerships)
+    assert len({one.token for one in history.ownerships}) > 2
+    for check in (owners.check, fences.check, tokens.check):
+        verdict = check(history)
+        assert verdict.passed, verdict
+        assert verdict.looked_at
 
 
 def supersede(_group, request):

@@ -567,6 +567,30 @@ def test_who_an_exported_log_has_removed_before_the_newer_owner_is_a_zombie(ende
         assert ("of 0 the older owner alone says so" in verdict.note) is passes
 
 
+@pytest.mark.parametrize(("last", "passes"), [(None, False), (4, True), (6, True), (7, False)])
+def test_who_a_modern_group_removed_before_the_newer_owners_grant_is_a_zombie(last, passes):
+    """By tokens (inv-I4): members of one group have any epochs, and others' rise without that."""
+    owned = [owns("a", 4, 0, 8, token=4), owns("b", 7, 5, 9, token=7)]
+    sent = commit(1, 1, 2, member_id="b", generation=90, token=0)
+    epoch = told(90, "b", 1, source="client-b", whole=False)
+    lists = {"ownerships": owned, "generations": [epoch], "expected": [expected(modern=True)]}
+    made = history(sent, **lists)
+    made.removals = [] if last is None else [Removal("g", "a", None, generation=last)]
+    assert owners.check(made).passed is passes
+
+
+def test_who_a_modern_group_removed_commits_nothing_after_a_later_token_was_known():
+    """inv-I6: and before that nobody can say that it had been removed, whatever others' epochs."""
+    owned = [owns("a", 4, 0, 20, token=4), owns("b", 7, 9, 20, key=OTHER, token=7)]
+    epoch = told(90, "b", 1, source="client-b", whole=False)
+    early = commit(1, 5, 6, member_id="a", generation=3, token=4)
+    late = commit(2, 10, 11, member_id="a", generation=3, token=4)
+    lists = {"ownerships": owned, "generations": [epoch], "expected": [expected(modern=True)]}
+    made = history(early, late, removals=[Removal("g", "a", None, generation=6)], **lists)
+    assert "commit 2 by w" in only(tokens.check(made))
+    assert only(tokens.check(made)).endswith("of a, which had been removed")
+
+
 @pytest.mark.parametrize(("generation", "passes"), [(2, True), (3, False)])
 def test_a_join_that_came_again_excuses_the_overlap_that_it_brought_about(generation, passes):
     """inv-I4: of that owner, and by that generation alone."""

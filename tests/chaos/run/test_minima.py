@@ -1,5 +1,6 @@
 """Workloads that did nothing fail their run, and so do faults of which nothing was ever seen."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from musterd.chaos.run.minima import (
     unseen,
 )
 from musterd.chaos.run.result import Counts, WorkloadResult, fault_classes
-from musterd.chaos.workloads.catalog import Setting, plan
+from musterd.chaos.workloads.catalog import SERVER, Setting, plan
 from tests.chaos.check.made import commit, history
 from tests.chaos.check.test_places import write
 from tests.chaos.report import made_up
@@ -32,11 +33,11 @@ def did(name, ok=int(COMMITS_PER_MINUTE * MINUTES), **figures):
     return WorkloadResult(name, "", 1, 1, {"commit": Counts(ok, 5, 5)}, figures)
 
 
-def missing(*workloads, of=None, minutes=MINUTES):
+def missing(*workloads, of=None, minutes=MINUTES, setting=SETTING):
     """What is said of a run of these workloads."""
     run = made_up.run(workloads=list(workloads), minutes=minutes)
     names = [one.name for one in workloads if one.name.startswith("W")]
-    return list(too_little(run, plan(names, SETTING), of or history()))
+    return list(too_little(run, plan(names, setting), of or history()))
 
 
 @pytest.mark.parametrize("name", ["W1", "W8", "probe", "pulse"])
@@ -64,6 +65,17 @@ def test_a_workload_that_never_did_what_it_is_for_is_named(name, purpose):
     assert missing(did(name, ok=100, **rest, **{purpose: 1.0}), minutes=PURPOSE_MINUTES) == []
     worked.counts[purpose] = Counts(1, 0, 0)
     assert missing(worked, minutes=PURPOSE_MINUTES) == []
+
+
+def test_members_that_never_went_away_are_named_where_the_coordinator_assigns():
+    """Nobody else can."""
+    worked = did("W6", ok=100, slow_revocations=1.0)
+    modern = replace(SETTING, assignment=SERVER)
+    named = missing(worked, minutes=PURPOSE_MINUTES, setting=modern)
+    assert named == ["W6: no away in the whole run"]
+    assert missing(worked, minutes=PURPOSE_MINUTES) == []
+    worked.figures["away"] = 1.0
+    assert missing(worked, minutes=PURPOSE_MINUTES, setting=modern) == []
 
 
 @pytest.mark.parametrize("what", CHURN_PER_MINUTE)
