@@ -36,6 +36,9 @@ VISIT_S = 30.0
 SAMPLE_S = 60.0
 REST_POLL_S = 0.5
 LOG_TAIL = 2_000
+WITHOUT_STREAMS = 4
+"""Each fourth process of a plan keeps to unary calls, in all of its lives: a node has other tasks
+for them than for a stream, and what a soak counts must not depend on who was killed how often."""
 
 
 class WorkerProcessesError(Exception):
@@ -48,6 +51,7 @@ class _WorkerProcess:
 
     job: Job
     host: int
+    streams: bool = True
     lives: int = 0
     child: Child | None = None
     log: IO[str] | None = None
@@ -89,6 +93,8 @@ class WorkerProcesses:
         new = [_WorkerProcess(job, self._host(job, n)) for n, job in enumerate(jobs)]
         self._all += new
         ordered = sorted(new, key=lambda one: not one.job.last)
+        for place, one in enumerate(ordered, len(self._all) - len(new)):
+            one.streams = place % WITHOUT_STREAMS != WITHOUT_STREAMS - 1
         for first in range(0, len(ordered), AT_ONCE):
             batch = ordered[first : first + AT_ONCE]
             for one in batch:
@@ -248,6 +254,7 @@ class WorkerProcesses:
             seed=self._seed,
             history=self._folder / "history" / f"{one.name}{HISTORY}",
             track=self._folder / "tracks" / f"{one.name}{TRACK}",
+            streams=one.streams,
             secure=cluster.secure,
             settings=job.settings,
         )

@@ -19,8 +19,6 @@ CLIENTS = 1 << 16
 """Client numbers in one run; the lowest bits of every offset say who committed it."""
 NUMBERS = 16
 """So many of them has each start of a process."""
-WITHOUT_STREAMS = 4
-"""Each fourth process that is started keeps to unary calls."""
 
 
 class Brief(pydantic.BaseModel):
@@ -40,6 +38,8 @@ class Brief(pydantic.BaseModel):
     seed: int
     history: Path
     track: Path
+    streams: bool = True
+    """Whether its clients have a stream to each node; else they keep to unary calls."""
     secure: bool = False
     """Whether nodes are reached by TLS, with the files that `MUSTER_TLS_*` name in its environment;
     the cluster of a run's own is plain, whatever stands there."""
@@ -106,7 +106,7 @@ class Worker(ABC, Generic[_S_co]):
             client_id=client_id or self.brief.name,
             tls=self.tls,
             request_timeout_ms=request_timeout_ms,
-            streams=self.brief.number // NUMBERS % WITHOUT_STREAMS != WITHOUT_STREAMS - 1,
+            streams=self.brief.streams,
         )
 
     def raw(self) -> RawNodes:

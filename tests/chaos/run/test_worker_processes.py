@@ -39,12 +39,30 @@ class Rehearsed(WorkerProcesses):
         super().__init__(folder, cluster, 1, SimpleNamespace(record=lambda _: None))
         self._rng = random.Random(1)
         self.lives = []
+        self.streams = []
 
     def _start(self, one):
         one.lives += 1
+        self.streams.append((one.job.name, one.streams))
         one.child, one.state, one.due_s = Process(), "up", None
         one.log = io.StringIO()
         self.lives.append(one.child)
+
+
+def test_a_process_makes_its_calls_as_the_one_before_it_did(tmp_path):
+    """A soak counts what nodes have for them: it is the same before and after a death."""
+    workers = Rehearsed(tmp_path)
+    names = [f"soak-{number}" for number in range(8)]
+    workers.start([Job(name, "members", {}, AT_ONCE) for name in names])
+    begun = dict(workers.streams)
+    assert [name for name in names if not begun[name]] == ["soak-3", "soak-7"]
+    workers.disturbing = True
+    while len(workers.streams) < 2 * len(names):
+        for one in workers.lives:
+            one.code = 0 if one.sent else None
+        workers.tick()
+    assert all(begun[name] == streams for name, streams in workers.streams)
+    assert set(dict(workers.streams[len(names) :])) == set(names)
 
 
 def being_restarted(tmp_path):
