@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 
-from muster.admin.operator_secret import FILE_VARIABLE
+from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE
 from musterd.chaos.child import Child, ChildError, ChildRefusedError, Message
 from musterd.chaos.world.networks.network import Network, Shape, client_place
 from musterd.coordinator.host import tied_command
@@ -77,7 +77,8 @@ class Netns(Network):
         secret = Path(self.folder) / "admin-secret"
         secret.write_text(token_hex())
         self.serve_flags = (*Netns.serve_flags, "--admin-secret-file", str(secret))
-        os.environ[FILE_VARIABLE] = str(secret)  # for whoever hands over shards in this process
+        # For operators' calls of this process and its commands; nobody else is in this network.
+        os.environ |= {FILE_VARIABLE: str(secret), CLEAR_VARIABLE: "true"}
         self._process = Child("musterd.chaos.world.networks.link_process", given)
         try:
             self._namespaces = self._process.ready(_READY_S)["namespaces"]
@@ -86,7 +87,8 @@ class Netns(Network):
             raise
 
     def close(self) -> None:
-        os.environ.pop(FILE_VARIABLE, None)
+        for name in (FILE_VARIABLE, CLEAR_VARIABLE):
+            os.environ.pop(name, None)
         process, self._process = self._process, None
         if process is not None:
             process.close()

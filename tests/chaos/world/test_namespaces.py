@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from muster.admin.operator_secret import METADATA_KEY
+from muster.cli.connection import Connection
 from musterd.chaos.child import Child, close_all
 from musterd.chaos.world.networks.netns import Netns
 from musterd.chaos.world.networks.network import CUT, Shape
@@ -50,6 +52,14 @@ def _healed(network) -> Iterator[None]:
     yield
     for link in permutations(network.places, 2):
         network.heal(*link)
+
+
+def test_a_run_s_commands_show_its_nodes_the_secret(network):
+    """Without it none replaces a node that lost its disk."""
+    with Connection(network.addresses(0).advertise, 1.0) as nodes:
+        ((name, secret),) = nodes.operator()
+    assert name == METADATA_KEY
+    assert secret == (Path(network.folder) / "admin-secret").read_bytes()
 
 
 def heard_after(at, network, source: str, target: str, count: int) -> int:
