@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from muster.tasks.task_store import Definition as Definition
     from muster.tasks.task_work import Task as Task
     from muster.types import Assignment as Assignment
+    from muster.types import ColocatedTopics as ColocatedTopics
     from muster.types import CommitResult as CommitResult
     from muster.types import Committed as Committed
     from muster.types import CommittedOffset as CommittedOffset
@@ -98,6 +99,7 @@ _HOMES = {
     "Task": "tasks.task_work",
     "Rebalance": "admin.rebalances",
     "Assignment": "types",
+    "ColocatedTopics": "types",
     "CommitResult": "types",
     "Committed": "types",
     "CommittedOffset": "types",

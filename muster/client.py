@@ -504,13 +504,14 @@ class Client:
         return await group_settings(self._opened().caller, group_id, self._timeout_ms)
 
     async def alter_group_settings(
-        self, group_id: str, settings: Mapping[str, int], *, removed: Collection[str] = ()
+        self, group_id: str, settings: Mapping[str, int | str], *, removed: Collection[str] = ()
     ) -> dict[str, GroupSetting]:
         """Give a group settings of its own, or take them away: all of it or nothing.
 
         Args:
             group_id: the group; it need not exist.
-            settings: by name, such as `{"classic.max.size": 50}`; docs/groups.md has the list.
+            settings: by name, such as `{"classic.max.size": 50}`, or `{"consumer.colocate":
+                "orders,payments"}`; docs/groups.md has the list.
             removed: what goes back to the cluster's default.
 
         Returns:

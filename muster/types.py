@@ -91,7 +91,10 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupSetting:
-    """The value of a group's setting, and the bounds between which it may be set."""
+    """The value of a group's setting, and the bounds between which it may be set.
+
+    A setting that is a text has it in `text`; its numbers are 0, and its default is "".
+    """
 
     value: int
     overridden: bool
@@ -99,6 +102,7 @@ class GroupSetting:
     default: int
     lowest: int
     highest: int
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,15 @@ class MemberDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ColocatedTopics:
+    """Topics whose partitions of the same number go to one member."""
+
+    topics: tuple[str, ...]
+    problems: tuple[str, ...]
+    """For people: what of it cannot be done, and why. Empty where all of it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A group and all of its members, at one moment."""
 
@@ -183,6 +196,8 @@ class GroupDescription:
     coordinator: Coordinator
     type: str = "classic"
     """`consumer`: its coordinator assigns, and it has members; else `classic`."""
+    colocated: tuple[ColocatedTopics, ...] = ()
+    """In a modern group, by its setting `consumer.colocate`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,9 @@ class Trigger(IntEnum):
     """A member gave up partitions that others wait for: the second round of a cooperative one."""
     RETURNED = 14
     """A member of a modern group came back after a plan that was made while it was away."""
+    SETTINGS_CHANGED = 15
+    """An operator changed a setting that plans of a modern group are made from: no member did
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,10 +336,14 @@ class ConfigValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupConfigChanged:
-    """All of the group's overrides from now on, by name; creates the group where there is none."""
+    """All of the group's overrides from now on, by name; creates the group where there is none.
+
+    `colocate` is the text of the setting of this name; "" = none.
+    """
 
     group_id: str
     values: tuple[ConfigValue, ...]
+    colocate: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,10 @@ class Limits:
     """For so long a member of a modern group may be away and keep what it has."""
     away_longest_ms: int = 24 * 60 * 60 * 1000
     """The longest such time that a group may set for itself."""
+    colocate_max_topics: int = 100
+    """Topics in all the sets of topics that a group's setting co-locates."""
+    colocate_max_bytes: int = 4 * KIB
+    """Bytes of that setting."""
     park_max_ms: int = 25_000
 
 

@@ -138,10 +138,14 @@ class OffsetsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """All of a group's overrides now, by name. `changed`: they were others before."""
+    """All of a group's overrides now, as in `GroupConfigChanged`.
+
+    `changed`: they were others before.
+    """
 
     values: tuple[ConfigValue, ...]
     changed: bool = True
+    colocate: str = ""
 
 
 @dataclass(frozen=True, slots=True)

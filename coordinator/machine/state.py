@@ -287,7 +287,8 @@ class Group:
     differ from one that was not. `emptied_wall_ms` says since when it is Empty, 0 where it is not,
     or where nobody knows (rules 1, or never had members). `rebalances` are the last rounds by
     number, with what became of them (history.py). `topics_version` is that of the topic registry
-    under which the generation formed, `config` the group's overrides by name (config.py). `token`
+    under which the generation formed, `config` the group's overrides by name (config.py),
+    `colocate` which topics it wants together (modern/colocation.py). `token`
     is the fencing token that the generation took, `fence` the last one that was taken; 0 while the
     generation is the token (rules 1 and 2).
     `instances` says who holds each instance id: like `tally` it follows from the members. `digest`
@@ -317,6 +318,7 @@ class Group:
     blob: Blob = NO_BLOB
     topics_version: int = 0
     config: dict[str, int] = field(default_factory=dict)
+    colocate: str = ""
     token: int = 0
     fence: int = 0
     rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)

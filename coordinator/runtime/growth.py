@@ -55,6 +55,7 @@ from musterd.coordinator.machine.commands import (
     SyncGroup,
     TopicsChanged,
 )
+from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import MIB
@@ -154,7 +155,8 @@ def growth_of(  # noqa: C901, PLR0911, PLR0912 - one per command that grows the 
             known = group.config if group else {}
             added = sum(setting.name not in known for setting in command.settings)
             header = HEADER_BYTES if group is None and added else 0
-            return Growth(header + added * (RECORD_BYTES + SETTING_BYTES))
+            texts = sum(len(one.value) for one in command.settings if one.name == COLOCATE)
+            return Growth(header + added * (RECORD_BYTES + SETTING_BYTES) + texts)
         case CreateTopic():
             new = command.name not in state.topics
             return Growth(new * (TOPIC_BYTES + 3 * len(command.name.encode())))

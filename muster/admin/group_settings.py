@@ -42,7 +42,7 @@ async def group_settings(
 async def alter_group_settings(
     caller: Caller,
     group_id: str,
-    settings: Mapping[str, int],
+    settings: Mapping[str, int | str],
     removed: Collection[str],
     timeout_ms: float,
 ) -> dict[str, GroupSetting]:
@@ -63,7 +63,12 @@ async def alter_group_settings(
 def _settings(told: Iterable[admin_pb2.GroupSetting]) -> dict[str, GroupSetting]:
     return {
         one.name: GroupSetting(
-            one.value, one.overridden, one.default_value, one.lowest, one.highest
+            one.value,
+            one.overridden,
+            one.default_value,
+            one.lowest,
+            one.highest,
+            one.text if one.HasField("text") else None,
         )
         for one in told
     }

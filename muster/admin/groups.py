@@ -24,6 +24,7 @@ from muster.net.calls import DESCRIBE_GROUPS, Caller, client_closed, raise_statu
 from muster.net.discovery import coordinator_of
 from muster.net.nodes import Answers
 from muster.types import (
+    ColocatedTopics,
     GrantDescription,
     GroupDescription,
     GroupListing,
@@ -210,6 +211,10 @@ async def describe_group(caller: Caller, group_id: str, timeout_ms: float) -> Gr
                 members=tuple(members),
                 coordinator=coordinator_of(page.coordinator),
                 type=page.type or "classic",
+                colocated=tuple(
+                    ColocatedTopics(tuple(one.topics), tuple(one.problems))
+                    for one in page.colocated
+                ),
             )
         request.first_member = page.next_member
 

@@ -524,6 +524,28 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["fencing_tokens", b"fencing_tokens", "partitions", b"partitions", "revoking", b"revoking", "topic", b"topic"]) -> None: ...
 
     @typing.final
+    class Colocated(google.protobuf.message.Message):
+        """Topics whose partitions of the same number go to one member, by the group's setting."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPICS_FIELD_NUMBER: builtins.int
+        PROBLEMS_FIELD_NUMBER: builtins.int
+        @property
+        def topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+        @property
+        def problems(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+            """for people: what of it cannot be done, and why; none = all of it is"""
+
+        def __init__(
+            self,
+            *,
+            topics: collections.abc.Iterable[builtins.str] | None = ...,
+            problems: collections.abc.Iterable[builtins.str] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["problems", b"problems", "topics", b"topics"]) -> None: ...
+
+    @typing.final
     class Wait(google.protobuf.message.Message):
         """What an open round, or a generation that not everybody has synced in, waits for."""
 
@@ -585,6 +607,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         WAIT_FIELD_NUMBER: builtins.int
         TYPE_FIELD_NUMBER: builtins.int
         TARGET_EPOCH_FIELD_NUMBER: builtins.int
+        COLOCATED_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
         protocol_type: builtins.str
@@ -613,6 +636,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         def wait(self) -> global___DescribeGroupsResponse.Wait:
             """missing where nothing is waited for"""
 
+        @property
+        def colocated(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Colocated]:
+            """of a modern group, by its setting"""
+
         def __init__(
             self,
             *,
@@ -631,9 +658,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             wait: global___DescribeGroupsResponse.Wait | None = ...,
             type: builtins.str = ...,
             target_epoch: builtins.int = ...,
+            colocated: collections.abc.Iterable[global___DescribeGroupsResponse.Colocated] | None = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status", "wait", b"wait"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "target_epoch", b"target_epoch", "type", b"type", "wait", b"wait"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "colocated", b"colocated", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "target_epoch", b"target_epoch", "type", b"type", "wait", b"wait"]) -> None: ...
 
     GROUPS_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
@@ -1133,6 +1161,7 @@ class GroupSetting(google.protobuf.message.Message):
     DEFAULT_VALUE_FIELD_NUMBER: builtins.int
     LOWEST_FIELD_NUMBER: builtins.int
     HIGHEST_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
     name: builtins.str
     value: builtins.int
     overridden: builtins.bool
@@ -1140,6 +1169,8 @@ class GroupSetting(google.protobuf.message.Message):
     lowest: builtins.int
     """what may be set"""
     highest: builtins.int
+    text: builtins.str
+    """Set where the value is a text; the numbers are 0 then, and the default is ""."""
     def __init__(
         self,
         *,
@@ -1149,8 +1180,11 @@ class GroupSetting(google.protobuf.message.Message):
         default_value: builtins.int = ...,
         lowest: builtins.int = ...,
         highest: builtins.int = ...,
+        text: builtins.str | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["default_value", b"default_value", "highest", b"highest", "lowest", b"lowest", "name", b"name", "overridden", b"overridden", "value", b"value"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_text", b"_text", "text", b"text"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_text", b"_text", "default_value", b"default_value", "highest", b"highest", "lowest", b"lowest", "name", b"name", "overridden", b"overridden", "text", b"text", "value", b"value"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_text", b"_text"]) -> typing.Literal["text"] | None: ...
 
 global___GroupSetting = GroupSetting
 

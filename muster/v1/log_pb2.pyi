@@ -102,6 +102,7 @@ class _TriggerEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     TOPICS_CHANGED: _Trigger.ValueType  # 12
     PARTITIONS_RELEASED: _Trigger.ValueType  # 13
     RETURNED: _Trigger.ValueType  # 14
+    SETTINGS_CHANGED: _Trigger.ValueType  # 15
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Why a round opened: the closed list of gp-3.4."""
@@ -118,6 +119,7 @@ MEMBER_KICKED: Trigger.ValueType  # 11
 TOPICS_CHANGED: Trigger.ValueType  # 12
 PARTITIONS_RELEASED: Trigger.ValueType  # 13
 RETURNED: Trigger.ValueType  # 14
+SETTINGS_CHANGED: Trigger.ValueType  # 15
 global___Trigger = Trigger
 
 class _Ending:
@@ -2073,7 +2075,10 @@ class GroupConfigChanged(google.protobuf.message.Message):
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     VALUES_FIELD_NUMBER: builtins.int
+    COLOCATE_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    colocate: builtins.str
+    """the setting of this name, a text; "" = none"""
     @property
     def values(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ConfigValue]: ...
     def __init__(
@@ -2081,8 +2086,9 @@ class GroupConfigChanged(google.protobuf.message.Message):
         *,
         group_id: builtins.str = ...,
         values: collections.abc.Iterable[global___ConfigValue] | None = ...,
+        colocate: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "values", b"values"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["colocate", b"colocate", "group_id", b"group_id", "values", b"values"]) -> None: ...
 
 global___GroupConfigChanged = GroupConfigChanged
 

@@ -1076,6 +1076,13 @@ def group_setting_bounds(world: World):
     return [alter(world, fresh(), classic_max_size=value) for value in (0, 2_001, "many", "-1", "")]
 
 
+@case("group_setting_topics")
+def group_setting_topics(world: World):
+    many = ",".join(f"t{number}" for number in range(101))
+    texts = ("", "a", "a,b;b,c", "a,b;", "a, b", "a,..", many, "a," + "b" * 4_100)
+    return [alter(world, fresh(), consumer_colocate=text) for text in texts]
+
+
 @case("group_setting_order")
 def group_setting_order(world: World):
     bounds = {"classic_min_session_timeout_ms": 20_000, "classic_max_session_timeout_ms": 10_000}

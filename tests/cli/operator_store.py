@@ -8,6 +8,7 @@ DEFAULTS = {
     "classic.max.session.timeout.ms": (1_800_000, 1_000, 1_800_000),
     "classic.max.size": (2_000, 1, 2_000),
     "classic.min.session.timeout.ms": (1_000, 1_000, 1_800_000),
+    "consumer.colocate": None,
     "consumer.max.away.ms": (600_000, 1_000, 86_400_000),
     "offsets.retention.ms": (604_800_000, 0, 315_360_000_000),
 }
@@ -21,15 +22,8 @@ class SettingsStore:
 
     def _settings(self, own):
         return [
-            admin_pb2.GroupSetting(
-                name=name,
-                value=own.get(name, default),
-                overridden=name in own,
-                default_value=default,
-                lowest=lowest,
-                highest=highest,
-            )
-            for name, (default, lowest, highest) in DEFAULTS.items()
+            _text(name, own) if bounds is None else _number(name, own, *bounds)
+            for name, bounds in DEFAULTS.items()
         ]
 
     def describe(self, request):
@@ -51,13 +45,30 @@ class SettingsStore:
                 text = f"There is no setting {min(unknown)!r}; there are {', '.join(DEFAULTS)}."
                 result.status.CopyFrom(self._no(ErrorCode.INVALID_CONFIG, text))
                 continue
-            after = before | {s.name: int(s.value) for s in one.settings}
+            after = before | {
+                s.name: s.value if DEFAULTS[s.name] is None else int(s.value) for s in one.settings
+            }
             after = {name: value for name, value in after.items() if name not in one.removed}
             result.before.extend(self._settings(before))
             result.after.extend(self._settings(after))
             if not request.validate_only:
                 self.own[one.group_id] = after
         return response
+
+
+def _text(name, own):
+    return admin_pb2.GroupSetting(name=name, text=own.get(name, ""), overridden=name in own)
+
+
+def _number(name, own, default, lowest, highest):
+    return admin_pb2.GroupSetting(
+        name=name,
+        value=own.get(name, default),
+        overridden=name in own,
+        default_value=default,
+        lowest=lowest,
+        highest=highest,
+    )
 
 
 def kicking(groups, no):

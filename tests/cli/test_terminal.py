@@ -1,6 +1,7 @@
 """Tables on a real terminal: a pseudo-terminal of 80, 100 and 160 columns, golden screens."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -105,6 +106,29 @@ def test_the_partitions_of_a_member_that_has_forty_go_over_several_lines(cluster
     text = masked(screen(80, cluster.nodes[0].endpoint, ["group members fleet"]))
     compare(text, "forty-partitions.txt", request)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_topics_that_go_together_are_shown_with_what_of_that_cannot_be_done(cluster, muster):
+    """A row for each problem, and one for a set without any; none where nothing is co-located."""
+    cluster.coordinate(cluster.nodes[0])
+    group = Described.Group(group_id="fleet", state="Stable", protocol_type="consumer")
+    group.colocated.add(topics=["clicks", "views"])
+    group.colocated.add(topics=["orders", "refunds"], problems=["one", "another"])
+    cluster.nodes[0].script["DescribeGroups"] = Described(groups=[group])
+    at = ("--bootstrap", cluster.nodes[0].endpoint)
+    *_, last = muster("group", "describe", "fleet", *at).out.split("\n\n")
+    rows = [re.split(r"  +", row.strip()) for row in last.splitlines()]
+    assert rows == [
+        ["GROUP", "CO-LOCATED", "PROBLEM"],
+        ["fleet", "clicks,views", "-"],
+        ["fleet", "orders,refunds", "one"],
+        ["fleet", "orders,refunds", "another"],
+    ]
+    (told,) = json.loads(muster("group", "describe", "fleet", *at, "-o", "json").out)["groups"]
+    assert told["colocated"] == [
+        {"topics": ["clicks", "views"], "problems": []},
+        {"topics": ["orders", "refunds"], "problems": ["one", "another"]},
+    ]
 
 
 def headers(text):

@@ -83,7 +83,10 @@ async def kick_and_configure(folder):
             shared = {*first.assignment.partitions, *second.assignment.partitions}
             assert shared == parts("t", 4)
             assert first.assignment.member_id == mine.member_id
-        await client.alter_group_settings("g", {"classic.max.size": 1})
+        told = await client.alter_group_settings(
+            "g", {"classic.max.size": 1, "consumer.colocate": "u,t"}
+        )
+        assert told["consumer.colocate"].text == "t,u"
         with pytest.raises(InvalidConfig):
             await client.alter_group_settings("g", {"classic.max.size": 0})
         os.kill(nodes[client.coordinator("g").endpoint]["pid"], signal.SIGKILL)
@@ -92,7 +95,10 @@ async def kick_and_configure(folder):
             1,
             2_000,
         )
-        after = await client.alter_group_settings("g", {}, removed=["classic.max.size"])
+        assert settings["classic.max.size"].text is None
+        assert settings["consumer.colocate"].text == "t,u"
+        removed = ["classic.max.size", "consumer.colocate"]
+        after = await client.alter_group_settings("g", {}, removed=removed)
         assert not any(setting.overridden for setting in after.values())
         await first.close()
 

@@ -4,6 +4,7 @@ import pytest
 
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting, PartitionCommit
 from musterd.coordinator.machine.decide.config import (
+    COLOCATE,
     INITIAL_DELAY_MS,
     MAX_AWAY_MS,
     OFFSETS_RETENTION_MS,
@@ -33,6 +34,34 @@ def test_a_group_keeps_so_many_offsets(step):
     assert len(offsets) == LIMITS.group_max_offsets + min(step, 0)
     assert offsets["t", 0].offset == 2
     assert shard.state.digest == recount(shard.state)
+
+
+@limit("colocate_max_topics")
+def test_topics_that_are_co_located(step):
+    """One more in all the sets, and nothing of it is taken."""
+    shard, count = Shard(), LIMITS.colocate_max_topics + step
+    names = [f"t{number:03}" for number in range(count)]
+    sets = [names[0:3], *(names[at : at + 2] for at in range(3, count - 1, 2))]
+    sets[-1] += names[sum(map(len, sets)) :]
+    text = ";".join(",".join(names) for names in sets)
+    shard.apply()  # time begins, which is state
+    shard.hold_against(altering(text), step, Error.INVALID_CONFIG)
+
+
+@limit("colocate_max_bytes")
+def test_bytes_of_what_is_co_located(step):
+    """One byte more, and nothing of it is taken."""
+    shard, size = Shard(), LIMITS.colocate_max_bytes + step
+    names = [f"{number:03}" + "x" * 96 for number in range(size // 100)]
+    text = ",".join(names)
+    text += "y" * (size - len(text))
+    shard.apply()
+    shard.hold_against(altering(text), step, Error.INVALID_CONFIG)
+
+
+def altering(text):
+    """The command that sets which topics are co-located."""
+    return AlterGroupConfig("g", (ConfigSetting(COLOCATE, text),), ())
 
 
 @limit("alter_config_max_settings")

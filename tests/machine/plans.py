@@ -64,6 +64,8 @@ def check(spec: Spec, plan: TargetPlan) -> None:
     for topic, row in plan.target.items():
         mates = [name for name in together.get(topic, (topic,)) if name in read]
         able = [m for m in spec.members if all(name in m.topics for name in mates)]
+        if not able:
+            mates, able = [topic], readers_of(spec, topic)
         for partition, owner in enumerate(row):
             last = spec.last.get(topic, ())
             former = last[partition] if partition < len(last) else ""
@@ -71,8 +73,7 @@ def check(spec: Spec, plan: TargetPlan) -> None:
                 assert topic in members[owner].topics
                 assert (topic, partition) not in unowned
             else:
-                why = unowned[topic, partition]
-                assert why is (Why.AWAY if able else Why.COLOCATED)
+                assert unowned[topic, partition] is Why.AWAY
                 assert all(m.away for m in able)
             if former in members and members[former].away and members[former] in able:
                 if mates == [topic]:

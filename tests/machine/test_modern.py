@@ -13,7 +13,9 @@ from musterd.coordinator.machine.commands import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     AddPartitions,
+    AlterGroupConfig,
     CloseRound,
+    ConfigSetting,
     ConsumerGroupHeartbeat,
     CreateTopic,
     DeleteTopic,
@@ -26,10 +28,13 @@ from musterd.coordinator.machine.commands import (
     Reconcile,
     StoreTarget,
 )
+from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan import Part, plan
+from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Committed
 from tests.machine.world import World
 
@@ -41,6 +46,7 @@ FEW_HISTORIES = 60
 """What make test has of them."""
 STEPS = 40
 TOPICS = ("a", "b", "c")
+COLOCATED = ("a,b", "b,c", "a,b,c")
 
 
 class Fleet:
@@ -250,6 +256,14 @@ class Fleet:
             self.look()
             self.forget(key.member_id)
 
+    def colocate(self) -> None:
+        """An operator sets which topics are co-located, or that none are."""
+        text = self.random.choice(("", *COLOCATED))
+        setting = (ConfigSetting(COLOCATE, text),) if text else ()
+        removed = () if text else (COLOCATE,)
+        self.world.apply(AlterGroupConfig("g", setting, removed))
+        self.look()
+
     def topics(self) -> None:
         topic = self.random.choice(TOPICS)
         count = self.world.state.topics.get(topic, 0)
@@ -291,8 +305,10 @@ class Fleet:
         choice = self.random.random()
         if choice < 0.12 or not members:
             self.join()
-        elif choice < 0.16:
+        elif choice < 0.15:
             self.topics()
+        elif choice < 0.17:
+            self.colocate()
         elif choice < 0.20 and self.away:
             self.come_back(self.random.choice(list(self.away)))
         elif choice < 0.23:
@@ -370,6 +386,10 @@ def settled(fleet: Fleet) -> None:
     assert not modern.behind
     assert all(modern.is_settled(consumer) for consumer in modern.members.values())
     read = {topic for consumer in modern.members.values() for topic in modern.topics_of(consumer)}
+    for one in finished(colocated(modern, sets_of(group.colocate))):
+        rows = [modern.target[topic] for topic in one.counts]
+        if one.all:  # else nobody can have all of them
+            assert all(len({*owners}) == 1 for owners in zip(*rows, strict=False))
     for topic, count in modern.topics.items():
         if topic in read:
             assert sorted(modern.held.get(topic, ())) == list(range(count))

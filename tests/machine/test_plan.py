@@ -190,14 +190,24 @@ EXAMPLES = {
         {"m1": "A0 B0", "m2": "A1 B1"},
         ["co-located"],
     ),
-    "co-located: nobody reads both": (
+    "co-located: nobody reads both, so each is by itself": (
         spec(
             {"A": 1, "B": 1, "C": 1},
             [member("m1", "AC"), member("m2", "B")],
             {"m1": "A0 C0", "m2": "B0"},
             colocate=["AB"],
         ),
-        {"": "A0 B0", "m1": "C0"},
+        {"m1": "A0 C0", "m2": "B0"},
+        [],
+    ),
+    "co-located: who reads one of both gets none of it": (
+        spec(
+            {"A": 2, "B": 2},
+            [member("m1", "A"), member("m2", "AB")],
+            {"m1": "A0 A1", "m2": "B0 B1"},
+            colocate=["AB"],
+        ),
+        {"m2": "A0 A1 B0 B1"},
         ["co-located"] * 2,
     ),
     "co-located: a topic that nobody reads does not count": (
@@ -383,8 +393,6 @@ def test_what_nobody_gets_is_named_with_the_reason():
     )
     assert plan(given).unowned == [
         Unowned("A", 0, Why.AWAY),
-        Unowned("B", 0, Why.COLOCATED),
-        Unowned("C", 0, Why.COLOCATED),
     ]
 
 

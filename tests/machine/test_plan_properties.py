@@ -98,6 +98,7 @@ def units_of(spec: Spec):
     successors = {m.replaced_id: m.member_id for m in spec.members if m.replaced_id}
     read = {t for m in spec.members for t in m.topics if t in spec.topics}
     sets = [[t for t in names if t in read] for names in spec.colocate]
+    sets = [names for names in sets if any({*names} <= {*m.topics} for m in spec.members)]
     alone = [[t] for t in sorted(read) if not any(t in names for names in sets)]
     for topics in [names for names in sets if names] + alone:
         able = [m for m in spec.members if all(t in m.topics for t in topics)]

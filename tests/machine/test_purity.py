@@ -56,10 +56,19 @@ USES = {
         "sorted(by_topic)": "names, by code points",
         "sorted(by_topic[topic])": "ints",
     },
+    "modern/colocation": {
+        "sorted((','.join(sorted(topics)) for topics in sets_of(text)))": "ASCII names",
+        "sorted(topics)": "ASCII names",
+        "{topic}": "an ASCII name",
+        "{count}": "an int",
+        "{counts}": "names and ints",
+        "{self.first}": "text",
+    },
     "modern/conversion": {
         "max(last.get(topic, 0), partition + 1)": "ints",
         "max(tokens)": "ints",
         "max(group.fence, group.generation)": "ints",
+        "max([consumer.generation, *(grant.token for grant in consumer.grants())])": "ints",
         "sorted(dict.fromkeys(member.subscribed_topics))": "names, by code points",
     },
     "modern/decide_heartbeat": {
@@ -135,6 +144,10 @@ USES = {
         "sum((not one.value for one in changes))": "flags",
     },
     "decide/config": {
+        "sorted((*numbers, *texts))": "names of our own",
+        "{COLOCATE}": "a name of our own",
+        "{colocate or 'not set any more'}": "text",
+        "{wrong}": "text",
         "sorted(after.items())": "names are keys, so values are never compared",
         "int(value)": "of ASCII digits alone: _wrong has looked",
         "str(high)": "of an int",

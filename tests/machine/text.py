@@ -21,6 +21,7 @@ from musterd.coordinator.machine.commands import (
     TargetChange,
     TopicCount,
 )
+from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     ConfigValue,
@@ -191,7 +192,8 @@ def put_reply(reply: object) -> str:  # noqa: C901, PLR0911
                 f"{r.topic}/{r.partition}:{r.error.name}" for r in reply.partitions
             )
         case Configured():
-            return f"configured {put_value(reply.values) or '-'}"
+            colocate = f" colocate={reply.colocate}" if reply.colocate else ""
+            return f"configured {put_value(reply.values) or '-'}{colocate}"
         case Heard():
             grants = " ".join(
                 f"{g.topic}/{g.partition}@{g.token}" + "!" * (g.phase is GrantPhase.REVOKING)
@@ -280,6 +282,8 @@ def put_group(group: Group) -> Iterator[str]:
         )
     for name, own in sorted(group.config.items()):
         yield f"  {name}={own}"
+    if group.colocate:
+        yield f"  {COLOCATE}={group.colocate}"
     if group.blob.blob:
         yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"
 

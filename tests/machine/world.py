@@ -54,6 +54,7 @@ Several commands of one log entry stand on one line, between ` ; `.
                           From here on the replica that was not loaded decides beside it.
     times N LINE          the line N times; `#` is the number of the time, the last one is printed
     show                  the group as applied
+    colocated             the topics that it co-locates, and what of that cannot be done
     why                   its last rounds, oldest first
     rounds                how many rounds are kept, and which
 
@@ -129,6 +130,7 @@ from musterd.coordinator.machine.commands import (
     TopicsChanged,
 )
 from musterd.coordinator.machine.decide.config import (
+    COLOCATE,
     INITIAL_DELAY_MS,
     MAX_AWAY_MS,
     MAX_SESSION_TIMEOUT_MS,
@@ -152,9 +154,11 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan import Part, plan
+from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.records.group_records import FENCE_FLOOR_KEY
 from musterd.coordinator.machine.records.values import put_number
 from musterd.coordinator.machine.replies import PARKED, join_reply, sync_reply
@@ -746,6 +750,11 @@ class World:
         numbers = [number for number, _ in rounds_of(self.group(options))]
         self.out.append(f"{len(numbers)} rounds, {min(numbers)} to {max(numbers)}")
 
+    def do_colocated(self, _plain, options):
+        group = self.group(options)
+        for one in finished(colocated(group.modern, sets_of(group.colocate))):
+            self.out.append(f"{','.join(one.topics)}: {'; '.join(one.problems) or 'together'}")
+
     def do_show(self, _plain, options):
         group = self.group(options)
         self.out += ["no group"] if group is None else list(put_group(group))
@@ -753,6 +762,7 @@ class World:
 
 SHORT = {
     "away": MAX_AWAY_MS,
+    "colocate": COLOCATE,
     "delay": INITIAL_DELAY_MS,
     "longest": MAX_SESSION_TIMEOUT_MS,
     "size": MAX_SIZE,

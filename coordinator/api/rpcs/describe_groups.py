@@ -20,8 +20,10 @@ from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
 from musterd.coordinator.machine.modern.spec import assignor_of
+from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.shard import Shard
 
@@ -75,6 +77,7 @@ class GroupDescriptions(CoordinatorService):
                 if reads.refused(one.status, shard, refused):
                     size += one.ByteSize()
                 else:
+                    await _colocated(one, shard.state.groups.get(group_id), slices)
                     seen, assignor = self._head(one, shard, first)
                     group = shard.state.groups.get(group_id)
                     if group is not None and group.modern is not None:
@@ -130,6 +133,21 @@ def _seen(group: Group, first: int) -> list[_Seen]:
         )
         for member in members
     ]
+
+
+async def _colocated(described: Described, group: Group | None, slices: Slices) -> None:
+    """Add the sets of topics that the group's setting co-locates, and what of it cannot be done."""
+    if group is None or group.modern is None or not group.colocate:
+        return
+    steps = colocated(group.modern, sets_of(group.colocate))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            for one in end.value:
+                described.colocated.add(topics=one.topics, problems=one.problems)
+            return
+        await slices.did(SLICE_STEPS // KEYS_PER_ENTRY)
 
 
 def _consumers(

@@ -15,11 +15,19 @@ from musterd.coordinator.api.frame.handler import (
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
-from musterd.coordinator.machine.decide.config import OFFSETS_RETENTION_MS, SETTINGS, settings_at
+from musterd.coordinator.machine.decide.config import (
+    COLOCATE,
+    OFFSETS_RETENTION_MS,
+    SETTINGS,
+    names_at,
+)
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Configured, Reply
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.shard import Shard
+
+Own = Mapping[str, int | str]
+"""A group's own settings by name."""
 
 _failed = with_first_group(
     pb.DescribeGroupConfigsResponse, "groups", lambda request: request.group_ids
@@ -62,16 +70,16 @@ class GroupSettings(CoordinatorService):
         Each group on its own, all of it or nothing; with `validate_only` nothing is changed.
         """
         core = self.core
-        before: dict[str, Mapping[str, int]] = {}
+        before: dict[str, Own] = {}
         """Own settings of each group, as far as this node had applied them when it was asked."""
 
         def altering(asked: pb.AlterGroupConfigsRequest.Group) -> AlterGroupConfig:
-            before[asked.group_id] = dict(_own(core.shard_for(asked.group_id), asked.group_id))
+            before[asked.group_id] = _own(core.shard_for(asked.group_id), asked.group_id)
             settings = tuple(ConfigSetting(s.name, s.value) for s in asked.settings)
             return AlterGroupConfig(asked.group_id, settings, tuple(asked.removed))
 
-        def now() -> dict[str, Mapping[str, int]]:
-            return {one: dict(_own(core.shard_for(one), one)) for one in before}
+        def now() -> dict[str, Own]:
+            return {one: _own(core.shard_for(one), one) for one in before}
 
         call.changed(before, now)
         response = pb.AlterGroupConfigsResponse()
@@ -81,7 +89,7 @@ class GroupSettings(CoordinatorService):
             shard = core.shard_for(asked.group_id)
             if isinstance(answer, Configured):
                 result.before.extend(_settings(before[asked.group_id], shard))
-                result.after.extend(_settings(dict(answer.values), shard))
+                result.after.extend(_settings(_merged(dict(answer.values), answer.colocate), shard))
             else:
                 result.status.CopyFrom(core.statuses.of(answer))
 
@@ -98,14 +106,23 @@ class GroupSettings(CoordinatorService):
         return cast("Reply", decide(group, command, shard.envelope()).reply)
 
 
-def _own(shard: Shard, group_id: str) -> Mapping[str, int]:
+def _own(shard: Shard, group_id: str) -> Own:
     group = shard.state.groups.get(group_id)
-    return {} if group is None else group.config
+    return {} if group is None else _merged(group.config, group.colocate)
 
 
-def _settings(own: Mapping[str, int], shard: Shard) -> list[pb.GroupSetting]:
+def _merged(numbers: Mapping[str, int], colocate: str) -> Own:
+    return {**numbers, **({COLOCATE: colocate} if colocate else {})}
+
+
+def _settings(own: Own, shard: Shard) -> list[pb.GroupSetting]:
     found: list[pb.GroupSetting] = []
-    for name, setting in settings_at(shard.envelope().level).items():
+    for name in names_at(shard.envelope().level):
+        if name == COLOCATE:
+            text = str(own.get(name, ""))
+            found.append(pb.GroupSetting(name=name, text=text, overridden=name in own))
+            continue
+        setting = SETTINGS[name]
         lowest, highest = setting.bounds(LIMITS)
         default = getattr(LIMITS, setting.limit)
         if name == OFFSETS_RETENTION_MS:
@@ -113,7 +130,7 @@ def _settings(own: Mapping[str, int], shard: Shard) -> list[pb.GroupSetting]:
         found.append(
             pb.GroupSetting(
                 name=name,
-                value=own.get(name, default),
+                value=int(own.get(name, default)),
                 overridden=name in own,
                 default_value=default,
                 lowest=lowest,

@@ -4,7 +4,7 @@ A closed list. A value lies within what the cluster allows; where the cluster's 
 tightened later, what was stored is cut to them (gp-2.14).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -13,8 +13,15 @@ from musterd.coordinator.machine.commands import AlterGroupConfig
 from musterd.coordinator.machine.decide.decision import Decision, refuse, unavailable
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.events import ConfigValue, GroupConfigChanged
+from musterd.coordinator.machine.events import (
+    ConfigValue,
+    GroupConfigChanged,
+    GroupEvent,
+    Trigger,
+)
 from musterd.coordinator.machine.limits import Limits
+from musterd.coordinator.machine.modern import colocation
+from musterd.coordinator.machine.modern.departures import spec_changed
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Configured
 from musterd.coordinator.machine.state import Group, Phase
@@ -24,8 +31,12 @@ MAX_SESSION_TIMEOUT_MS: Final = "classic.max.session.timeout.ms"
 INITIAL_DELAY_MS: Final = "classic.initial.rebalance.delay.ms"
 MAX_SIZE: Final = "classic.max.size"
 MAX_AWAY_MS: Final = "consumer.max.away.ms"
+COLOCATE: Final = "consumer.colocate"
+"""Sets of topics as text (modern/colocation.py); all others are numbers."""
 OFFSETS_RETENTION_MS: Final = "offsets.retention.ms"
 AWAY_MIN_MS: Final = 1_000
+MODERN_LEVEL: Final = 6
+"""The level of the cluster from which on there are settings of modern groups."""
 _DIGITS: Final = frozenset("0123456789")
 
 
@@ -65,17 +76,19 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
                 "session_timeout_min_ms",
                 "session_timeout_max_ms",
             ),
-            Setting(MAX_AWAY_MS, "away_max_ms", AWAY_MIN_MS, "away_longest_ms", level=6),
+            Setting(MAX_AWAY_MS, "away_max_ms", AWAY_MIN_MS, "away_longest_ms", level=MODERN_LEVEL),
             Setting(OFFSETS_RETENTION_MS, "offset_retention_ms", 0, "offset_retention_max_ms"),
         )
     }
 )
-"""Every setting, by name."""
+"""Every setting that is a number, by name."""
 
 
-def settings_at(level: int) -> Mapping[str, Setting]:
-    """Return the settings that there are at this level of the cluster, by name."""
-    return {name: setting for name, setting in SETTINGS.items() if setting.level <= level}
+def names_at(level: int) -> tuple[str, ...]:
+    """Return the names of the settings that there are at this level of the cluster, in order."""
+    texts = (COLOCATE,) if level >= MODERN_LEVEL else ()
+    numbers = (name for name, setting in SETTINGS.items() if setting.level <= level)
+    return tuple(sorted((*numbers, *texts)))
 
 
 def own_limits(group: Group, limits: Limits) -> Limits:
@@ -91,32 +104,46 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
     """Take all of it or nothing; `env` has the cluster's limits. What is so already is no event."""
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
-    known = settings_at(env.level)
-    before = {} if group is None else group.config
-    after = {name: value for name, value in before.items() if name not in command.removed}
+    known = names_at(env.level)
+    before, colocate_before = ({}, "") if group is None else (group.config, group.colocate)
     for name in command.removed:
         if name not in known:
             return _invalid(_unknown(name, known))
+    after = {name: value for name, value in before.items() if name not in command.removed}
+    colocate = "" if COLOCATE in command.removed else colocate_before
     for name, value in command.settings:
         wrong = _wrong(name, value, known, env.limits)
         if wrong:
             return _invalid(wrong)
-        after[name] = int(value)
+        if name == COLOCATE:
+            colocate = colocation.normal(value)
+        else:
+            after[name] = int(value)
     low = after.get(MIN_SESSION_TIMEOUT_MS, env.limits.session_timeout_min_ms)
     high = after.get(MAX_SESSION_TIMEOUT_MS, env.limits.session_timeout_max_ms)
     if low > high:
         return _invalid(f"The least session timeout would be {low} ms and the longest {high} ms.")
     values = tuple(ConfigValue(name, value) for name, value in sorted(after.items()))
-    if after == before:
-        return Decision((), Configured(values, changed=False))
-    return Decision((GroupConfigChanged(command.group_id, values),), Configured(values))
+    if (after, colocate) == (before, colocate_before):
+        return Decision((), Configured(values, changed=False, colocate=colocate))
+    events: list[GroupEvent] = [GroupConfigChanged(command.group_id, values, colocate)]
+    if group is not None and group.modern is not None and colocate != colocate_before:
+        trigger, reason = (
+            Trigger.SETTINGS_CHANGED,
+            f"{COLOCATE} is {colocate or 'not set any more'}",
+        )
+        events.append(spec_changed(group, group.modern, env, trigger, "", reason))
+    return Decision(tuple(events), Configured(values, colocate=colocate))
 
 
-def _wrong(name: str, value: str, known: Mapping[str, Setting], limits: Limits) -> str:
+def _wrong(name: str, value: str, known: Sequence[str], limits: Limits) -> str:
     """Return what is wrong with a setting; "" where nothing is."""
-    setting = known.get(name)
-    if setting is None:
+    if name not in known:
         return _unknown(name, known)
+    if name == COLOCATE:
+        wrong = colocation.wrong(value, limits)
+        return wrong and f"{COLOCATE} is sets of topics, such as `a,b;c,d`. {wrong}"
+    setting = SETTINGS[name]
     low, high = setting.bounds(limits)
     if not (0 < len(value) <= len(str(high)) and _DIGITS.issuperset(value)):
         return f"{name} is a whole number from {low} to {high}, not {quoted(value[:40])}."
@@ -125,7 +152,7 @@ def _wrong(name: str, value: str, known: Mapping[str, Setting], limits: Limits) 
     return ""
 
 
-def _unknown(name: str, known: Mapping[str, Setting]) -> str:
+def _unknown(name: str, known: Sequence[str]) -> str:
     return f"There is no setting {quoted(name[:80])}; there are {', '.join(known)}."
 
 

@@ -119,7 +119,8 @@ def decide_sweep(group: Group | None, command: ExpireOffsets, env: Envelope) -> 
 
 def is_idle(group: Group) -> bool:
     """True where offsets alone hold the group."""
-    return group.phase is Phase.EMPTY and not group.pending and not group.config
+    configured = group.config or group.colocate
+    return group.phase is Phase.EMPTY and not group.pending and not configured
 
 
 def due_offsets(group: Group, wall_ms: int, retention_ms: int) -> Iterator[TopicPartition]:

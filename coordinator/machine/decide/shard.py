@@ -149,7 +149,7 @@ def _decide_create(
             Error.INVALID_PARTITIONS,
             f"Topic {quoted(command.name)} has {known} partitions already.",
         )
-    if level >= 4 and not _is_topic_name(command.name):  # noqa: PLR2004 - since when
+    if level >= 4 and not is_topic_name(command.name):  # noqa: PLR2004 - since when
         return _refused(
             Error.INVALID_TOPIC_EXCEPTION,
             f"{quoted(command.name)} is no name of a topic: use the letters a to z and A to Z, "
@@ -169,7 +169,8 @@ def _decide_create(
     return ShardDecision((made,), Done())
 
 
-def _is_topic_name(name: str) -> bool:
+def is_topic_name(name: str) -> bool:
+    """True where a topic may be called so, but for its length."""
     return all(one in _NAME_CHARACTERS for one in name) and name not in (".", "..")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable
 from typing import Final
 
 from musterd.coordinator.machine.commands import NO_OWNER, TargetChange
+from musterd.coordinator.machine.modern.colocation import sets_of
 from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plan import Assignor, Part, PlanMember, Spec, Why
 from musterd.coordinator.machine.plan.pace import Pace, finished
@@ -48,7 +49,8 @@ def specifying(group: Group) -> Generator[None, None, Spec]:
         last[topic] = [names[owner] if owner in names else _gone(owner) for owner in owners]
         if pace.due(1 + len(owners) // 4):
             yield
-    return Spec(members, dict(modern.topics), last, assignor)
+    together = sets_of(group.colocate)
+    return Spec(members, dict(modern.topics), last, assignor, colocate=together)
 
 
 def _gone(seq: int) -> str:

@@ -9,6 +9,7 @@ from musterd.coordinator.machine.plan.ranges import deal_ranges
 from musterd.coordinator.machine.plan.spec import Assignor, Spec, TargetPlan, Unowned, Why
 from musterd.coordinator.machine.plan.uniform import deal_uniform
 from musterd.coordinator.machine.plan.weighted import deal_weighted
+from musterd.invariant import invariant
 
 _DEALERS = {
     Assignor.UNIFORM: deal_uniform,
@@ -65,13 +66,13 @@ def _unowned(spec: Spec, problem: Problem, pace: Pace) -> Generator[None, None, 
     for pool in problem.pools:
         if pool.readers:
             continue
-        why = Why.AWAY if pool.away else Why.COLOCATED
+        invariant(bool(pool.away), "somebody reads every topic that is dealt out")
         for family in pool.families:
             for topic in family.topics:
                 rows = found[topic] = []
                 for partition in range(spec.topics[topic]):
                     if family.owners[partition] == NOBODY:
-                        rows.append(Unowned(topic, partition, why))
+                        rows.append(Unowned(topic, partition, Why.AWAY))
                     if pace.due(1):
                         yield
     return [one for topic in sorted(found) for one in found[topic]]

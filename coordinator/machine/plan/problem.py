@@ -149,11 +149,13 @@ def _pools(spec: Spec, kinds: Sequence[_Alike], pace: Pace) -> Generator[None, N
             topic,
             *sorted(name for name in dict.fromkeys(others) if name in readers and name != topic),
         )
-        placed.update(dict.fromkeys(topics))
         common = readers[topic]
         for other in topics[1:]:
             theirs = dict.fromkeys(readers[other])
             common = [number for number in common if number in theirs]
+        if not common:  # nobody reads all of them
+            topics, common = (topic,), readers[topic]
+        placed.update(dict.fromkeys(topics))
         pool = by_kinds.get(tuple(common))
         if pool is None:
             present = sorted(at for number in common for at in kinds[number].present)

@@ -36,7 +36,7 @@ class Why(StrEnum):
     GONE = "gone"
     """There is no such partition, or no member reads its topic."""
     COLOCATED = "co-located"
-    """Partitions of this number go to one member; without an owner: nobody reads all topics."""
+    """Partitions of this number go to one member."""
     BALANCE = "balance"
     AWAY = "away"
     """Without an owner: whoever reads its topic is away."""
@@ -78,8 +78,9 @@ class Spec:
         weights: topic -> each partition's weight in thousandths, 1 at least; `UNIT` for partitions
             and topics that are missing.
         zones: topic -> each partition's zone; "" or missing = none.
-        colocate: sets of topics; partition n of all topics of a set goes to one member. No topic
-            stands in two sets.
+        colocate: sets of topics; partition n of all topics of a set that somebody reads goes to
+            one member, which reads all of them. Where nobody reads all of them each topic is by
+            itself. No topic stands in two sets.
     """
 
     members: Sequence[PlanMember]

@@ -112,12 +112,14 @@ from musterd.coordinator.machine.records.encoding import (
 )
 from musterd.coordinator.machine.records.modern_values import (
     put_behind,
+    put_colocate,
     put_consumer,
     put_grants,
     put_modern,
     put_names,
     put_target,
     take_behind,
+    take_colocate,
     take_consumer,
     take_grants,
     take_modern,
@@ -206,6 +208,7 @@ _MODERN = b"n"
 _TARGET = b"y"
 _PATTERN = b"z"
 _FORMER = b"q"
+_COLOCATE = b"~"
 _T = TypeVar("_T")
 
 
@@ -253,6 +256,7 @@ class OwnRecord(Enum):
     BEHIND = _BEHIND
     MODERN = _MODERN
     FORMER = _FORMER
+    COLOCATE = _COLOCATE
 
 
 Ref = (
@@ -428,6 +432,8 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
             return None if group.modern is None else put_modern(group.modern)
         case OwnRecord.FORMER:
             return put_config(group.former) if group.former else None
+        case OwnRecord.COLOCATE:
+            return put_colocate(group.colocate) if group.colocate else None
         case OwnRecord.BEHIND:
             behind = group.modern is not None and group.modern.behind
             return put_behind(group.modern) if group.modern is not None and behind else None
@@ -502,7 +508,9 @@ def touched(  # noqa: PLR0912 - one arm per event
         case BlobCommitted():
             return (OwnRecord.BLOB,)
         case GroupConfigChanged():
-            return (None, OwnRecord.CONFIG) if group is None else (OwnRecord.CONFIG,)
+            known = () if group is None or not group.colocate else (OwnRecord.COLOCATE,)
+            own = (OwnRecord.CONFIG, *(known or ((OwnRecord.COLOCATE,) if event.colocate else ())))
+            return (None, *own) if group is None else own
         case GroupDeleted():
             return () if group is None else (*_refs(group), *group.offsets)
         case MemberSynced():
@@ -755,6 +763,8 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
         group.blob = take_blob(Reader(value))
     elif kind == _CONFIG:
         group.config = take_config(Reader(value))
+    elif kind == _COLOCATE:
+        group.colocate = take_colocate(value)
     elif kind == _TOPICS:
         group.topics_version = take_number(value)
     elif kind == _FENCE:

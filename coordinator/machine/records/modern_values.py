@@ -176,6 +176,20 @@ def take_target(value: bytes) -> list[int]:
     return owners
 
 
+def put_colocate(text: str) -> bytes:
+    """The group's setting of this name."""
+    return _VERSION + put_text(text)
+
+
+def take_colocate(value: bytes) -> str:
+    """Back from `put_colocate`."""
+    reader = Reader(value)
+    reader.version()
+    text = reader.text()
+    reader.end()
+    return text
+
+
 def put_names(names: tuple[str, ...]) -> bytes:
     """The topics that a pattern stands for."""
     return _VERSION + put_texts(names)

@@ -59,6 +59,8 @@ MEMBER_COLUMNS = (
 MODERN_COLUMNS = ("EPOCH", "TOKENS", "REVOKING", "AWAY-UNTIL", "PATTERN")
 """Only where a member of a modern group is shown; TOKENS are in the order of ASSIGNMENT."""
 
+COLOCATED_COLUMNS = ("GROUP", "CO-LOCATED", "PROBLEM")
+
 
 def register(app: typer.Typer) -> None:
     family = typer.Typer(help="Consumer groups: state, members, offsets.", no_args_is_help=True)
@@ -96,6 +98,7 @@ def describe(
             tables=[
                 _state_table(found),
                 member_table(found),
+                _colocated_table(found),
             ],
             items=items,
             names=[group.group_id for group in found],
@@ -225,6 +228,19 @@ def member_table(groups: Sequence[Group]) -> Table:
     return Table(columns, [[row[name] for name in columns] for row in rows])
 
 
+def _colocated_table(groups: Sequence[Group]) -> Table:
+    """Topics that a group's setting keeps together, each with what of it cannot be done."""
+    return Table(
+        COLOCATED_COLUMNS,
+        [
+            [group.group_id, ",".join(one.topics), problem]
+            for group in groups
+            for one in group.colocated
+            for problem in (*one.problems,) or (None,)
+        ],
+    )
+
+
 def _tokens(member: Member) -> str | None:
     """The fencing token of each partition, as "17,18"; None where there are none."""
     found = (str(member.tokens[one]) for one in member.partitions or () if one in member.tokens)
@@ -253,6 +269,9 @@ def _group_item(group: Group) -> dict[str, object]:
         },
         "applied_index": group.applied_index,
         "wait": wait_item(group),
+        "colocated": [
+            {"topics": list(one.topics), "problems": list(one.problems)} for one in group.colocated
+        ],
         "members": [member_item(member) for member in members_of(group)],
     }
 

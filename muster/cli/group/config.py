@@ -97,10 +97,7 @@ def _described(to: Connection, group_id: str) -> Result:
 
     found = to.ask_coordinator(group_id, call).settings
     items = [_item(group_id, one) for one in found]
-    rows: list[list[Value]] = [
-        [group_id, one.name, one.value, one.default_value, one.lowest, one.highest, _source(one)]
-        for one in found
-    ]
+    rows: list[list[Value]] = [[group_id, one.name, *_shown(one), _source(one)] for one in found]
     return Result(
         schema="muster.group.config/v1",
         document={"group_id": group_id, "settings": items},
@@ -114,12 +111,23 @@ def _item(group_id: str, one: GroupSetting) -> dict[str, Value]:
     return {
         "group_id": group_id,
         "name": one.name,
-        "value": one.value,
-        "default": one.default_value,
-        "lowest": one.lowest,
-        "highest": one.highest,
+        "value": _value(one),
+        "default": "" if one.HasField("text") else one.default_value,
+        "lowest": None if one.HasField("text") else one.lowest,
+        "highest": None if one.HasField("text") else one.highest,
         "overridden": one.overridden,
     }
+
+
+def _shown(one: GroupSetting) -> tuple[Value, ...]:
+    """Value, default and bounds for the table."""
+    if one.HasField("text"):
+        return one.text, None, None, None
+    return one.value, one.default_value, one.lowest, one.highest
+
+
+def _value(one: GroupSetting) -> int | str:
+    return one.text if one.HasField("text") else one.value
 
 
 def _source(one: GroupSetting) -> str:
@@ -141,14 +149,15 @@ def _change(group_id: str, altered: _OfGroup, *, dry_run: bool) -> Result:
     for before, after in zip(altered.before, altered.settings, strict=True):
         if not before.overridden and not after.overridden:
             continue
-        changed = (before.value, before.overridden) != (after.value, after.overridden)
+        was, now = _value(before), _value(after)
+        changed = (was, before.overridden) != (now, after.overridden)
         word = "would be changed" if dry_run else "changed"
         rows.append(
             [
                 group_id,
                 after.name,
-                before.value,
-                after.value,
+                was,
+                now,
                 _source(after),
                 word if changed else "as before",
             ]
@@ -157,8 +166,8 @@ def _change(group_id: str, altered: _OfGroup, *, dry_run: bool) -> Result:
             {
                 "group_id": group_id,
                 "name": after.name,
-                "before": before.value,
-                "after": after.value,
+                "before": was,
+                "after": now,
                 "overridden": after.overridden,
                 "changed": changed,
             }

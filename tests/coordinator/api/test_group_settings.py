@@ -18,6 +18,7 @@ from tests.coordinator.local import local_node
 SIZE = "classic.max.size"
 LEAST = "classic.min.session.timeout.ms"
 DELAY = "classic.initial.rebalance.delay.ms"
+COLOCATE = "consumer.colocate"
 AWAY = "consumer.max.away.ms"
 RETENTION = "offsets.retention.ms"
 
@@ -134,6 +135,84 @@ async def test_settings_of_modern_groups_are_there_once_the_level_knows_such_gro
         assert not (await alter(node, "g", consumer_max_away_ms=5_000)).status.code
         away = (await settings_of(node, "g"))[AWAY]
         assert (away.value, away.default_value, away.overridden) == (5_000, 600_000, True)
+
+
+async def shares(node, members):
+    """Members say what they are told to, and do as they are told; returns who has what at last."""
+    for name, topics in members.items():
+        said = {"topics": pb.ConsumerGroupHeartbeatRequest.Topics(names=topics)}
+        await beat(node, name, 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, **said)
+    return await settled(node)
+
+
+async def settled(node):
+    """Release what is to be released until everybody holds its target; who has what then."""
+    while True:
+        request = admin.DescribeGroupsRequest(group_ids=["g"], linearizable=True)
+        (group,) = (await node.admin.DescribeGroups(request)).groups
+        if group.state == "Stable":
+            break
+        for member in group.members:
+            owned = pb.ConsumerGroupHeartbeatRequest.Owned()
+            for grants in member.grants:
+                if not grants.revoking:
+                    owned.topics.add(topic=grants.topic, partitions=grants.partitions)
+            await beat(node, member.member_id, member.member_epoch, owned=owned)
+    owners = {
+        (grants.topic, number): member.member_id
+        for member in group.members
+        for grants in member.grants
+        for number in grants.partitions
+    }
+    return group, owners
+
+
+async def beat(node, member_id, epoch, **fields):
+    request = pb.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id=member_id, member_epoch=epoch, **fields
+    )
+    answer = await node.groups.ConsumerGroupHeartbeat(request)
+    assert answer.status.code in (ErrorCode.NONE, ErrorCode.FENCED_MEMBER_EPOCH)
+
+
+@run
+async def test_topics_are_co_located_from_the_setting_to_the_grants():
+    """The plan keeps to it, `why` and the description say so, and what cannot be done is told."""
+    async with local_node() as node:
+        for shard in node.shards:
+            shard.state.level = 6
+        for name, partitions in (("a", 4), ("b", 6)):
+            await node.topics.CreateTopic(
+                admin.CreateTopicRequest(name=name, partitions=partitions)
+            )
+        _, owners = await shares(node, {"x": ["a"], "y": ["a", "b"], "z": ["a", "b"]})
+        assert "x" in owners.values()
+        told = await alter(node, "g", validate_only=True, consumer_colocate="b,a")
+        assert [one.text for one in told.after if one.name == COLOCATE] == ["a,b"]
+        assert (await settings_of(node, "g"))[COLOCATE].text == ""
+        told = await alter(node, "g", consumer_colocate="b,a")
+        assert not told.status.code
+        assert [one.text for one in told.before if one.name == COLOCATE] == [""]
+        group, owners = await settled(node)
+        assert len(owners) == 10
+        assert all(owners["a", number] == owners["b", number] for number in range(4))
+        assert {*owners.values()} == {"y", "z"}
+        (one,) = group.colocated
+        assert list(one.topics) == ["a", "b"]
+        assert list(one.problems) == [
+            "nothing for x, subscribed to a part of it",
+            "different numbers of partitions: a 4, b 6",
+        ]
+        setting = (await settings_of(node, "g"))[COLOCATE]
+        assert (setting.text, setting.overridden) == ("a,b", True)
+        request = admin.DescribeRebalancesRequest(group_id="g")
+        last = (await node.admin.DescribeRebalances(request)).rebalances[0]
+        assert (last.trigger, last.reason) == ("settings_changed", "consumer.colocate is a,b")
+        assert last.moved_partitions["co-located"] > 0
+        assert not (await alter(node, "g", [COLOCATE])).status.code
+        group, owners = await settled(node)
+        assert not group.colocated
+        assert "x" in owners.values()
 
 
 @run

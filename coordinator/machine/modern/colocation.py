@@ -1,0 +1,130 @@
+"""Co-located topics of a modern group: partition n of each goes to one member.
+
+A group has one setting for it, sets of topics as text: `orders,payments;clicks,views`. It is kept
+in one form whatever the order in which somebody wrote it, so that the same sets are the same text.
+"""
+
+from bisect import bisect_left
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+from musterd.coordinator.machine.decide.shard import is_topic_name
+from musterd.coordinator.machine.limits import Limits
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
+from musterd.coordinator.machine.plan.pace import Pace
+from musterd.coordinator.machine.quotation import quoted
+
+Together = tuple[tuple[str, ...], ...]
+"""Sets of topics, in order of names. No topic stands in two, and none alone."""
+
+
+def sets_of(text: str) -> Together:
+    """Return the sets of a text of the setting; of "" none."""
+    return tuple(tuple(_parts(one, ",")) for one in _parts(text, ";")) if text else ()
+
+
+def normal(text: str) -> str:
+    """Return the one form of a text in which nothing is wrong."""
+    return ";".join(sorted(",".join(sorted(topics)) for topics in sets_of(text)))
+
+
+def wrong(text: str, limits: Limits) -> str:
+    """Return what is wrong with a text of the setting; "" where nothing is."""
+    size = len(text.encode())
+    if size > limits.colocate_max_bytes:
+        return f"It has at most {limits.colocate_max_bytes} bytes; this one has {size}."
+    seen: dict[str, None] = {}
+    for topics in sets_of(text) or ((),):
+        for topic in topics:
+            if not 0 < len(topic) <= limits.id_max_bytes or not is_topic_name(topic):
+                return f"{quoted(topic[:80])} is no name of a topic."
+            if topic in seen:
+                return f"Topic {quoted(topic)} is named twice."
+            seen[topic] = None
+        if len(topics) < 2:  # noqa: PLR2004 - a topic, and what it goes together with
+            return "A set has two topics at least."
+    if len(seen) > limits.colocate_max_topics:
+        return f"It names at most {limits.colocate_max_topics} topics; here are {len(seen)}."
+    return ""
+
+
+def _parts(text: str, separator: str) -> Iterator[str]:
+    rest = separator + text
+    while rest:
+        part, more, rest = rest[1:].partition(separator)
+        yield part
+        rest = more + rest
+
+
+# ---- what of it a group cannot do
+
+
+@dataclass(slots=True)
+class Colocated:
+    """A set of a group, and how its members' subscriptions and its topics keep to it.
+
+    `counts` are the partitions of those of its topics that the group is assigned; what is not among
+    them nobody reads, or it does not exist. `all` says how many members read all of these, `some`
+    how many read some of them and not all, and `first` which is the first of the latter.
+    """
+
+    topics: tuple[str, ...]
+    counts: dict[str, int]
+    all: int = 0
+    some: int = 0
+    first: str = ""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What a person should know: why partitions are not together, or have no counterpart."""
+        found = [
+            f"nobody reads {topic}, or there is no such topic"
+            for topic in self.topics
+            if topic not in self.counts
+        ]
+        if len(self.counts) < 2:  # noqa: PLR2004 - nothing is apart
+            return tuple(found)
+        if not self.all:
+            found.append("each topic by itself: nobody is subscribed to all of them")
+        elif self.some:
+            others = f" and {self.some - 1} more" if self.some > 1 else ""
+            found.append(f"nothing for {self.first}{others}, subscribed to a part of it")
+        if len(dict.fromkeys(self.counts.values())) > 1:
+            counts = ", ".join(f"{topic} {count}" for topic, count in self.counts.items())
+            found.append(f"different numbers of partitions: {counts}")
+        return tuple(found)
+
+
+def colocated(modern: ModernGroup, together: Together) -> Generator[None, None, list[Colocated]]:
+    """Look at every member's subscription, in slices.
+
+    Nothing keeps the group as it is between two slices: what changes then may be seen or not.
+    """
+    pace = Pace()
+    found = [
+        Colocated(topics, {one: modern.topics[one] for one in topics if one in modern.topics})
+        for topics in together
+    ]
+    for consumer in list(modern.members.values()):
+        matched = modern.patterns.get(consumer.said.pattern, ())
+        for one in found:
+            _count(one, consumer, matched)
+            if pace.due(len(one.counts)):
+                yield
+    return found
+
+
+def _count(one: Colocated, consumer: Consumer, matched: Sequence[str]) -> None:
+    names = consumer.said.topics
+    read = sum(_has(names, topic) or _has(matched, topic) for topic in one.counts)
+    if read == len(one.counts):
+        one.all += 1
+    elif read:
+        one.some += 1
+        one.first = one.first or consumer.instance_id or consumer.member_id
+
+
+def _has(names: Sequence[str], name: str) -> bool:
+    """True where it is among these names, which ascend."""
+    place = bisect_left(names, name)
+    return place < len(names) and names[place] == name
