@@ -38,6 +38,8 @@ def why_not(group: Group, limits: Limits) -> str:
             assigned = read_assignment(member.assignment)
         except UnreadableError:
             return f"what member {quoted(member.member_id)} says cannot be read"
+        if assigned and not member.subscribed_topics:
+            return f"member {quoted(member.member_id)} does not say what it reads"
         if any(one in held for one in assigned):
             return "a partition was assigned to two members"
         held.update(assigned)
@@ -51,7 +53,11 @@ def why_not(group: Group, limits: Limits) -> str:
 
 def upgraded(group: Group) -> Group:
     """Return the group as a modern one; what it shares with the former is not written to."""
-    modern = ModernGroup(target_epoch=group.generation, next_join_seq=group.next_join_seq)
+    modern = ModernGroup(
+        target_epoch=group.generation,
+        next_join_seq=group.next_join_seq,
+        topics_version=group.topics_version,  # what was assigned is of the topics as of then
+    )
     for member in group.members.values():
         consumer = _consumer(group, member)
         modern.members[member.member_id] = consumer
