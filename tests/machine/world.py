@@ -430,7 +430,7 @@ class World:
         former = modern.patterns.get(pattern, ())
         added = tuple(name for name in names if name not in former)
         change = PatternTopics(pattern, added, tuple(sorted({*former} - {*names})))
-        return NoteTopics("g", (), (change,), modern.topics_version)
+        return NoteTopics(options.get("group", "g"), (), (change,), modern.topics_version)
 
     def do_plan(self, plain, options):
         """Plan, and store the target in parts of `size` partitions; `stale`: of an older spec."""

@@ -1,5 +1,6 @@
 """What the events of a modern group make of it. Only `evolve` calls this."""
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import assert_never
 
@@ -253,6 +254,8 @@ def _topics_noted(group: Group, modern: ModernGroup, event: TopicsNoted) -> None
         gone = frozenset(removed)
         names = [name for name in modern.patterns.get(pattern, ()) if name not in gone]
         modern.patterns[pattern] = tuple(sorted(dict.fromkeys((*names, *added))))
+        for seq in _reads_again(modern, pattern, added):
+            modern.behind[seq] = None
     for pattern in sorted(modern.patterns):
         if pattern not in modern.pattern_readers:
             del modern.patterns[pattern]
@@ -262,6 +265,17 @@ def _topics_noted(group: Group, modern: ModernGroup, event: TopicsNoted) -> None
                 modern.behind[seq] = None
     modern.topics_version = event.topics_version
     group.topics_version = max(group.topics_version, event.topics_version)
+
+
+def _reads_again(modern: ModernGroup, pattern: str, added: tuple[str, ...]) -> Iterator[int]:
+    """Yield who has this pattern and a share of these topics in the target already.
+
+    It may have given that up while it read none of them, and the next plan need not change it.
+    """
+    for consumer in modern.members.values():
+        wanted = modern.wanted.get(consumer.join_seq, {})
+        if consumer.said.pattern == pattern and any(topic in wanted for topic in added):
+            yield consumer.join_seq
 
 
 def _target_stored(group: Group, modern: ModernGroup, event: TargetStored) -> None:
