@@ -91,6 +91,8 @@ _FATAL = frozenset(
 _FATAL_IN_HEARTBEAT = frozenset(
     {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED}
 )
+_MENDS_IN_JOIN = BACK_OFF_IN_JOIN | {ErrorCode.REBALANCE_IN_PROGRESS}
+"""The group is a classic one of which a round is open, and a modern one after it (gp-1.11)."""
 _ASKS = frozenset({*_FENCED, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH})
 """A commit that is refused so makes the member ask where it stands."""
 
@@ -283,7 +285,7 @@ class ConsumerMembership:
         self._full = True
         refusal = answer.refusal
         joins = self.state is State.JOINING
-        mends = refusal.code in BACK_OFF_IN_JOIN or (is_unknown(refusal.code) and refusal.retriable)
+        mends = refusal.code in _MENDS_IN_JOIN or (is_unknown(refusal.code) and refusal.retriable)
         if refusal.code in _FENCED and not (joins and refusal.code == ErrorCode.GROUP_ID_NOT_FOUND):
             self._on_fenced(refusal)
         elif refusal.code == ErrorCode.UNRELEASED_INSTANCE_ID:

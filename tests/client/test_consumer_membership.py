@@ -352,6 +352,18 @@ def test_no_other_number_ends_a_member_that_has_joined(code):
         assert kinds(actions) == [StartTimer]
 
 
+def test_a_newcomer_tries_again_until_the_open_round_of_a_classic_group_is_over():
+    """However often it is refused: the group becomes a modern one between two rounds."""
+    world = World()
+    world.do(Start())
+    for _ in range(20):
+        assert kinds(world.refused(E.REBALANCE_IN_PROGRESS, "a round is open")) == [StartTimer]
+        sent = only(world.do(TimerFired(world.timer.timer_id)), SendConsumerHeartbeat)
+        assert (sent.member_epoch, sent.full) == (0, True)
+    world.heard(3, "t-0@5")
+    assert world.machine.state is State.STABLE
+
+
 def test_an_instance_id_that_is_held_is_waited_for_a_session_long():
     """Then two processes use one id, and this one is too many."""
     world = World("i")
