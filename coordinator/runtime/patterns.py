@@ -26,7 +26,8 @@ COMPILED_MAX: Final = 128
 """Compiled patterns that a node keeps."""
 
 INSTRUCTIONS_PER_SLICE: Final = 4_000
-"""Names times instructions that one slice of matching takes: some ms where all goes badly."""
+"""Names times instructions that one slice of matching takes: some ms where all goes badly. Whether
+one principal may know of a name counts as one instruction."""
 
 _SHOWN: Final = 80
 """Characters of a pattern in a message."""
@@ -93,7 +94,11 @@ def may_read(
 
 
 def matching(
-    pattern: str, names: Sequence[str], former: Sequence[str], may: Callable[[str], bool]
+    pattern: str,
+    names: Sequence[str],
+    former: Sequence[str],
+    may: Callable[[str], bool],
+    principals: int = 0,
 ) -> Generator[int, None, tuple[str, ...]]:
     """Find the topics that a pattern stands for, sorted, in slices.
 
@@ -106,11 +111,12 @@ def matching(
         names: all topics there are.
         former: what it stood for so far.
         may: whether those who have the pattern may know of a topic.
+        principals: how many `may` asks for.
     """
     program = _compiled(pattern)
     if isinstance(program, str):
         return ()
-    size = max(1, program.programsize)
+    size = max(1, program.programsize) + principals
     at_once = max(1, INSTRUCTIONS_PER_SLICE // size)
     found: list[str] = []
     for first in range(0, len(names), at_once):

@@ -314,7 +314,7 @@ class Planner:
             found = known.matched.get(pattern)
             if found is None or (found.steps is None and found.key != key):
                 may = may_read(registry, self.turns.superusers, key[2])
-                steps = matching(pattern, sorted(registry.topics), former, may)
+                steps = matching(pattern, sorted(registry.topics), former, may, len(key[2]))
                 found = known.matched[pattern] = _Matched(key, steps)
             while found.steps is not None:
                 if self.turns.steps(turn) <= 0:
