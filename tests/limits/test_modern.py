@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from muster.group.consumer_protocol import encode_subscription
 from musterd.coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     CreateTopic,
@@ -14,6 +17,11 @@ from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.modern.consumer_protocol import (
+    FIELDS_MAX,
+    UnreadableError,
+    read_subscription,
+)
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Done, Heard, Refused
@@ -150,3 +158,12 @@ def test_partitions_in_one_part_of_a_target(step):
     else:
         assert reply == Done()
         assert set(modern.target["t"]) == {0}
+
+
+def test_a_classic_member_says_as_many_topics_as_there_may_be_and_not_much_more():
+    names = tuple(f"{n:x}" for n in range(LIMITS.max_topics))
+    assert read_subscription(encode_subscription(names, keeps_owned=True)).keeps == {}
+    field = b"\x10\x01"
+    assert read_subscription(field * FIELDS_MAX).keeps == {}
+    with pytest.raises(UnreadableError):
+        read_subscription(field * (FIELDS_MAX + 1))

@@ -11,6 +11,9 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 _VARINT_BITS: Final = 64
 PARTITION_MAX: Final = 2**31 - 1
+FIELDS_MAX: Final = 12_000
+"""Fields of one message that are read: as many topics as there may be, and some more. All members
+of a group are read at once, and no caller's bytes may hold a replica for long."""
 
 
 class UnreadableError(ValueError):
@@ -102,8 +105,11 @@ def _text(value: int | bytes) -> str:
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield each field's number and value: an int, or its bytes."""
-    at = 0
+    at = count = 0
     while at < len(message):
+        count += 1
+        if count > FIELDS_MAX:
+            raise UnreadableError("more fields than anybody needs")
         tag, at = _varint(message, at)
         number, kind = tag >> 3, tag & 7
         if not number:
@@ -125,6 +131,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varints(packed: bytes) -> list[int]:
+    if packed.isascii():  # one byte each
+        return list(packed)
     found: list[int] = []
     at = 0
     while at < len(packed):
@@ -135,6 +143,8 @@ def _varints(packed: bytes) -> list[int]:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Return the number that begins at this place, and where the next field does."""
+    if at < len(message) and message[at] <= 0x7F:  # noqa: PLR2004 - mostly it is one byte
+        return message[at], at + 1
     value = 0
     for shift in range(0, _VARINT_BITS, 7):
         if at >= len(message):

@@ -31,10 +31,13 @@ def why_not(group: Group, limits: Limits) -> str:
     if name and name not in CONVERTIBLE:
         return f"its members use the assignor {quoted(name)}, which is their own"
     held: dict[tuple[str, int], None] = {}
+    read: dict[bytes, None] = {}
     for member in group.members.values():
         try:
             for protocol in member.protocols:
-                read_subscription(protocol.metadata)
+                if protocol.metadata not in read:  # most say the same under each name
+                    read_subscription(protocol.metadata)
+                    read[protocol.metadata] = None
             assigned = read_assignment(member.assignment)
         except UnreadableError:
             return f"what member {quoted(member.member_id)} says cannot be read"
