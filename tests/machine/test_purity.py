@@ -124,7 +124,9 @@ USES = {
         "max(0, limit - len(gone))": "ints",
         "max(version, changed.get(came[-1].topic, 0))": "ints",
         "sorted((*gone[:limit], *came))": "names, by code points, each once",
-        "sorted(came, key=lambda one: one.topic not in modern.topics)": "yes or no, and stable",
+        "sorted(came, key=lambda one: _order(known.get(one.topic, 0), one.partitions))": (
+            "ints, and stable"
+        ),
     },
     "records/modern_values": {
         "sorted(modern.behind)": "ints",

@@ -27,7 +27,7 @@ def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) 
     counts = tuple(
         count
         for count in command.counts
-        if _is_news(modern.topics.get(count.topic, 0), count.partitions)
+        if modern.topics.get(count.topic, 0) != count.partitions
     )
     patterns = tuple(one for one in command.patterns if one.pattern in modern.pattern_readers)
     partitions = sum(modern.topics.values())
@@ -45,11 +45,6 @@ def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) 
         return NOTHING if same else Decision((noted,), Done())
     trigger = Trigger.TOPICS_CHANGED
     return Decision((noted, spec_changed(group, modern, env, trigger, "", TOPICS_CHANGED)), Done())
-
-
-def _is_news(before: int, partitions: int) -> bool:
-    """A topic grows, or it goes; it never shrinks."""
-    return partitions > before or (partitions == 0 and before > 0)
 
 
 def decide_store_target(group: Group | None, command: StoreTarget, env: Envelope) -> Decision:

@@ -353,17 +353,19 @@ def _unwant(modern: ModernGroup, owner: int, topic: str, partition: int) -> None
 def resize(modern: ModernGroup, topic: str, partitions: int) -> list[int]:
     """A topic has so many partitions now, 0 = it is gone; returns whom that concerns.
 
-    Partitions of a topic only become more, or it goes.
+    Partitions of a topic only become more, but for those that never existed (`topics._differences`).
     """
     owners = modern.target.get(topic, [])
     if partitions:
         modern.topics[topic] = partitions
-        modern.target[topic] = owners + [NO_OWNER] * (partitions - len(owners))
-        return []
-    modern.topics.pop(topic, None)
-    modern.target.pop(topic, None)
-    concerned = [owner for owner in owners if owner != NO_OWNER]
-    for partition, owner in enumerate(owners):
-        if owner != NO_OWNER:
-            _unwant(modern, owner, topic, partition)
+        new = [NO_OWNER] * (partitions - len(owners))
+        modern.target[topic] = owners[:partitions] + new
+    else:
+        modern.topics.pop(topic, None)
+        modern.target.pop(topic, None)
+    concerned: list[int] = []
+    for partition in range(partitions, len(owners)):
+        if owners[partition] != NO_OWNER:
+            _unwant(modern, owners[partition], topic, partition)
+            concerned.append(owners[partition])
     return concerned

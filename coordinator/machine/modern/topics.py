@@ -49,21 +49,31 @@ def _fitting(
     modern: ModernGroup, gone: list[TopicCount], came: list[TopicCount]
 ) -> list[TopicCount]:
     """Leave out what would make the group read more partitions than it may."""
-    room = LIMITS.modern_max_partitions - sum(modern.topics.values())
-    room += sum(modern.topics[one.topic] for one in gone)
+    known = modern.topics
+    room = LIMITS.modern_max_partitions - sum(known.values())
+    room += sum(known[one.topic] for one in gone)
     fitting: list[TopicCount] = []
-    for one in sorted(came, key=lambda one: one.topic not in modern.topics):
-        more = one.partitions - modern.topics.get(one.topic, 0)
+    for one in sorted(came, key=lambda one: _order(known.get(one.topic, 0), one.partitions)):
+        more = one.partitions - known.get(one.topic, 0)
         if more <= room:
             room -= more
             fitting.append(one)
     return fitting
 
 
+def _order(known: int, now: int) -> int:
+    """In which order topics are taken: those that make room, those that grow, those that come."""
+    return 0 if now < known else 1 if known else 2
+
+
 def _differences(
     modern: ModernGroup, registry: ShardState
 ) -> tuple[list[TopicCount], list[TopicCount]]:
-    """The topics that are gone for the group, and those that came or grew, in order of names."""
+    """The topics that are gone for the group, and those of another count, in order of names.
+
+    A topic has fewer partitions than the group knows where an assignor of the group's own gave out
+    some that do not exist, before the coordinator assigned (conversion.py).
+    """
     read = dict(modern.readers)
     for pattern in modern.pattern_readers:
         read.update(dict.fromkeys(modern.patterns.get(pattern, ()), 1))
@@ -75,6 +85,6 @@ def _differences(
         again = registry.creation_versions.get(topic, 0) > modern.topics_version
         if known and (again or not now):
             gone.append(TopicCount(topic, 0))
-        elif now > known:
+        elif now != known:
             came.append(TopicCount(topic, now))
     return gone, came
