@@ -166,6 +166,8 @@ class MemberDescription:
     """When it has to be back, by the coordinator's clock; None: it is not away."""
     pattern: str = ""
     """What else it subscribes to, by regular expression, in a modern group; "" = nothing."""
+    target: tuple[TopicPartition, ...] = ()
+    """What the plan in force gives it, sorted; empty in a classic group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ class GroupDescription:
     """`consumer`: its coordinator assigns, and it has members; else `classic`."""
     colocated: tuple[ColocatedTopics, ...] = ()
     """In a modern group, by its setting `consumer.colocate`."""
+    target_epoch: int | None = None
+    """The epoch that the plan in force was made for; None in a classic group."""
 
 
 @dataclass(frozen=True, slots=True)

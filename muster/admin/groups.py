@@ -211,6 +211,7 @@ async def describe_group(caller: Caller, group_id: str, timeout_ms: float) -> Gr
                 members=tuple(members),
                 coordinator=coordinator_of(page.coordinator),
                 type=page.type or "classic",
+                target_epoch=page.target_epoch if page.type == "consumer" else None,
                 colocated=tuple(
                     ColocatedTopics(tuple(one.topics), tuple(one.problems))
                     for one in page.colocated
@@ -240,6 +241,9 @@ def _member(
         grants=_grants(member),
         away_until_wall_ms=member.away_until_wall_ms or None,
         pattern=member.subscribed_pattern,
+        target=tuple(
+            TopicPartition(one.topic, number) for one in member.target for number in one.partitions
+        ),
     )
 
 

@@ -124,6 +124,8 @@ class ModernGroup:
                         fencing_tokens=[token],
                     )
             one.assignment = assignment.SerializeToString()
+            for topic, partition in sorted(self._target(member)):
+                one.target.add(topic=topic, partitions=[partition])
 
     # ---- heartbeats
 

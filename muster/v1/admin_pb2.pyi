@@ -440,6 +440,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         MEMBER_EPOCH_FIELD_NUMBER: builtins.int
         AWAY_UNTIL_WALL_MS_FIELD_NUMBER: builtins.int
         SUBSCRIBED_PATTERN_FIELD_NUMBER: builtins.int
+        TARGET_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -471,6 +472,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             `fencing_token` is 0: each partition has its own.
             """
 
+        @property
+        def target(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Target]:
+            """what the target of its modern group gives it, in order of topics"""
+
         def __init__(
             self,
             *,
@@ -491,8 +496,30 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             member_epoch: builtins.int = ...,
             away_until_wall_ms: builtins.int = ...,
             subscribed_pattern: builtins.str = ...,
+            target: collections.abc.Iterable[global___DescribeGroupsResponse.Target] | None = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_pattern", b"subscribed_pattern", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_pattern", b"subscribed_pattern", "subscribed_topics", b"subscribed_topics", "synced", b"synced", "target", b"target"]) -> None: ...
+
+    @typing.final
+    class Target(google.protobuf.message.Message):
+        """Partitions of one topic that a member shall own once the group's target is carried out."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        @property
+        def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+            """ascending"""
+
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            partitions: collections.abc.Iterable[builtins.int] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "topic", b"topic"]) -> None: ...
 
     @typing.final
     class Grants(google.protobuf.message.Message):

@@ -44,6 +44,11 @@ def tokens_of(member):
     }
 
 
+def targets(members):
+    """The partitions that the target gives each."""
+    return [{(one["topic"], one["partition"]) for one in member["target"]} for member in members]
+
+
 async def shown(folder):
     """Two members share the partitions, one is kicked and comes back, then goes away."""
     async with dev_cluster(folder) as nodes, muster.Client(",".join(nodes)) as client:
@@ -58,6 +63,7 @@ async def shown(folder):
         assert tokens_of(members["one"]) == one.tokens
         assert tokens_of(members["two"]) == two.tokens
         assert all(member["synced"] and member["epoch"] for member in members.values())
+        assert targets(members.values()) == [one.tokens.keys(), two.tokens.keys()]
         table, _ = await command(nodes, "group", "describe", "g")
         assert ",".join(str(token) for _, token in sorted(one.tokens.items())) in table
         seen = await client.describe_group("g")
@@ -65,7 +71,9 @@ async def shown(folder):
             m.instance_id: {x.partition: x.fencing_token for x in m.grants} for m in seen.members
         }
         assert told == {"one": one.tokens, "two": two.tokens}
+        assert [set(m.target) for m in seen.members] == [one.tokens.keys(), two.tokens.keys()]
         assert (seen.type, seen.state) == ("consumer", "Stable")
+        assert seen.generation == seen.target_epoch == group["target_epoch"]
 
         out, _ = await command(nodes, "group", "list", "--type", "consumer", "-o", "json")
         (listed,) = json.loads(out)["groups"]

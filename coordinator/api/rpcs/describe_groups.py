@@ -178,9 +178,9 @@ def _consumers(
         )
         if consumer.is_away:
             one.away_until_wall_ms = consumer.away_until_ms + wall_offset_ms
-        granted = _add_grants(one, consumer)
+        listed = _add_grants(one, consumer) + _add_target(one, modern, consumer)
         size += one.ByteSize()
-        entries += 1 + (granted + len(one.subscribed_topics)) // KEYS_PER_ENTRY
+        entries += 1 + (listed + len(one.subscribed_topics)) // KEYS_PER_ENTRY
     return entries
 
 
@@ -202,6 +202,16 @@ def _add_grants(one: pb.DescribeGroupsResponse.Member, consumer: Consumer) -> in
         )
     one.assignment = assignment.SerializeToString()
     return sum(len(partitions) for partitions, _ in by_topic.values())
+
+
+def _add_target(
+    one: pb.DescribeGroupsResponse.Member, modern: ModernGroup, consumer: Consumer
+) -> int:
+    """Add the partitions that the target gives a member; returns how many there are."""
+    wanted = modern.wanted.get(consumer.join_seq, {})
+    for topic in sorted(wanted):
+        one.target.add(topic=topic, partitions=sorted(wanted[topic]))
+    return sum(map(len, wanted.values()))
 
 
 async def _members(

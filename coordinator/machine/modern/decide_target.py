@@ -25,9 +25,7 @@ def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) 
     if group is None or modern is None or command.topics_version < modern.topics_version:
         return NOTHING
     counts = tuple(
-        count
-        for count in command.counts
-        if modern.topics.get(count.topic, 0) != count.partitions
+        count for count in command.counts if modern.topics.get(count.topic, 0) != count.partitions
     )
     patterns = tuple(one for one in command.patterns if one.pattern in modern.pattern_readers)
     partitions = sum(modern.topics.values())

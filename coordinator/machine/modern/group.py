@@ -353,7 +353,7 @@ def _unwant(modern: ModernGroup, owner: int, topic: str, partition: int) -> None
 def resize(modern: ModernGroup, topic: str, partitions: int) -> list[int]:
     """A topic has so many partitions now, 0 = it is gone; returns whom that concerns.
 
-    Partitions of a topic only become more, but for those that never existed (`topics._differences`).
+    Partitions of a topic only become more, but for those that never existed (topics.py).
     """
     owners = modern.target.get(topic, [])
     if partitions:

@@ -56,7 +56,15 @@ MEMBER_COLUMNS = (
     "SYNCED",
     "FENCING-TOKEN",
 )
-MODERN_COLUMNS = ("EPOCH", "TOKENS", "REVOKING", "AWAY-UNTIL", "PATTERN")
+MODERN_COLUMNS = (
+    "EPOCH",
+    "TOKENS",
+    "REVOKING",
+    "TARGET-EPOCH",
+    "TARGET-ASSIGNMENT",
+    "AWAY-UNTIL",
+    "PATTERN",
+)
 """Only where a member of a modern group is shown; TOKENS are in the order of ASSIGNMENT."""
 
 COLOCATED_COLUMNS = ("GROUP", "CO-LOCATED", "PROBLEM")
@@ -215,6 +223,8 @@ def member_table(groups: Sequence[Group]) -> Table:
             "EPOCH": member.epoch,
             "TOKENS": _tokens(member),
             "REVOKING": spelled(member.revoking) or None,
+            "TARGET-EPOCH": None if member.epoch is None else group.target_epoch,
+            "TARGET-ASSIGNMENT": spelled(member.target) or None,
             "AWAY-UNTIL": _away_until(member),
             "PATTERN": member.pattern or None,
         }
@@ -260,6 +270,7 @@ def _group_item(group: Group) -> dict[str, object]:
         "protocol_type": group.protocol_type or None,
         "protocol_name": group.protocol_name or None,
         "generation": group.generation,
+        "target_epoch": group.target_epoch if group.type == "consumer" else None,
         "leader_id": group.leader_id or None,
         "shard": group.shard,
         "coordinator": {
@@ -293,6 +304,7 @@ def member_item(member: Member) -> dict[str, object]:
         if member.partitions is None
         else [_partition_item(member, one) for one in member.partitions],
         "epoch": member.epoch,
+        "target": [{"topic": topic, "partition": number} for topic, number in member.target],
         "away_until": _away_until(member),
         "pattern": member.pattern or None,
     }

@@ -20,8 +20,8 @@ class Member:
 
     `instance_id` is None for a dynamic member, `fencing_token` for one that has not synced in the
     current generation. Of a member of a modern group `partitions` are all that it holds, `tokens`
-    has the fencing token of each, and `revoking` are those that it is to release; of others `epoch`
-    is None, and there are none of these.
+    has the fencing token of each, `revoking` are those that it is to release, and `target` those
+    that it shall have; of others `epoch` is None, and there are none of these.
     """
 
     member_id: str
@@ -40,6 +40,7 @@ class Member:
     tokens: dict[Partition, int]
     revoking: tuple[Partition, ...]
     pattern: str
+    target: tuple[Partition, ...]
 
 
 def members_of(group: Group) -> list[Member]:
@@ -73,6 +74,7 @@ def members_of(group: Group) -> list[Member]:
                 )
             ),
             pattern=member.subscribed_pattern,
+            target=tuple((one.topic, number) for one in member.target for number in one.partitions),
         )
         for member in group.members
     ]

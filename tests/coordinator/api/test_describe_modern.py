@@ -1,0 +1,52 @@
+"""DescribeGroups of a modern group: what each member has, and what it shall have."""
+
+from muster.v1 import admin_pb2 as admin
+from muster.v1 import group_pb2 as pb
+from tests.coordinator.api.test_group_service import run
+from tests.coordinator.local import local_node
+
+
+async def join(node, member_id):
+    answer = await node.groups.ConsumerGroupHeartbeat(
+        pb.ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            topics=pb.ConsumerGroupHeartbeatRequest.Topics(names=["a"]),
+        )
+    )
+    assert not answer.status.code
+
+
+async def described(node, until):
+    """The members, as soon as they are so."""
+    while True:
+        request = admin.DescribeGroupsRequest(group_ids=["g"], linearizable=True)
+        (group,) = (await node.admin.DescribeGroups(request)).groups
+        held = [partitions(one.grants) for one in group.members]
+        shall = [partitions(one.target) for one in group.members]
+        if until(held, shall):
+            return group, held, shall
+
+
+def partitions(sets):
+    return sorted(number for one in sets for number in one.partitions)
+
+
+@run
+async def test_what_the_target_gives_a_member_is_told_before_it_has_it():
+    """The second member's share is the first one's until that one has released it."""
+    async with local_node() as node:
+        for shard in node.shards:
+            shard.state.level = 6
+        await node.topics.CreateTopic(admin.CreateTopicRequest(name="a", partitions=4))
+        await join(node, "x")
+        group, held, shall = await described(node, lambda held, _: len(held[0]) == 4)
+        assert held == shall
+        assert group.target_epoch == group.generation
+        await join(node, "y")
+        group, held, shall = await described(node, lambda _, shall: len(shall[-1]) == 2)
+        assert held == [[0, 1, 2, 3], []]
+        assert sorted(shall[0] + shall[1]) == [0, 1, 2, 3]
+        assert [one.synced for one in group.members] == [False, False]
