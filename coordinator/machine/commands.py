@@ -169,7 +169,7 @@ class OffsetCommit:
     `deletions_version`: of the registry that has the partitions (ShardState). `creation_version`:
     the highest of its topics' there, of a member's commit; 0: all were made before any deletion.
     `tokens`: the fencing token of each partition's grant, in their order, of a member of a modern
-    group; else none. `generation` is its member epoch there.
+    group; else none. `generation` is its member epoch there, which is looked at where none are.
     """
 
     group_id: str

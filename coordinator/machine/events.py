@@ -538,7 +538,8 @@ class ConsumerRejoined:
 
     What it was revoking is released, but for what it `keeps`. `replaced_id`: whose place it takes,
     as the new process of a static member; "" = its own. With `protocols` it is a classic one from
-    now on, and `token` its generation; without, a modern one.
+    now on, and `token` its generation; without, a modern one, whose epoch rises, too. Where no plan
+    is due the group's and the target's rise with it: to `target_epoch`, else 0.
     """
 
     group_id: str
@@ -551,6 +552,7 @@ class ConsumerRejoined:
     principal: str
     protocols: tuple[Protocol, ...] = ()
     keeps: tuple[PartitionSet, ...] = ()
+    target_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

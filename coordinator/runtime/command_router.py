@@ -251,9 +251,6 @@ def _is_plain(group: Group | None, commit: OffsetCommit, *, is_member: bool) -> 
     if commit.generation < 0:
         nobody = not commit.member_id and not commit.group_instance_id
         return nobody and (group is None or group.phase is Phase.EMPTY)
-    if group is not None and group.modern is not None:
-        consumer = group.modern.members.get(commit.member_id)
-        return is_member and (bool(commit.tokens) or (consumer is not None and consumer.is_classic))
     completing = group is not None and group.phase is Phase.COMPLETING_REBALANCE
     return not completing and is_member
 

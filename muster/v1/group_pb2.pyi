@@ -1034,6 +1034,8 @@ class OffsetCommitRequest(google.protobuf.message.Message):
     def fencing_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Of a member of a modern group, whose generation is its member epoch: the fencing token of each partition's grant, in
         the order of the partitions. STALE_MEMBER_EPOCH, of this partition alone, where it is not the present grant's.
+        Without any: where the member has no grant of it, or the epoch is below that at which it was given it, or above the
+        member's own (KIP-1251).
         """
 
     def __init__(

@@ -2983,6 +2983,7 @@ class ConsumerRejoined(google.protobuf.message.Message):
     PRINCIPAL_FIELD_NUMBER: builtins.int
     PROTOCOLS_FIELD_NUMBER: builtins.int
     KEEPS_FIELD_NUMBER: builtins.int
+    TARGET_EPOCH_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     replaced_id: builtins.str
@@ -2992,6 +2993,8 @@ class ConsumerRejoined(google.protobuf.message.Message):
     time_ms: builtins.int
     """shard time"""
     principal: builtins.str
+    target_epoch: builtins.int
+    """the group's and the target's from now on, of a modern one while no plan is due; else 0"""
     @property
     def said(self) -> global___Subscription: ...
     @property
@@ -3015,9 +3018,10 @@ class ConsumerRejoined(google.protobuf.message.Message):
         principal: builtins.str = ...,
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         keeps: collections.abc.Iterable[global___PartitionSet] | None = ...,
+        target_epoch: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "keeps", b"keeps", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "protocols", b"protocols", "replaced_id", b"replaced_id", "said", b"said", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "keeps", b"keeps", "member_epoch", b"member_epoch", "member_id", b"member_id", "principal", b"principal", "protocols", b"protocols", "replaced_id", b"replaced_id", "said", b"said", "target_epoch", b"target_epoch", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
 
 global___ConsumerRejoined = ConsumerRejoined
 

@@ -122,19 +122,22 @@ class Consumer:
                 assert code == 0, code
         return self
 
-    async def commit(self, offset, tokens=None):
-        """Commit for all its partitions with its tokens, or for these; returns each one's code."""
+    async def commit(self, offset, tokens=None, epoch=None):
+        """Commit for all its partitions with its tokens, or for these; returns each one's code.
+
+        With an `epoch` it names that one, and no tokens.
+        """
         tokens = self.tokens if tokens is None else tokens
         request = pb.OffsetCommitRequest(
             group_id=self.group,
             member_id=self.member_id,
-            generation=self.epoch,
+            generation=self.epoch if epoch is None else epoch,
             commit_seq=offset,
             partitions=[
                 pb.OffsetCommitRequest.Partition(topic=self.topic, partition=one, offset=offset)
                 for one in tokens
             ],
-            fencing_tokens=tokens.values(),
+            fencing_tokens=tokens.values() if epoch is None else (),
         )
         answer = await self.router.call("OffsetCommit", self.group, request)
         if answer.status.code:

@@ -160,6 +160,30 @@ def test_a_stale_token_is_refused_for_its_partition_alone(cluster):
     play(cluster, "stale", scene)
 
 
+def test_a_commit_without_tokens_is_taken_at_every_epoch_since_the_grant(cluster):
+    """KIP-1251: a member's epoch that rose meanwhile refuses nothing; one before a grant does."""
+
+    async def scene(stage):
+        a, b = await stage.settled("a", "b")
+        kept, first = dict(a.tokens), a.epoch
+        assert await b.beat(LEAVE) == 0
+        await a.until(owns(8))
+        assert a.epoch > first
+        since = dict.fromkeys(a.tokens, ErrorCode.STALE_MEMBER_EPOCH) | dict.fromkeys(kept, 0)
+        assert await a.commit(5, epoch=first) == since
+        assert await a.commit(6, epoch=a.epoch) == dict.fromkeys(a.tokens, 0)
+        stale = dict.fromkeys(a.tokens, ErrorCode.STALE_MEMBER_EPOCH)
+        assert await a.commit(7, epoch=a.epoch + 1) == stale
+        former = a.epoch
+        assert await a.join() == 0
+        assert a.epoch > former
+        assert await a.commit(8, epoch=former) == stale
+        assert await a.commit(9, epoch=a.epoch) == dict.fromkeys(a.tokens, 0)
+        assert await read(stage.router, stage.name, stage.name, min(kept)) == 9
+
+    play(cluster, "tokenless", scene)
+
+
 def test_a_member_that_leaves_hands_over_at_once(cluster):
     """What the others had stays theirs under the tokens that they had."""
 

@@ -87,7 +87,7 @@ def changed(value: object) -> Iterator[object]:  # noqa: C901, PLR0912 - one cas
         case _ if is_dataclass(value):
             for field in fields(value):
                 if field.metadata.get("derived") or (
-                    field.name in ("modern", "moves", "protocols")
+                    field.name in ("begun", "modern", "moves", "protocols")
                     and not getattr(value, field.name)
                 ):
                     continue  # recounted by the invariants, or changed in another world
@@ -147,6 +147,7 @@ def test_the_states_have_what_only_some_of_them_may_lack():
     groups = [group for world in worlds() for group in world.state.groups.values()]
     consumers = [one for group in groups if group.modern for one in group.modern.members.values()]
     assert any(one.protocols for one in consumers)
+    assert any(one.begun for one in consumers)
     assert any(record.moves for group in groups for _, record in rounds_of(group))
 
 

@@ -64,6 +64,8 @@ class Fleet:
         """The largest token of each partition so far."""
         self.made: dict[tuple[str, int, int], int] = {}
         """Topic, partition, token -> which topic of that name there was at the grant."""
+        self.since: dict[tuple[str, int, int], int] = {}
+        """Topic, partition, token -> its owner's epoch at the grant."""
         self.numbers = 0
         self.planned_version = 0
         """The spec version of the last plan: capacity and the like change none that stands."""
@@ -187,34 +189,45 @@ class Fleet:
             self.forget(member_id)
 
     def commit(self, member_id: str) -> None:
-        """A commit is taken of exactly what the member has a grant of, by its present token."""
+        """A commit is taken of exactly what the member has a grant of.
+
+        That is told by the grant's token, or, of a commit without any, by a member epoch from that
+        on at which the grant began (KIP-1251).
+        """
         places = [(t, p) for t in TOPICS for p in range(3)]
         place = self.random.choice(places)
         known = self.owned[member_id].get(place, 0)
         token = self.random.choice((known, self.tokens.get(place, 1), 1))
+        consumer = None if self.modern is None else self.modern.members.get(member_id)
+        now = 0 if consumer is None else consumer.token_of(*place)
+        epoch, tokens = 1, (token,)
+        good = bool(token) and token == now
+        if self.random.random() < 0.5:
+            since = self.since.get((*place, now), 1)
+            last = 1 if consumer is None else consumer.epoch
+            near = (since - 1, since, last, last + 1, self.epochs[member_id])
+            epoch, tokens = self.random.choice(near), ()
+            good, token = bool(now) and since <= epoch <= last, now
         wanted = PartitionCommit(*place, 7, "", None)
         registry = self.world.state
         made = registry.creation_versions.get(place[0], 0)
         command = OffsetCommit(
             "g",
             member_id,
-            1,
+            max(epoch, 0),
             0,
             (wanted,),
             deletions_version=registry.dropped_version,
             creation_version=made,
-            tokens=(token,),
+            tokens=tokens,
         )
-        now = 0
-        if self.modern is not None and member_id in self.modern.members:
-            now = self.modern.members[member_id].token_of(*place)
         (result,) = self.world.apply(command)
         taken = isinstance(result.reply, Committed) and (
             result.reply.partitions[0].error is Error.NONE
         )
         away = member_id in self.away
         later = self.group is not None and made > self.group.topics_version
-        assert taken == (bool(token) and token == now and not away and not later)
+        assert taken == (good and not away and not later)
         former = made > self.made.get((*place, token), 0)
         assert not (taken and former), "a commit of a former topic is the new one's"
 
@@ -291,6 +304,7 @@ class Fleet:
                 self.tokens[place] = grant.token
                 made = self.world.state.creation_versions.get(grant.topic, 0)
                 self.made.setdefault((*place, grant.token), made)
+                self.since.setdefault((*place, grant.token), member.epoch)
         working: dict[tuple[str, int, int], str] = {}
         for member_id, owned in self.owned.items():
             for (topic, partition), token in owned.items():

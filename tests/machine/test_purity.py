@@ -72,6 +72,7 @@ USES = {
         "sorted(dict.fromkeys(member.subscribed_topics))": "names, by code points",
     },
     "modern/decide_heartbeat": {
+        "max(group.generation, env.generation_floor)": "ints",
         "min(command.back_in_ms, env.limits.away_max_ms)": "ints",
         "sorted(dict.fromkeys(topics))": "names, by code points",
         "sorted(group.pending)": "ids, by code points",
@@ -160,6 +161,7 @@ USES = {
         "min(max(value, low), high)": "ints",
     },
     "decide/commit": {
+        "{since}": "an int",
         "{now}": "an int",
         "{token}": "an int",
         "{expected}": "an int",

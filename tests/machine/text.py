@@ -25,6 +25,7 @@ from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     ConfigValue,
+    ConsumerRejoined,
     Event,
     GroupEmptied,
     RebalanceStarted,
@@ -144,6 +145,8 @@ def put_event(event: Event) -> str:
         if value in ("", (), None) or USUAL.get(name) == value:
             continue
         if name in UNKNOWN_AS_0 and not value:
+            continue
+        if name == "target_epoch" and not value and isinstance(event, ConsumerRejoined):
             continue
         if name == "time_ms" or (isinstance(event, RebalanceStarted) and name in HISTORY):
             continue  # `why` shows what became of it

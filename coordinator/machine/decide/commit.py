@@ -61,7 +61,11 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
 
 
 def _stale(group: Group | None, command: OffsetCommit) -> dict[int, PartitionResult]:
-    """Return, by position, the partitions whose token is not that of the member's present grant."""
+    """Return, by position, the partitions of which the member may not commit.
+
+    A commit that names tokens has that of the present grant of each partition. One that names none,
+    as Kafka's clients send it, has a member epoch at which the grant was there (gp-O6, KIP-1251).
+    """
     modern = modern_of(group)
     if modern is None:
         return {}
@@ -69,13 +73,24 @@ def _stale(group: Group | None, command: OffsetCommit) -> dict[int, PartitionRes
     if consumer.is_classic:
         return _not_held_since(consumer, command)
     found: dict[int, PartitionResult] = {}
-    for at, (wanted, token) in enumerate(zip(command.partitions, command.tokens, strict=True)):
+    for at, wanted in enumerate(command.partitions):
         now = consumer.token_of(wanted.topic, wanted.partition)
-        if token != now or not token:
+        if not now:
+            message = "The member has no grant of this partition."
+        elif command.tokens:
+            token = command.tokens[at]
+            if token == now:
+                continue
             message = f"The member's grant has token {now}, not {token}."
-            if not now:
-                message = "The member has no grant of this partition."
-            found[at] = _result(wanted, Error.STALE_MEMBER_EPOCH, message)
+        else:
+            since = consumer.assignment_epoch(now)
+            if since <= command.generation <= consumer.epoch:
+                continue
+            message = (
+                f"The member's grant is of its epochs {since} to {consumer.epoch}, and the commit "
+                f"of {command.generation}."
+            )
+        found[at] = _result(wanted, Error.STALE_MEMBER_EPOCH, message)
     return found
 
 
@@ -94,9 +109,9 @@ def _not_held_since(consumer: Consumer, command: OffsetCommit) -> dict[int, Part
 def _decide_around(
     group: Group | None, command: OffsetCommit, stale: dict[int, PartitionResult], env: Envelope
 ) -> Decision:
-    """Store the partitions whose tokens are good; of an atomic commit nothing."""
+    """Store the partitions that are not stale; of an atomic commit nothing."""
     if command.atomic:
-        message = "The commit is atomic, and a token of it is stale."
+        message = "The commit is atomic, and a token or the epoch of it is stale."
         results = [
             stale.get(at) or _result(wanted, Error.OPERATION_NOT_ATTEMPTED, message)
             for at, wanted in enumerate(command.partitions)
@@ -355,7 +370,7 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
     if stranger is not None:
         return stranger
     if group.modern is not None and not simple:
-        return _refuse_untokened(group.modern.members[command.member_id], command)
+        return _refuse_consumer(group.modern.members[command.member_id], command)
     if command.generation not in (group.generation, group.former.get(command.member_id)):
         return illegal_generation(command.generation, group.generation)
     if group.phase is Phase.COMPLETING_REBALANCE:
@@ -363,12 +378,11 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
     return None
 
 
-def _refuse_untokened(consumer: Consumer, command: OffsetCommit) -> Decision | None:
-    """A member of a modern group names the token of each partition, and commits nothing when away.
+def _refuse_consumer(consumer: Consumer, command: OffsetCommit) -> Decision | None:
+    """A member of a modern group commits nothing when away; else each partition is looked at.
 
-    Its member epoch is not looked at, but that it has one: tokens say more, and a commit that races
-    with a new epoch is not refused for that (KIP-1251).
-    A classic member's is checked by its generation, which is its token, or was before it joined.
+    A classic member's is checked by its generation, which is its token, or was before it joined,
+    whatever tokens it names.
     """
     if consumer.is_classic:
         if command.generation not in (consumer.generation, consumer.former_generation):
@@ -377,11 +391,6 @@ def _refuse_untokened(consumer: Consumer, command: OffsetCommit) -> Decision | N
     if consumer.is_away:
         return refuse(
             Error.STALE_MEMBER_EPOCH, "The member is away: its last commit was before that."
-        )
-    if len(command.tokens) != len(command.partitions):
-        return refuse(
-            Error.INVALID_REQUEST,
-            "A commit of a member of a modern group names the fencing token of each partition.",
         )
     return None
 

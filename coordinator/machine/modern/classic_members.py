@@ -168,7 +168,7 @@ def _join_again(
     replaced_id = former.member_id if former.member_id != member_id else ""
     changed = None
     reads_others = (former.said.topics, former.said.pattern) != (said.topics, "")
-    plans = reads_others or (former.is_away and former.away_epoch != modern.target_epoch)
+    plans = reads_others or (former.is_away and former.away_epoch != modern.planned_epoch)
     if plans or former.is_away or replaced_id or former.said.zone != said.zone:
         trigger = Trigger.METADATA_CHANGED if reads_others else Trigger.STATIC_REPLACED
         changed = spec_changed(group, modern, env, trigger, member_id, command.reason, plans=plans)

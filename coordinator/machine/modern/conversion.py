@@ -58,6 +58,7 @@ def upgraded(group: Group) -> Group:
     """Return the group as a modern one; what it shares with the former is not written to."""
     modern = ModernGroup(
         target_epoch=group.generation,
+        planned_epoch=group.generation,
         next_join_seq=group.next_join_seq,
         topics_version=group.topics_version,  # what was assigned is of the topics as of then
     )
@@ -88,8 +89,9 @@ def upgraded(group: Group) -> Group:
 
 def _consumer(group: Group, member: Member) -> Consumer:
     assigned: Tokens = {}
+    token = group.token_of(member)
     for topic, partition in read_assignment(member.assignment):
-        assigned.setdefault(topic, {})[partition] = group.token_of(member)
+        assigned.setdefault(topic, {})[partition] = token
     said = Subscription(
         client_id=member.client_id,
         client_host=member.client_host,
@@ -112,6 +114,7 @@ def _consumer(group: Group, member: Member) -> Consumer:
         generation=group.generation,
         given=1,
         assigned=assigned,
+        begun=((token, group.generation),),
     )
 
 

@@ -228,7 +228,11 @@ def _join_again(
     command: ConsumerGroupHeartbeat,
     env: Envelope,
 ) -> Decision:
-    """A member comes back holding nothing: what is its own gets a new token (C9, C11)."""
+    """A member comes back holding nothing: what is its own gets a new token (C9, C11).
+
+    Its epoch rises with that, so that commits from before are told by their epoch, too (KIP-1251).
+    Where no plan is due the target goes on under the new epoch.
+    """
     said = _said(former.said, command)
     after = replace(former, said=said, member_id=command.member_id)
     refused = refuse_weight(modern, said_bytes(former), after, env)
@@ -236,24 +240,26 @@ def _join_again(
         return refused
     replaced_id = former.member_id if former.member_id != command.member_id else ""
     events: list[GroupEvent] = []
-    epoch = group.generation
+    epoch = max(group.generation, env.generation_floor) + 1
     plans = _reads_others(former.said, said)
     trigger = Trigger.METADATA_CHANGED
-    if former.is_away and former.away_epoch != modern.target_epoch and not plans:
+    is_due = group.generation > modern.target_epoch
+    misses_plan = former.is_away and former.away_epoch != modern.planned_epoch
+    if not plans and (is_due or misses_plan):
         plans, trigger = True, Trigger.RETURNED
     if plans or former.is_away or _is_other_spec(former.said, said) or replaced_id:
         changed = spec_changed(group, modern, env, trigger, command.member_id, "", plans=plans)
-        events.append(changed)
-        epoch = changed.epoch
+        events.append(replace(changed, epoch=epoch))
     event = ConsumerRejoined(
         group.group_id,
         command.member_id,
         replaced_id,
         said,
-        epoch if plans else former.epoch,
+        epoch,
         next_token(group, env),
         env.time_ms,
         command.principal,
+        target_epoch=0 if plans else epoch,
     )
     after = rejoined(former, event)
     reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions, event.token)

@@ -23,6 +23,7 @@ from musterd.coordinator.machine.modern.group import (
     Consumer,
     ModernGroup,
     Tokens,
+    begin_grants,
     count_in,
     count_out,
     hold,
@@ -176,6 +177,7 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
             for topic, partitions in former.assigned.items()
         },
         revoking=keeps,
+        begun=((event.token, event.member_epoch),),
     )
 
 
@@ -201,6 +203,8 @@ def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
         after.deadline_ms = event.deadline_ms
     elif not revoking:
         after.deadline_ms = 0
+    if event.granted:
+        begin_grants(after, event.token)
     return after
 
 
@@ -210,6 +214,10 @@ def _rejoined(group: Group, modern: ModernGroup, event: ConsumerRejoined) -> Non
     former = modern.members[former_id]
     consumer = rejoined(former, event)
     take_token(group, event.token)
+    if event.target_epoch:
+        invariant(group.generation == modern.target_epoch, "a plan is due, and not made (I6)")
+        invariant(event.target_epoch > group.generation, "the group epoch fell (I6)")
+        group.generation = modern.target_epoch = event.target_epoch
     count_out(modern, former)
     if event.replaced_id:
         invariant(event.member_id not in modern.members, "replaced by a member")
@@ -228,7 +236,7 @@ def _away(modern: ModernGroup, event: ConsumerAway) -> None:
     consumer.deadline_ms = 0
     consumer.timer_seq += 1
     consumer.away_until_ms = event.until_ms
-    consumer.away_epoch = modern.target_epoch
+    consumer.away_epoch = modern.planned_epoch
     consumer.version += 1
     note_timer(modern, consumer)
 
@@ -293,7 +301,7 @@ def _target_stored(group: Group, modern: ModernGroup, event: TargetStored) -> No
     if event.target_epoch:
         invariant(event.target_epoch == group.generation, "a target of another epoch (I6)")
         modern.storing = modern.next_part = 0
-        modern.target_epoch = event.target_epoch
+        modern.target_epoch = modern.planned_epoch = event.target_epoch
 
 
 def _grants_changed(group: Group, modern: ModernGroup, event: GrantsChanged) -> None:

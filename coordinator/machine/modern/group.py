@@ -10,6 +10,7 @@ A member's grants are at most the partitions that the target gave it at some tim
 holds beyond the target is revoking, or about to be.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -59,11 +60,14 @@ class Consumer:
     counts its joins, so that a session that ended before the last one removes nobody. `version`
     rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
     it was told to release before `deadline_ms`, 0 = nothing. `timer_seq` counts such deadlines.
-    `away_until_ms` is 0 while it is not away; `away_epoch` was the target's when it went.
+    `away_until_ms` is 0 while it is not away; `away_epoch` was that of the plan in force when it
+    went.
     `replaced_id` is whose place it took last, as the new process of a static member. A classic
     member has `protocols`, and a `generation` of its own, which is the token of all its grants when
     it is told; `former_generation` is that of its Join before, 0 = none, and `given` the version
-    of which it was told last.
+    of which it was told last. `begun` says at which epoch each grant began (KIP-1251): a member's
+    tokens rise with its epochs, so of each epoch the least token that was taken at it is enough.
+    It holds pairs of that token and the epoch, in their order.
     """
 
     member_id: str
@@ -87,6 +91,7 @@ class Consumer:
     given: int = 0
     assigned: Tokens = field(default_factory=dict)
     revoking: Tokens = field(default_factory=dict)
+    begun: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_away(self) -> bool:
@@ -104,6 +109,10 @@ class Consumer:
             topic, _NONE
         ).get(partition, 0)
 
+    def assignment_epoch(self, token: int) -> int:
+        """The member's epoch from which on it has the grant of this token (KIP-1251)."""
+        return self.begun[_place(self.begun, token)][1]
+
     def grants(self) -> Iterator[Grant]:
         """Yield its grants in order of topic and partition."""
         for topic in sorted({**self.assigned, **self.revoking}):
@@ -118,21 +127,45 @@ class Consumer:
 _NONE: Final[dict[int, int]] = {}
 
 
+def _place(begun: tuple[tuple[int, int], ...], token: int) -> int:
+    """The place of the epoch at which this token was taken."""
+    return bisect_left(begun, (token + 1, 0)) - 1
+
+
+def begin_grants(consumer: Consumer, token: int) -> None:
+    """Note that grants under this token, which it has by now, begin at its epoch.
+
+    Epochs at which none of its grants began are forgotten, so there are never more than grants.
+    """
+    if consumer.begun and consumer.begun[-1][1] == consumer.epoch:
+        return
+    live: dict[int, None] = {}
+    for tokens in (*consumer.assigned.values(), *consumer.revoking.values()):
+        live.update(dict.fromkeys(tokens.values()))
+    del live[token]
+    used = dict.fromkeys(_place(consumer.begun, one) for one in live)
+    kept = (pair for at, pair in enumerate(consumer.begun) if at in used)
+    consumer.begun = (*kept, (token, consumer.epoch))
+
+
 @dataclass(slots=True)
 class ModernGroup:
     """What only a modern group has. `members` is in join order.
 
     `spec_version` counts changes of what plans are made from; a plan is due while the group epoch
-    is above `target_epoch`. `storing` is the spec version of the plan of which `next_part` parts
-    are stored and not all, 0 = none: nothing is granted or revoked by half a target. `topics` are
-    the existing topics that the members read, with their partition counts, as of `topics_version`
-    of the registry; `patterns` what each pattern stands for, sorted. `target` says for each of the
-    topics who shall own each partition, by join sequence. `behind` are the join sequences of those
-    for whom the target is still to be carried out.
+    is above `target_epoch`. That rises without a plan where a member's tokens are renewed;
+    `planned_epoch` is what it was when the last plan came into force. `storing` is the spec version
+    of the plan of which `next_part` parts are stored and not all, 0 = none: nothing is granted or
+    revoked by half a target. `topics` are the existing topics that the members read, with their
+    partition counts, as of `topics_version` of the registry; `patterns` what each pattern stands
+    for, sorted. `target` says for each of the topics who shall own each partition, by join
+    sequence. `behind` are the join sequences of those for whom the target is still to be carried
+    out.
     """
 
     members: dict[str, Consumer] = field(default_factory=dict)
     target_epoch: int = 0
+    planned_epoch: int = 0
     spec_version: int = 0
     storing: int = 0
     next_part: int = 0

@@ -80,7 +80,7 @@ def note_target(group: Group, modern: ModernGroup, event: TargetStored) -> None:
 def note_settled(group: Group, modern: ModernGroup, time_ms: int) -> None:
     """Called after an event: the plan is over once everybody holds what its target gives them."""
     current = open_plan(group)
-    if current is None or not current.generation or current.generation != group.generation:
+    if current is None or not current.generation or group.generation > modern.target_epoch:
         return
     if not modern.behind and not any(
         timer is RoundTimer.REVOCATION for _, timer, _ in modern.timers.values()

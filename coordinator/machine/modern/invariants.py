@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from musterd.coordinator.machine.commands import NO_OWNER
-from musterd.coordinator.machine.modern.group import Held, ModernGroup, derive
+from musterd.coordinator.machine.modern.group import Consumer, Held, ModernGroup, derive
 from musterd.coordinator.machine.state import Group
 from musterd.invariant import invariant
 
@@ -12,6 +12,7 @@ def check_modern(group: Group, modern: ModernGroup, where: str) -> None:
     """Check all of a group: one owner of each partition, tokens, targets, what is derived."""
     invariant(not group.members, where + "classic members in it")
     invariant(bool(modern.members), where + "has no members (I2)")
+    invariant(modern.planned_epoch <= modern.target_epoch, where + "a plan of a later epoch (I6)")
     invariant(modern.target_epoch <= group.generation, where + "a target of a later epoch (I6)")
     held = _check_members(group, modern, where)
     invariant(held == modern.held, where + "who holds what is not its members' (I5)")
@@ -49,6 +50,7 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
         invariant(
             not (consumer.is_away and consumer.revoking), where + "somebody away is to release"
         )
+        _check_begun(consumer, where)
         for tokens in (consumer.assigned, consumer.revoking):
             for topic, partitions in tokens.items():
                 invariant(bool(partitions), where + "an empty topic among the grants")
@@ -57,5 +59,16 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
                     invariant(partition not in owners, where + "a partition with two owners (I5)")
                     owners[partition] = member_id
                     invariant(0 < token <= group.fence, where + "a token not taken yet (I9)")
+                    began = bool(consumer.begun) and token >= consumer.begun[0][0]
+                    invariant(began, where + "a grant that began at no epoch")
     invariant(last_seq < modern.next_join_seq, where + "join sequence behind its members (I7)")
     return held
+
+
+def _check_begun(consumer: Consumer, where: str) -> None:
+    """Tokens rise with epochs, up to the member's own."""
+    last_token = last_epoch = -1
+    for token, epoch in consumer.begun:
+        invariant(token > last_token and epoch > last_epoch, where + "epochs of grants fell")
+        last_token, last_epoch = token, epoch
+    invariant(last_epoch <= consumer.epoch, where + "a grant of a later epoch (I6)")

@@ -576,7 +576,7 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
         case ConsumerRejoined():
             former_id = event.replaced_id or event.member_id
             before, after = _of_consumer(former_id), _of_consumer(event.member_id)
-            return (OwnRecord.FENCE, *before, *after, *_last_plan(group))
+            return (None, OwnRecord.MODERN, OwnRecord.FENCE, *before, *after, *_last_plan(group))
         case ConsumerAway():
             return (ModernOf(event.member_id, _GRANTS),)
         case ConsumerRemoved():

@@ -25,6 +25,7 @@ def put_modern(modern: ModernGroup) -> bytes:
         (
             _VERSION,
             put_int(modern.target_epoch),
+            put_int(modern.planned_epoch),
             put_int(modern.spec_version),
             put_int(modern.storing),
             put_int(modern.next_part),
@@ -39,6 +40,7 @@ def take_modern(modern: ModernGroup, value: bytes) -> None:
     reader = Reader(value)
     reader.version()
     modern.target_epoch = reader.integer()
+    modern.planned_epoch = reader.integer()
     modern.spec_version = reader.integer()
     modern.storing = reader.integer()
     modern.next_part = reader.integer()
@@ -143,6 +145,7 @@ def put_grants(consumer: Consumer) -> bytes:
             put_int(consumer.away_epoch),
             _put_tokens(consumer.assigned),
             _put_tokens(consumer.revoking),
+            _put_ints([number for pair in consumer.begun for number in pair]),
         )
     )
 
@@ -159,6 +162,8 @@ def take_grants(consumer: Consumer, value: bytes) -> None:
     consumer.away_epoch = reader.integer()
     consumer.assigned = _take_tokens(reader)
     consumer.revoking = _take_tokens(reader)
+    begun = _take_ints(reader)
+    consumer.begun = tuple(zip(begun[::2], begun[1::2], strict=True))
     reader.end()
 
 
