@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NoReturn
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -41,6 +41,14 @@ and raises it to the largest piece that was ever freed: then RocksDB's memtables
 
 FILES_MAX: Final = 1_000_000
 """More than any node needs, where there is no limit."""
+
+
+def become(module: str, argument: str) -> NoReturn:
+    """Go on as this module, as a program with one argument, in the same process.
+
+    What reads the options of a command takes 15 MiB, and what it starts may run for months.
+    """
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, argument])  # noqa: S606  # our own
 
 
 def tied_command(argv: Iterable[str], *namespaces: str) -> list[str]:

@@ -1,11 +1,9 @@
 """`muster export` from its options on: the run, what is said of an error, the table at the end.
 
-With --follow the command becomes this module as a program: what reads the options takes 11 MiB, and
-an exporter stays beside its node for months.
+With --follow the command becomes this module as a program.
 """
 
 import json
-import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Final, NoReturn, Self
 
 from muster.cli.errors import CommandError, ExitCode, report
 from muster.cli.output import Format, Result, Table, show, wide_tables
+from musterd.coordinator.host import become
 from musterd.export.errors import DigestDiffersError, ExportError
 from musterd.export.process import Summary, run
 from musterd.export.settings import ExportSettings
@@ -52,8 +51,7 @@ class ExportCommand:
 
     def become(self) -> NoReturn:
         """Go on as a program of its own, in the same process."""
-        argv = [sys.executable, "-P", "-m", MODULE, self.encode()]
-        os.execv(sys.executable, argv)  # noqa: S606  # our own module
+        become(MODULE, self.encode())
 
     def run(self) -> None:
         """Export, and show what was written. Raises CommandError."""

@@ -20,9 +20,10 @@ import sys
 import threading
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from bench.cpu.layers import OTHER, layer_of_call, layer_of_module
+from musterd.coordinator import host
 
 INTERVAL_NS: Final = 1_000_000
 """The kernel looks once a tick, which may be later: 4 ms."""
@@ -149,6 +150,18 @@ def sampled(argv: list[str], to: Path) -> list[str]:
     return [*argv[:2], "-m", "bench.cpu.sampler", str(to), *argv[3:]]
 
 
+def become(module: str, argument: str) -> NoReturn:
+    """Stay in this process in place of `host.become`: another program would have no sampler."""
+    run_here(module, [argument])
+
+
+def run_here(module: str, arguments: list[str]) -> NoReturn:
+    """Run the module as a program in this process, until it ends."""
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
 def main() -> None:
     """Run the module that the command line names."""
     to, module = Path(sys.argv[1]), sys.argv[2]
@@ -161,8 +174,8 @@ def main() -> None:
 
     signal.signal(signal.SIGUSR1, lambda *_: sampler.begin())
     signal.signal(signal.SIGUSR2, end)
-    sys.argv = sys.argv[2:]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    host.become = become
+    run_here(module, sys.argv[3:])
 
 
 if __name__ == "__main__":

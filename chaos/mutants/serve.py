@@ -5,10 +5,22 @@ imported by anything else; a name that is no build ends the process with exit co
 """
 
 import sys
+from typing import NoReturn
 
 from muster.cli import main as muster
 from muster.cli.errors import CommandError, ExitCode, note, report
 from musterd.chaos.mutants.builds import PROCESS_BUILDS
+from musterd.coordinator import host
+
+
+def _run_here(module: str, argument: str) -> NoReturn:
+    """Run the node in this process, where the patch is: `muster serve` becomes another program."""
+    del module
+    from musterd.coordinator.node.config import Settings  # noqa: PLC0415  # after the patch
+    from musterd.coordinator.node.serve import run_node  # noqa: PLC0415  # after the patch
+
+    run_node(Settings.decode(argument))
+    sys.exit()
 
 
 def main(arguments: list[str]) -> None:
@@ -26,6 +38,7 @@ def main(arguments: list[str]) -> None:
         )
         sys.exit(int(ExitCode.USAGE))
     build.install()
+    host.become = _run_here
     note(f"this is a broken build on purpose: {name}. {build.rule}")
     muster(rest[1:])
 

@@ -29,7 +29,7 @@ SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
 SOAK_MINUTES_MAX = 8 * 60.0
 NODES = 3
-MODULES = ("jinja2", "psutil", "pyarrow", "pyroute2")
+MODULES = ("jinja2", "psutil", "pyarrow", "pydantic", "pyroute2")
 """What the extra `chaos` installs: a run needs them all, some at its end."""
 
 

@@ -8,8 +8,11 @@ import typer
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, show
+from musterd.coordinator import host
 
 DEFAULT_SHARDS = 16
+NODE_PROGRAM = "musterd.coordinator.node.serve"
+"""What `muster serve` becomes once the settings are known."""
 
 DataDir = Annotated[
     Path | None,
@@ -367,9 +370,7 @@ def serve(  # noqa: PLR0917  # typer makes options of them
             next_step=error.next_step or "`muster serve --help`",
             exit_code=ExitCode.USAGE,
         ) from error
-    from musterd.coordinator.node.serve import run_node  # noqa: PLC0415  # grpc is slow to import
-
-    run_node(settings)
+    host.become(NODE_PROGRAM, settings.encode())
 
 
 # ---- dev

@@ -3,20 +3,16 @@
 import ipaddress
 import os
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from reprlib import Repr
+from typing import Annotated, Any, Final, Literal, Self, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from msgspec import NODEFAULT, Meta, Struct, ValidationError, convert, field, to_builtins
+from msgspec.json import decode, encode
+from msgspec.structs import FieldInfo, fields
 
 from musterd.coordinator.api.frame.identity import Callers
 from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier, KeySetError, parse_keys
@@ -92,12 +88,15 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-class Settings(BaseSettings):
-    """A node's settings; its identity is in its store, where `muster init` wrote it."""
+Limit = Annotated[int, Meta(ge=MIB, le=BYTES_MAX)]
+Duration = Annotated[int, Meta(ge=1)]
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
-    )
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """A node's settings; its identity is in its store, where `muster init` wrote it.
+
+    `load_settings` makes them, and checks what their types do not say.
+    """
 
     data_dir: Path
     """Where `muster init` put the node's store."""
@@ -109,7 +108,7 @@ class Settings(BaseSettings):
     """Port for the other nodes."""
     metrics_listen: str = DEFAULT_METRICS_LISTEN
     """Port of the metrics page; "" switches it off."""
-    peers: Annotated[dict[int, str], NoDecode] = Field(default_factory=dict)
+    peers: dict[int, str] = field(default_factory=dict)
     """Peer ports of the other nodes by id; as text "1=host:port,2=host:port"."""
     tls_cert: Path | None = None
     """Certificate of the client port, PEM. Files of certificates are read again when they change.
@@ -139,7 +138,7 @@ class Settings(BaseSettings):
     admin_secret_file: Path | None = None
     """A file with the secret of operators' calls, the same on every node. What else these calls
     take, and what becomes of them without one: docs/access.md, The admin secret."""
-    superusers: Annotated[tuple[str, ...], NoDecode] = ()
+    superusers: tuple[str, ...] = ()
     """Principals that may do everything, whatever the rules say, the same on every node; as text
     "ann,bob". The first rule is refused where there are none (docs/access.md)."""
     jwt_issuer: str = ""
@@ -170,34 +169,34 @@ class Settings(BaseSettings):
     auto_finalize: bool = False
     """A level that every node knows is finalised without an operator: the former release cannot be
     put back from then on (docs/levels.md)."""
-    offset_retention_ms: int = Field(
-        default=LIMITS.offset_retention_ms, ge=0, le=LIMITS.offset_retention_max_ms
+    offset_retention_ms: Annotated[int, Meta(ge=0, le=LIMITS.offset_retention_max_ms)] = (
+        LIMITS.offset_retention_ms
     )
     """Offsets of groups without members are kept so long; 0 = for ever."""
-    state_group_max_bytes: int = Field(default=STATE.group, ge=MIB, le=BYTES_MAX)
+    state_group_max_bytes: Limit = STATE.group
     """State of one group, as it is weighed (docs/adr/0018): the group grows no more."""
-    state_shard_max_bytes: int = Field(default=STATE.shard, ge=MIB, le=BYTES_MAX)
+    state_shard_max_bytes: Limit = STATE.shard
     """State of one shard; no less than a group may have."""
-    state_node_max_bytes: int = Field(default=STATE.node, ge=MIB, le=BYTES_MAX)
+    state_node_max_bytes: Limit = STATE.node
     """State of all shards that this node holds: for a node that may take 2 GiB of memory. No less
     than a shard may have."""
-    disk_reserve_bytes: int = Field(default=DISK_RESERVE_BYTES, ge=0, le=BYTES_MAX)
+    disk_reserve_bytes: Annotated[int, Meta(ge=0, le=BYTES_MAX)] = DISK_RESERVE_BYTES
     """With less free on the file system of `data_dir` nothing that grows the state is taken, and
     with less than a quarter of it no entry at all. 0 switches that off: a full disk ends the node.
     """
-    heartbeat_ms: int = Field(default=RAFT.heartbeat_ms, ge=1)
+    heartbeat_ms: Duration = RAFT.heartbeat_ms
     """A leader sends something to every follower so often. This and the next three are the same on
     every node."""
-    quorum_ms: int = Field(default=RAFT.quorum_ms, ge=1)
+    quorum_ms: Duration = RAFT.quorum_ms
     """A leader that heard no majority for so long answers nothing, and steps down."""
-    election_min_ms: int = Field(default=RAFT.election_min_ms, ge=1)
+    election_min_ms: Duration = RAFT.election_min_ms
     """A follower that hears nothing for so long begins an election, at the earliest."""
-    election_max_ms: int = Field(default=RAFT.election_max_ms, ge=1)
+    election_max_ms: Duration = RAFT.election_max_ms
     """And at the latest."""
-    connections_per_host: int = Field(default=0, ge=0, le=FILES_MAX)
+    connections_per_host: Annotated[int, Meta(ge=0, le=FILES_MAX)] = 0
     """Connections of one host to the client port; those that come beyond it are ended within a
     second. 0: a quarter of what the node takes in all, 4096 at most (docs/quotas.md)."""
-    reach_probe_ms: int = Field(default=REACH_PROBE_MS, ge=0, le=600_000)
+    reach_probe_ms: Annotated[int, Meta(ge=0, le=600_000)] = REACH_PROBE_MS
     """How often the node connects, as a client would, to the address that clients are told. After
     three failures in a row it hands its shards to nodes that reach themselves; 0 = off."""
     ready_needs_reach: bool = False
@@ -213,76 +212,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is logged."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _look_into_tls_dir(cls, given: Any) -> Any:
-        """Let the folder stand for the files that are not given."""
-        if isinstance(given, dict) and given.get("tls_dir"):
-            folder = Path(given["tls_dir"])
-            files = {"cert": "cert.pem", "key": "key.pem", "ca": "ca.pem"}
-            inside = {
-                f"{port}_{kind}": folder / name
-                for port in ("tls", "peer")
-                for kind, name in files.items()
-            }
-            return inside | given
-        return given
-
-    @field_validator("peers", mode="before")
-    @classmethod
-    def _parse_peers(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        peers: dict[str, str] = {}
-        for part in filter(None, value.split(",")):
-            node, equals, address = part.partition("=")
-            if not equals or not node.strip().isdigit():
-                raise ValueError(f"{part!r} is not NODE=host:port")
-            peers[node.strip()] = address.strip()
-        return peers
-
-    @field_validator("superusers", mode="before")
-    @classmethod
-    def _parse_superusers(cls, value: object) -> object:
-        if isinstance(value, str):
-            value = tuple(name.strip() for name in value.split(",") if name.strip())
-        if isinstance(value, list | tuple) and len(value) > SUPERUSERS_MAX:
-            raise ValueError(f"there are at most {SUPERUSERS_MAX} superusers")
-        if isinstance(value, list | tuple):
-            for name in value:
-                if isinstance(name, str) and is_reserved(name) and not name.startswith(JWT_PREFIX):
-                    raise ValueError(f"nobody can be named {name}: it is a name that muster gives")
-        return value
-
-    @field_validator("listen", "peer_listen", "advertise", "metrics_listen")
-    @classmethod
-    def _check_address(cls, value: str) -> str:
-        if value:
-            split_address(value)
-        return value
-
-    @field_validator("peers")
-    @classmethod
-    def _check_peers(cls, value: dict[int, str]) -> dict[int, str]:
-        for address in value.values():
-            split_address(address)
-        return value
-
-    @model_validator(mode="after")
-    def _check_forward(self) -> Self:
-        """Clients' calls, and who makes them, are told to nodes alone."""
-        addresses = (self.peer_listen, *self.peers.values())
-        is_local = all(map(is_loopback, addresses)) and self.tls_ca is None
-        if self.forward and self.peer_tls_mode is not PeerTlsMode.REQUIRE and not is_local:
-            raise ValueError(
-                "forward needs peer_tls = require where a node is not on loopback, and where "
-                "clients show certificates"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        """Check the settings against each other."""
+    def check_together(self) -> None:
+        """Check the settings against each other. Raises ValueError."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together")
         if len({one is None for one in (self.peer_cert, self.peer_key, self.peer_ca)}) > 1:
@@ -308,7 +239,14 @@ class Settings(BaseSettings):
         broken = broken_rules(self.raft_settings)
         if broken:
             raise ValueError(f"{'; '.join(broken)} must hold (docs/timeouts.md says why)")
-        return self
+        addresses = (self.peer_listen, *self.peers.values())
+        is_local = all(map(is_loopback, addresses)) and self.tls_ca is None
+        if self.forward and self.peer_tls_mode is not PeerTlsMode.REQUIRE and not is_local:
+            # Clients' calls, and who makes them, are told to nodes alone.
+            raise ValueError(
+                "forward needs peer_tls = require where a node is not on loopback, and where "
+                "clients show certificates"
+            )
 
     def check_exposure(self) -> None:
         """Each port stays on loopback unless its own setting says otherwise (arch-6.3).
@@ -451,6 +389,53 @@ class Settings(BaseSettings):
         """The address that clients are told."""
         return self.advertise or self.listen
 
+    def encode(self) -> str:
+        """Encode the settings as one argument of a program."""
+        return encode(self, enc_hook=str).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Return the settings of `encode`."""
+        return decode(text, type=cls, dec_hook=_to_path)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """All settings by name, of types that JSON has."""
+        told: dict[str, Any] = to_builtins(self, str_keys=True, enc_hook=str)
+        return told
+
+
+FIELDS: Final[Mapping[str, FieldInfo]] = {one.name: one for one in fields(Settings)}
+
+
+ADDRESSES: Final = ("listen", "advertise", "peer_listen", "metrics_listen")
+_TAKES: Final[Mapping[object, str]] = {
+    str: "text",
+    bool: "`true`, `false`",
+    Path: "a path",
+    Path | None: "a path",
+    dict[int, str]: "id=host:port, ...",
+    tuple[str, ...]: "text, ...",
+}
+
+
+def takes(setting: FieldInfo) -> str:
+    """What a setting can be, for people."""
+    kind = setting.type
+    if setting.name in ADDRESSES:
+        return "host:port"
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{one}`" for one in get_args(kind))
+    if get_origin(kind) is Annotated:
+        meta: Meta = get_args(kind)[1]
+        return f"at least {meta.ge}" if meta.le is None else f"{meta.ge} to {meta.le}"
+    return _TAKES[kind]
+
+
+def is_required(setting: FieldInfo) -> bool:
+    """True where it has to be given."""
+    return setting.default is NODEFAULT and setting.default_factory is NODEFAULT
+
 
 def _check_keys_url(source: str, ca: Path | None) -> None:
     """Raise ValueError where keys would come in the clear, or a URL is none."""
@@ -470,41 +455,134 @@ def _check_keys_url(source: str, ca: Path | None) -> None:
 def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     """Merge file, environment and flags. Raises ConfigError."""
     _refuse_old_names()
-    if file is not None and not file.is_file():
-        raise ConfigError(f"{file}: there is no such file")
-
-    class _WithFile(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            del dotenv_settings, file_secret_settings
-            sources = [init_settings, env_settings]
-            if file is not None:
-                sources.append(TomlConfigSettingsSource(settings_cls, file))
-            return tuple(sources)
-
+    of_flags = {name: value for name, value in flags.items() if value is not None}
+    variables = {name: PREFIX + name.upper() for name in FIELDS}
+    of_environment = {
+        name: os.environ[variable] for name, variable in variables.items() if variable in os.environ
+    }
+    of_file = {} if file is None else _read(file)
+    merged = of_file | of_environment | of_flags
+    places = dict.fromkeys(of_file.keys() - of_environment.keys() - flags.keys(), f"{file}: ")
+    settings = _convert(_with_tls_dir(merged), places)
     try:
-        merged = _WithFile(**{name: value for name, value in flags.items() if value is not None})
-    except ValidationError as error:
-        given = {name for name, value in flags.items() if value is not None}
-        raise ConfigError(_sentence(error, given, file)) from error
-    except (ValueError, RecursionError) as error:  # a TOML file that is none
+        settings.check_together()
+    except ValueError as error:
+        raise ConfigError(f"settings: {error}") from error
+    settings.check_exposure()
+    _ = settings.metrics_token
+    _ = settings.callers  # a secret that cannot be read is told before anything starts
+    return settings
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Read the keys of a file. Raises ConfigError."""
+    if not file.is_file():
+        raise ConfigError(f"{file}: there is no such file")
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}") from error
-    merged.check_exposure()
-    _ = merged.metrics_token
-    _ = merged.callers  # a secret that cannot be read is told before anything starts
-    return merged
+
+
+def _with_tls_dir(given: dict[str, Any]) -> dict[str, Any]:
+    """Let the folder stand for the files that are not given."""
+    folder = given.get("tls_dir")
+    if not folder or not isinstance(folder, str | Path):
+        return given
+    files = {"cert": "cert.pem", "key": "key.pem", "ca": "ca.pem"}
+    inside = {
+        f"{port}_{kind}": Path(folder) / name
+        for port in ("tls", "peer")
+        for kind, name in files.items()
+    }
+    return inside | given
+
+
+def _convert(given: Mapping[str, Any], places: Mapping[str, str]) -> Settings:
+    """Give each setting its type. Raises ConfigError, which names all that are wrong.
+
+    `places` has what stands before the name of a setting that a file gives.
+    """
+    values: dict[str, Any] = {}
+    wrong = [
+        f"{places.get(name, '')}{name}: there is no such setting"
+        for name in given
+        if name not in FIELDS
+    ]
+    for name, one in FIELDS.items():
+        if name not in given:
+            if is_required(one):
+                wrong.append(f"{name}: it must be given")
+            continue
+        place = places.get(name, "") + name
+        try:
+            value = PARSED[name](given[name]) if name in PARSED else given[name]
+            values[name] = convert(value, one.type, strict=False, str_keys=True, dec_hook=_to_path)
+            _check(name, values[name])
+        except (ValidationError, RecursionError):
+            wrong.append(f"{place}: it takes {takes(one)}, not {SHOWN.repr(given[name])}")
+        except ValueError as error:
+            wrong.append(f"{place}: {error}")
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    return Settings(**values)
+
+
+def _to_path(kind: type, value: object) -> object:
+    """Make a path of a text; `convert` calls it for types that it does not know."""
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    raise ValueError("Expected a path")
+
+
+def _parse_peers(value: object) -> object:
+    """Read "1=host:port,2=host:port"; a table of a file is taken as it is. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    peers: dict[str, str] = {}
+    for part in filter(None, value.split(",")):
+        node, equals, address = part.partition("=")
+        if not equals or not node.strip().isdigit():
+            raise ValueError(f"{part!r} is not NODE=host:port")
+        peers[node.strip()] = address.strip()
+    return peers
+
+
+def _parse_names(value: object) -> object:
+    """Read "ann,bob"; a list of a file is taken as it is."""
+    if not isinstance(value, str):
+        return value
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+SHOWN: Final = Repr()
+"""It cuts what is long: a value that is wrong is shown."""
+PARSED: Final[Mapping[str, Callable[[object], object]]] = {
+    "peers": _parse_peers,
+    "superusers": _parse_names,
+}
+"""Settings that may be given as one text, and are more."""
+
+
+def _check(name: str, value: Any) -> None:
+    """Check what the type of a setting does not say. Raises ValueError."""
+    match name:
+        case _ if name in ADDRESSES and value:
+            split_address(value)
+        case "peers":
+            for address in value.values():
+                split_address(address)
+        case "superusers":
+            if len(value) > SUPERUSERS_MAX:
+                raise ValueError(f"there are at most {SUPERUSERS_MAX} superusers")
+            for one in value:
+                if is_reserved(one) and not one.startswith(JWT_PREFIX):
+                    raise ValueError(f"nobody can be named {one}: it is a name that muster gives")
 
 
 def _refuse_old_names() -> None:
     """Nodes once read MUSTER_*, as clients do. Raises ConfigError where such a name is set."""
-    for name in Settings.model_fields:
+    for name in FIELDS:
         old = CLIENT_PREFIX + name.upper()
         if name not in CLIENTS and old in os.environ:
             raise ConfigError(
@@ -515,28 +593,14 @@ def _refuse_old_names() -> None:
 
 def unread_variables() -> dict[str, str]:
     """Variables that look like a node's settings and are none, each with what to do about it."""
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known = {PREFIX + name.upper() for name in FIELDS}
     unread = {
         name: "no setting of that name; docs/configuration.md has them all"
         for name in sorted(os.environ)
-        if name.upper().startswith(PREFIX) and name.upper() not in known
+        if name.upper().startswith(PREFIX) and name not in known
     }
     for name in CLIENTS:
         own = PREFIX + name.upper()
         if CLIENT_PREFIX + name.upper() in os.environ:
             unread[CLIENT_PREFIX + name.upper()] = f"for clients alone; a node reads {own}"
     return unread
-
-
-def _sentence(error: ValidationError, flags: Collection[str], file: Path | None) -> str:
-    """What is wrong with each setting; of one that is the file's, with the file's name."""
-    keys = tomllib.loads(file.read_text("utf-8")) if file else {}
-    parts = []
-    for one in error.errors():
-        name = ".".join(str(part) for part in one["loc"]) or "settings"
-        message = one["msg"].removeprefix("Value error, ")
-        key = name.partition(".")[0]
-        is_variable = any(one.upper() == PREFIX + key.upper() for one in os.environ)
-        where = f"{file}: " if key in keys and key not in flags and not is_variable else ""
-        parts.append(f"{where}{name}: {message}")
-    return "; ".join(parts)

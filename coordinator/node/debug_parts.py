@@ -9,10 +9,16 @@ from typing import Final
 
 from muster.cli.debug import PART_BYTES_MAX, NodeParts
 from muster.cli.secrets import contents
-from musterd.coordinator.node.config import ConfigError, Settings, load_settings, split_address
+from musterd.coordinator.node.config import (
+    FIELDS,
+    ConfigError,
+    Settings,
+    load_settings,
+    split_address,
+)
 
 SECRET_FILES: Final = tuple(
-    name for name in Settings.model_fields if name.endswith(("_secret_file", "_token_file", "_key"))
+    name for name in FIELDS if name.endswith(("_secret_file", "_token_file", "_key"))
 )
 """Settings that name a file with a secret in it."""
 PAGE_S: Final = 5.0
@@ -27,7 +33,7 @@ def parts(config: Path) -> NodeParts:
     except ConfigError as error:
         files["node/settings.error.txt"] = f"{error}\n".encode()
         return NodeParts(files, secrets)
-    dumped = json.dumps(settings.model_dump(mode="json"), indent=1)
+    dumped = json.dumps(settings.shown, indent=1)
     files["node/settings.json"] = dumped.encode() + b"\n"
     secrets += [
         secret

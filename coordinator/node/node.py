@@ -301,7 +301,7 @@ class Node:
                 "peers": self.settings.peer_listen,
                 "metrics": self.settings.metrics_listen,
             },
-            config=self.settings.model_dump(mode="json"),
+            config=self.settings.shown,
         )
 
     def _tell_loaded(self, seconds: float) -> None:

@@ -1,9 +1,13 @@
-"""`muster serve`: logging, signals, exit codes around one node."""
+"""`muster serve` from its settings on: logging, signals, exit codes around one node.
+
+The command becomes this module as a program, with the settings as its only argument.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
+import sys
 from functools import partial
 from typing import Final
 
@@ -124,3 +128,16 @@ def _stop_or_die(stop: asyncio.Event) -> None:
     if stop.is_set():
         end_at_once()
     stop.set()
+
+
+def main() -> None:
+    """Run the node whose settings the only argument tells; ends the process as `muster` does."""
+    try:
+        run_node(Settings.decode(sys.argv[1]))
+    except CommandError as error:
+        report(error)
+        sys.exit(int(error.exit_code))
+
+
+if __name__ == "__main__":
+    main()

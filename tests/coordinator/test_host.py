@@ -159,7 +159,7 @@ NODE = """
     from pathlib import Path
 
     from musterd.coordinator.node import assembly, node, serve, wall_clock
-    from muster.cli import main
+    from musterd.coordinator.node.config import load_settings
 
     def told_of(module, name, most=9):
         shipped, left = getattr(module, name), iter(range(most))
@@ -177,9 +177,8 @@ NODE = """
     told_of(node, "give_memory_back")
     told_of(wall_clock.WallClock, "now_ms", most=1)
     folder = sys.argv[1]
-    addresses = [f"--{one}=127.0.0.1:0" for one in ("listen", "peer-listen", "metrics-listen")]
-    sys.argv = ["muster", "serve", f"--data-dir={folder}", *addresses]
-    main()
+    addresses = dict.fromkeys(("listen", "peer_listen", "metrics_listen"), "127.0.0.1:0")
+    serve.run_node(load_settings(None, {"data_dir": folder, **addresses}))
 """
 
 

@@ -1,12 +1,14 @@
 """docs/configuration.md from the code: `make configuration` writes it."""
 
+import ast
 import inspect
 import re
+import textwrap
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
-import annotated_types
-from pydantic.fields import FieldInfo
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo
 
 from muster import timeouts
 from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE
@@ -16,7 +18,15 @@ from muster.client import Client
 from muster.election.election_state import VALUE_BYTES_MAX
 from muster.group.group import Group
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.node.config import CLIENT_PREFIX, CLIENTS, PREFIX, Settings
+from musterd.coordinator.node.config import (
+    CLIENT_PREFIX,
+    CLIENTS,
+    FIELDS,
+    PREFIX,
+    Settings,
+    is_required,
+    takes,
+)
 from musterd.coordinator.node.timeout_rules import RULES, SETTABLE
 from musterd.export.cli import export
 
@@ -25,9 +35,6 @@ FLAGS = {"peers": "--peer"}
 """Where a flag is not the key with dashes."""
 HIDDEN = {"dev"}
 """What `muster dev` sets on its nodes."""
-ADDRESSES = {"listen", "advertise", "peer_listen", "metrics_listen"}
-KINDS = {"dict": "id=host:port, ...", "tuple": "text, ...", "Path": "a path"}
-"""What is given for settings of other types than numbers, words and text."""
 UNITS = {"_ms": "ms", "_bytes": "bytes"}
 SESSION = f"{LIMITS.session_timeout_min_ms} to {LIMITS.session_timeout_max_ms}"
 ID = f"1 to {ID_BYTES_MAX} bytes"
@@ -150,9 +157,22 @@ Flags of `muster export` ([replay.md](replay.md)).
 {export}"""
 
 
+def _docstrings(cls: type) -> dict[str, str]:
+    """The text below each field of a class."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    return {
+        before.target.id: " ".join(ast.literal_eval(after.value).split())
+        for before, after in pairwise(tree.body)
+        if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr)
+    }
+
+
+DOCSTRINGS = _docstrings(Settings)
+
+
 def document() -> str:
     """The whole page."""
-    rows = [_setting(name, field) for name, field in Settings.model_fields.items()]
+    rows = [_setting(name, field) for name, field in FIELDS.items()]
     columns = ("file key", "variable", "flag", "default", "unit", "bounds", "what it is")
     rules = "\n".join(f"* `{rule}`" for rule in RULES)
     return (
@@ -185,22 +205,20 @@ def flag(name: str) -> str:
 def _setting(name: str, field: FieldInfo) -> list[str] | None:
     if name in HIDDEN:
         return None
-    if not field.description:
-        raise ValueError(f"{name} has no docstring")
-    default = "none: it must be given" if field.is_required() else _shown(field)
+    default = "none: it must be given" if is_required(field) else _shown(field)
     return [
         f"`{name}`",
         f"`{PREFIX}{name.upper()}`",
         f"`{flag(name)}`",
         default,
         _unit(name),
-        "[below](#times-that-go-together)" if name in SETTABLE else _bounds(name, field),
-        " ".join(field.description.split()),
+        "[below](#times-that-go-together)" if name in SETTABLE else takes(field),
+        DOCSTRINGS[name],
     ]
 
 
 def _shown(field: FieldInfo) -> str:
-    default = field.get_default(call_default_factory=True)
+    default = field.default_factory() if field.default is NODEFAULT else field.default
     if default is None or default in ("", {}, ()):
         return "none"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
@@ -208,22 +226,6 @@ def _shown(field: FieldInfo) -> str:
 
 def _unit(name: str) -> str:
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
-
-
-def _bounds(name: str, field: FieldInfo) -> str:
-    least = [one.ge for one in field.metadata if isinstance(one, annotated_types.Ge)]
-    most = [one.le for one in field.metadata if isinstance(one, annotated_types.Le)]
-    if least and most:
-        return f"{least[0]} to {most[0]}"
-    if least:
-        return f"at least {least[0]}"
-    if get_origin(field.annotation) is Literal:
-        return ", ".join(f"`{one}`" for one in get_args(field.annotation))
-    if field.annotation is str:
-        return "host:port" if name in ADDRESSES else "text"
-    if field.annotation is bool:
-        return "`true`, `false`"
-    return next(said for kind, said in KINDS.items() if kind in str(field.annotation))
 
 
 def _commands() -> str:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from musterd.coordinator.node.config import Settings
+from musterd.coordinator.node.config import FIELDS
 from musterd.coordinator.node.timeout_rules import SETTABLE
 from tests.docs import configuration
 
@@ -35,7 +35,7 @@ def flags():
 
 def test_each_setting_is_a_flag_of_serve_and_no_other_is(flags):
     """A setting without a flag, or a flag that is not on the page, is noticed; so is no help."""
-    names = Settings.model_fields.keys() - configuration.HIDDEN
+    names = FIELDS.keys() - configuration.HIDDEN
     wanted = {configuration.flag(name) for name in names}
     assert flags.keys() - {"--config", "--help"} == wanted
     assert {name for name in flags if f"`{name}`" in TEXT} >= wanted
@@ -57,8 +57,8 @@ def test_each_flag_of_serve_sets_its_setting(tmp_path):
     """None is dropped between the command line and the settings."""
     wrong = {
         configuration.flag(name): "-1"
-        for name, field in Settings.model_fields.items()
-        if field.annotation is int and name not in configuration.HIDDEN
+        for name, field in FIELDS.items()
+        if type(field.default) is int and name not in configuration.HIDDEN
     }
     assert {"--heartbeat-ms", "--reach-probe-ms", "--disk-reserve-bytes"} <= wrong.keys()
     done = subprocess.run(

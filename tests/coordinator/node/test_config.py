@@ -1,6 +1,7 @@
 """Settings: file, environment, flags in that order of weakness; exposure only on purpose."""
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -9,8 +10,8 @@ from structlog.testing import capture_logs
 
 from musterd.coordinator.node.config import (
     CLIENTS,
+    FIELDS,
     ConfigError,
-    Settings,
     is_loopback,
     load_settings,
     split_address,
@@ -72,6 +73,39 @@ def test_a_wrong_setting_is_named(flags, named):
     """One sentence that names the setting and what would be right."""
     with pytest.raises(ConfigError, match=named):
         load_settings(None, flags)
+
+
+def test_all_that_is_wrong_is_said_at_once_with_what_would_be_right(tmp_path, monkeypatch):
+    """A value of each source, one that lacks, and one that is long, which is cut."""
+    file = tmp_path / "node.toml"
+    file.write_text(f'log_format = "xml"\nsuperusers = 3\ntls_ca = [{"1, " * 10_000}]\n')
+    monkeypatch.setenv("MUSTERD_FORWARD", "perhaps")
+    with pytest.raises(ConfigError) as raised:
+        load_settings(file, {"heartbeat_ms": 0})
+    said = str(raised.value)
+    for one in (
+        "data_dir: it must be given",
+        "heartbeat_ms: it takes at least 1, not 0",
+        "forward: it takes `true`, `false`, not 'perhaps'",
+        f"{file}: log_format: it takes `json`, `text`, not 'xml'",
+        f"{file}: superusers: it takes text, ..., not 3",
+        f"{file}: tls_ca: it takes a path, not [1, ",
+    ):
+        assert one in said
+    assert len(said) < 1_000
+
+
+@pytest.mark.parametrize("text", ["true", "True", "1"])
+def test_a_variable_is_text_and_its_setting_has_a_type(monkeypatch, text):
+    """Numbers, yes and no, paths, lists."""
+    monkeypatch.setenv("MUSTERD_INSECURE", text)
+    monkeypatch.setenv("MUSTERD_HEARTBEAT_MS", "110")
+    monkeypatch.setenv("MUSTERD_DATA_DIR", "/d")
+    monkeypatch.setenv("MUSTERD_SUPERUSERS", "ann, bob")
+    settings = load_settings(None, {})
+    assert (settings.insecure, settings.heartbeat_ms) == (True, 110)
+    assert (settings.data_dir, settings.superusers) == (Path("/d"), ("ann", "bob"))
+    assert settings.shown["data_dir"] == "/d"
 
 
 def test_exposure_needs_tls_or_insecure(tmp_path):
@@ -144,7 +178,7 @@ def test_addresses():
         split_address("host:99999")
 
 
-@pytest.mark.parametrize("name", sorted(Settings.model_fields.keys() - CLIENTS))
+@pytest.mark.parametrize("name", sorted(FIELDS.keys() - CLIENTS))
 def test_an_old_name_of_a_variable_is_refused_with_the_new_one(monkeypatch, name):
     """Nobody's setting is lost without a word: even an empty one."""
     monkeypatch.setenv(f"MUSTER_{name.upper()}", "")
@@ -166,8 +200,9 @@ def test_a_clients_variables_are_not_a_nodes(monkeypatch):
 def test_a_misspelt_variable_is_told_of(monkeypatch):
     """It is not refused: Kubernetes sets MUSTERD_PORT by itself beside a service `musterd`."""
     monkeypatch.setenv("MUSTERD_LISEN", "127.0.0.1:1")
+    monkeypatch.setenv("musterd_heartbeat_ms", "150")
     monkeypatch.setenv("MUSTERD_LISTEN", "127.0.0.1:1")
-    assert set(unread_variables()) == {"MUSTERD_LISEN"}
+    assert set(unread_variables()) == {"MUSTERD_LISEN", "musterd_heartbeat_ms"}
 
 
 @pytest.mark.parametrize(

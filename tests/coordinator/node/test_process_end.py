@@ -24,7 +24,8 @@ NODE = """
 
     from musterd.chaos.mutants.unit import install_named
     from musterd.coordinator.node import node, process_end
-    from muster.cli import main
+    from musterd.coordinator.node.config import load_settings
+    from musterd.coordinator.node.serve import run_node
     from musterd.storage.rocks import RocksStore
 
     folder, ports, stall_ms, end_ms, kept = sys.argv[1:]
@@ -67,10 +68,9 @@ NODE = """
         process_end.os = type("Os", (), {**vars(os), "_exit": kept_by_the_kernel})
     if kept == "drains":
         node.Node._close = lambda _node: asyncio.Event().wait()
-    names = ("listen", "peer-listen", "metrics-listen")
-    addresses = [f"--{n}=127.0.0.1:{p}" for n, p in zip(names, ports.split(","), strict=True)]
-    sys.argv = ["muster", "serve", f"--data-dir={folder}", *addresses]
-    main()
+    names = ("listen", "peer_listen", "metrics_listen")
+    addresses = {n: f"127.0.0.1:{p}" for n, p in zip(names, ports.split(","), strict=True)}
+    run_node(load_settings(None, {"data_dir": folder, **addresses}))
 """
 LATER = 600_000
 PATIENCE_S = 30
