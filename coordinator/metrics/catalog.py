@@ -268,6 +268,11 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_group_member_expirations_total": _counter(
             "Members removed because their session timed out.", "group"
         ),
+        "muster_group_partitions_claimed_total": _counter(
+            "Partitions that a member of a modern group reported, in a heartbeat or under a stale "
+            "token in a commit, while another one had the grant; 1,000 at most of one request.",
+            "group",
+        ),
         "muster_groups_removed_total": _counter(
             "Groups that are gone: deleted by somebody, or expired after the retention.", "ending"
         ),

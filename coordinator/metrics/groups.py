@@ -50,6 +50,7 @@ from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Offset, Phase, modern_of
 from musterd.coordinator.machine.subscriptions import named_topics
 from musterd.coordinator.metrics.histogram import REBALANCE_BOUNDS_S, Histogram
+from musterd.coordinator.runtime.claims import Claim
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.shard import Shard
 from musterd.raft.contract import Role, ShardId
@@ -98,6 +99,7 @@ class GroupCounts:
     rebalances: dict[Trigger, int] = field(default_factory=lambda: dict.fromkeys(Trigger, 0))
     commits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COMMIT_RESULTS, 0))
     expirations: int = 0
+    partitions_claimed: int = 0
     partitions_moved: int = 0
     activity: float = 0.0
     owners: dict[Partition, str] | None = field(default_factory=dict)
@@ -197,6 +199,10 @@ class GroupMeter:
             modern = modern_of(self.find(group_id))
             if modern is None or is_settled(modern, self._epochs.get(group_id, 0)):
                 self._closed(group_id, entry.time_ms)
+
+    def claimed(self, _shard: ShardId, claims: Sequence[Claim]) -> None:
+        """Count partitions that a member of a group reports though they are others'."""
+        self.of(claims[0].group_id).partitions_claimed += len(claims)
 
     def _count(self, event: Event, time_ms: int) -> None:
         match event:

@@ -172,6 +172,7 @@ class NodeMetrics:
         self.grpc.replied.append(self.api.replied)
         for shard, proposals in zip(sources.shards, self.proposals, strict=True):
             shard.subscribe(self.groups.applied)
+            shard.subscribe_claims(self.groups.claimed)
             shard.measure(proposals.around, self._clock_s, self.timings.queue.observe)
 
     def before_tick(self, now: float) -> None:
@@ -470,6 +471,7 @@ class _GroupPage:
         self.rebalances = counter("muster_group_rebalances_total")
         self.moved = counter("muster_group_partitions_moved_total")
         self.expirations = counter("muster_group_member_expirations_total")
+        self.claimed = counter("muster_group_partitions_claimed_total")
         self.commits = counter("muster_offset_commits_total")
         self.last_commit = gauge("muster_group_last_commit_timestamp_seconds")
         self.lag = gauge("muster_group_lag")
@@ -485,6 +487,7 @@ class _GroupPage:
             self.commits.add_metric([group_id, result], counts.commits[result])
         self.moved.add_metric([group_id], counts.partitions_moved)
         self.expirations.add_metric([group_id], counts.expirations)
+        self.claimed.add_metric([group_id], counts.partitions_claimed)
 
     def gauges(self, group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> None:
         """How a group stands now."""

@@ -24,6 +24,7 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import last_round
 from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.claims import Claim
 from musterd.coordinator.runtime.shard import Shard
 from musterd.raft.contract import NodeId, Role, ShardId
 from musterd.raft.notices import (
@@ -52,12 +53,18 @@ EXPIRED: Final = frozenset(
 
 
 class EventLog:
-    """`noticed` is an observer of the driver, `applied` one of every shard."""
+    """`noticed` is an observer of the driver, `applied` and `claimed` are those of every shard."""
 
     def __init__(self, shards: Sequence[Shard], clock_s: Callable[[], float]) -> None:
         self._shards = shards
         self._clock_s = clock_s
         self._lost_at: dict[NodeId, float] = {}
+
+    def watch_shards(self) -> None:
+        """Have every shard tell of what it applies, and of what members claim."""
+        for shard in self._shards:
+            shard.subscribe(self.applied)
+            shard.subscribe_claims(self.claimed)
 
     def noticed(self, notice: Notice) -> None:
         """Log what the Raft layer tells."""
@@ -105,6 +112,20 @@ class EventLog:
             if type(result.command) is not OffsetCommit:
                 for event in result.events:
                     self._group_event(shard, event)
+
+    def claimed(self, shard: ShardId, claims: Sequence[Claim]) -> None:
+        """Log that a member reports partitions that are others': the first, and how many."""
+        first = claims[0]
+        log.warning(
+            "a member reports a partition that is another's",
+            shard=shard,
+            group=first.group_id,
+            member=first.claimant,
+            owner=first.owner,
+            topic=first.topic,
+            partition=first.partition,
+            partitions=len(claims),
+        )
 
     def _group_event(self, shard: ShardId, event: Event) -> None:
         match event:

@@ -137,8 +137,7 @@ class Node:
         self.driver.book.refusal_observers.append(_log_refusal)
         events = EventLog(self.assembly.shards, time.monotonic)
         self.driver.notice_observers.append(events.noticed)
-        for shard in self.assembly.shards:
-            shard.subscribe(events.applied)
+        events.watch_shards()
         self._losses = {NodeId(node): 0 for node in self.driver.identity.nodes}
         self.driver.loss_observers.append(self._store_lost)
         pace = TurnPacing(self.assembly.core.admission)

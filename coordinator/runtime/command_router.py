@@ -4,7 +4,7 @@ A request is refused without an entry (arch-5.1) where the applied state already
 of the group's commands is under way, once a quorum has confirmed that this node still leads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER, ShardState
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.claims import Claim, claims_of_heartbeat
 from musterd.coordinator.runtime.growth import (
     NO_GROWTH,
     Growth,
@@ -75,6 +76,10 @@ class Coordinator(Protocol):
 
     def elsewhere(self) -> NotHere:
         """The answer that names who coordinates the shard."""
+        ...
+
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        """A request of a member named these, of which others have the grants; mostly none."""
         ...
 
     def park(self, call: Call) -> None:
@@ -143,6 +148,7 @@ class CommandRouter:
         coordinator = self._coordinator
         group = coordinator.state.groups.get(command.group_id)
         joins = command.member_epoch == JOIN_EPOCH
+        coordinator.claimed(claims_of_heartbeat(group, command))
         if command.member_epoch != LEAVE_EPOCH:
             coordinator.sessions.heard(MemberKey(command.group_id, command.member_id))
         if group is None and joins and _is_full(coordinator.state):

@@ -49,6 +49,7 @@ from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardS
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.claims import Claim, claims_of_commit
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.large_commits import Share
@@ -129,6 +130,10 @@ class LedShard(Protocol):
 
     def elsewhere(self) -> NotHere:
         """The answer that names who coordinates the shard."""
+        ...
+
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        """A member reports partitions of which others have the grants."""
         ...
 
     def depose(self, call: Call) -> None:
@@ -267,6 +272,11 @@ class Leadership:
 
     def elsewhere(self) -> NotHere:
         return self._shard.elsewhere()
+
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        """A request of a member named these, of which others have the grants; mostly none."""
+        if claims:
+            self._shard.claimed(claims)
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """ReadIndex: whether this node still leads, with all that is committed applied."""
@@ -484,6 +494,8 @@ class Leadership:
             return
         if isinstance(command, OffsetCommit) and isinstance(reply, Committed):
             self.sessions.heard(MemberKey(command.group_id, command.member_id))
+            group = self.state.groups.get(command.group_id)
+            self.claimed(claims_of_commit(group, command, reply))
         call.answer(reply)
 
     def _moved(self, group_id: str, events: Sequence[Event]) -> None:

@@ -4,7 +4,7 @@ Everything is synchronous and called from the node's one loop: the simulator run
 is. State is what was applied, never ahead of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
@@ -18,6 +18,7 @@ from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.answers import Loading, NotHere, Respond
 from musterd.coordinator.runtime.calls import Call, OnOutcome
+from musterd.coordinator.runtime.claims import Claim
 from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.deposed_calls import DeposedCalls
 from musterd.coordinator.runtime.leadership import Leadership
@@ -43,6 +44,8 @@ log = structlog.get_logger()
 
 AppliedObserver = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], None]
 """An observer of applied entries: shard, index, the entry, what came of each command."""
+ClaimObserver = Callable[[ShardId, Sequence[Claim]], None]
+"""An observer of what members report though it is another's: shard, the claims of one request."""
 
 
 class Shard:
@@ -61,6 +64,7 @@ class Shard:
         self._observers: list[AppliedObserver] = []
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
+        self._claim_observers: list[ClaimObserver] = []
         self._reload_observers: list[Callable[[], None]] = []
         self._slice_observers: list[Callable[[], None]] = []
         self.clock_ms = 0
@@ -84,6 +88,15 @@ class Shard:
     def subscribe(self, observer: AppliedObserver) -> None:
         """Have `observer` told of applied entries: who observes shards is made of them, later."""
         self._observers.append(observer)
+
+    def subscribe_claims(self, observer: ClaimObserver) -> None:
+        """Have `observer` told of partitions that a member reports and another one has."""
+        self._claim_observers.append(observer)
+
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        """Tell of the claims of one request; there is one at least."""
+        for observer in self._claim_observers:
+            observer(self.number, claims)
 
     def subscribe_reload(self, observer: Callable[[], None]) -> None:
         """Have `observer` called after each state that is loaded, at start and after a snapshot."""

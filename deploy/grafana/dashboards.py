@@ -466,6 +466,17 @@ GROUPS = (
         ),
     ),
     Panel(
+        "Partitions claimed by two",
+        "Of modern groups: what a member reported that another one has. Bad: anything above 0.",
+        "short",
+        (
+            (
+                f"sum by (group) (rate(muster_group_partitions_claimed_total{{{GROUP}}}{RATE}))",
+                "{{group}}",
+            ),
+        ),
+    ),
+    Panel(
         "Generation",
         "A group's generation rises with every rebalance that forms one. Bad: it climbs steadily.",
         "short",

@@ -160,6 +160,7 @@ EXPECTED: dict[str, Expected] = {
     "Members, top 10 / A": Rises(to=4),
     "Idle members / A": Rises(to=1),
     "Sessions that timed out / A": Rises(to=0.2),
+    "Partitions claimed by two / A": Stays(below=0.01),
     "Generation / A": Rises(to=3),
     "Offset commits / A": Rises(to=50),
     "Oldest write that is not synced / A": Stays(below=3.0),

@@ -50,3 +50,29 @@ async def test_what_the_target_gives_a_member_is_told_before_it_has_it():
         assert held == [[0, 1, 2, 3], []]
         assert sorted(shall[0] + shall[1]) == [0, 1, 2, 3]
         assert [one.synced for one in group.members] == [False, False]
+
+
+@run
+async def test_who_reports_a_partition_of_another_member_is_told_of_by_its_shard():
+    """In a heartbeat that is taken for nothing else, and in a commit under a token of before."""
+    async with local_node() as node:
+        for shard in node.shards:
+            shard.state.level = 6
+        await node.topics.CreateTopic(admin.CreateTopicRequest(name="a", partitions=1))
+        await join(node, "x")
+        group, _, _ = await described(node, lambda held, _: held == [[0]])
+        seen = []
+        for shard in node.shards:
+            shard.subscribe_claims(lambda _, claims: seen.extend(claims))
+        await join(node, "y")
+        request = pb.ConsumerGroupHeartbeatRequest(group_id="g", member_id="y", member_epoch=99)
+        request.owned.topics.add(topic="a", partitions=[0])
+        assert (await node.groups.ConsumerGroupHeartbeat(request)).status.code
+        assert [(one.claimant, one.owner) for one in seen] == [("y", "x")]
+        commit = pb.OffsetCommitRequest(
+            group_id="g", member_id="y", generation=group.generation, fencing_tokens=[1]
+        )
+        commit.partitions.add(topic="a", partition=0, offset=5)
+        answer = await node.groups.OffsetCommit(commit)
+        assert answer.partitions[0].status.code
+        assert len(seen) == 2

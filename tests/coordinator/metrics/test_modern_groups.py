@@ -32,6 +32,7 @@ from musterd.coordinator.metrics.groups import (
     type_and_state,
     workers_died,
 )
+from musterd.coordinator.runtime.claims import Claim
 from musterd.raft.contract import Role
 from tests.machine.world import World
 
@@ -170,3 +171,9 @@ def test_what_nobody_owns_is_known_of_a_group_at_rest(metered):
     assert ownership(metered.group, GroupCounts(), {"t": 3}) == Ownership(2, 1)
     metered.modern.behind = {0: None}
     assert ownership(metered.group, GroupCounts(), {"t": 3}) is None
+
+
+def test_partitions_that_a_member_reports_though_they_are_anothers_are_counted(metered):
+    metered.meter.claimed(0, [Claim("g", "t", number, "b", "a") for number in range(3)])
+    metered.meter.claimed(0, [Claim("g", "t", 0, "b", "a")])
+    assert metered.counts.partitions_claimed == 4
