@@ -85,6 +85,7 @@ USES = {
     },
     "modern/departures": {
         "max(epoch, env.generation_floor)": "ints",
+        "max(changed.epoch, group.fence)": "ints",
         "max((one.generation for one in members))": "ints",
         "min((one.generation for one in members))": "ints",
         "max(group.generation, group.fence, env.generation_floor, used)": "ints",

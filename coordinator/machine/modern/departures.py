@@ -133,7 +133,9 @@ def remove(
         return (*gone, *after)
     changed = spec_changed(group, modern, env, trigger, first.member_id, first.reason)
     if len(gone) == len(modern.members):
-        return (changed, *gone, ConsumerGroupEmptied(group.group_id, changed.epoch, env.wall_ms))
+        # Tokens were generations of its classic members: the next generation is above them.
+        epoch = max(changed.epoch, group.fence)
+        return (changed, *gone, ConsumerGroupEmptied(group.group_id, epoch, env.wall_ms))
     reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
     for event in gone:
         consumer = modern.members[event.member_id]
