@@ -163,7 +163,8 @@ class Scenario:
     patience: float = 1.0
     """So many times as long are the session and the rebalance timeout."""
     kills: bool = False
-    """The leader is killed at chosen points of a round; members come to stay (leader_kills.py)."""
+    """The leader is killed at chosen points of a round, or of a hand-over where the coordinator
+    assigns; members die of nothing (leader_kills.py)."""
     removals: bool = False
     """Groups and offsets are deleted and expire (retention_checks.py); ids are asked for and never
     used (clients.py); commits are atomic and compare."""
@@ -189,6 +190,8 @@ class Scenario:
     promise."""
     assignor: str = "range"
     """`server`: the coordinator assigns, and members go away, too."""
+    converts: bool = False
+    """Each new process is of one of both protocols, mostly that of its time (sdk_members.py)."""
     life_s: float = 0.0
     """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
     client_faults: ClientFaults = CLIENT_FAULTS
@@ -222,12 +225,12 @@ class Scenario:
 
     @property
     def is_modern(self) -> bool:
-        """Whether the coordinator assigns."""
-        return self.assignor == "server"
+        """Whether the coordinator assigns, at least to some of the members."""
+        return self.assignor == "server" or self.converts
 
     @property
     def lasting(self) -> bool:
-        """Whether all members are alive and willing until the end: none may be removed."""
+        """Whether all members are alive and willing: none is removed but who leaves."""
         return bool(self.beat_share or self.kills or self.script not in ("", "suspend-members"))
 
     def nodes_of(self, seed: int) -> int:

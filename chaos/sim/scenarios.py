@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from musterd.chaos.sim.actors.clients import LIMITS
-from musterd.chaos.sim.actors.leader_kills import AFTER, BEFORE, COMMIT, preparing
+from musterd.chaos.sim.actors.leader_kills import AFTER, BEFORE, COMMIT, HAND_OVER, preparing
 from musterd.chaos.sim.scenario import (
     BY_SEED,
     FIRST_START_WEIGHTS,
@@ -268,6 +268,16 @@ KILLS = replace(
 )
 """Nothing fails but the leader, at a chosen point of a round."""
 
+HAND_OVERS = replace(
+    KILLS,
+    name="groups-hand-overs",
+    assignor="server",
+    life_s=5.0,
+    minima=replace(KILLS.minima, faults=HAND_OVER),
+)
+"""The same where the coordinator assigns, members leave and others come: it dies in each phase of a
+hand-over, and amid the parts of a plan. Nobody who stays loses a partition by that."""
+
 HUNG_DISKS = Scenario(
     "hung-disks",
     weights={"leader_sync_hangs": 8, "crash": 1, "transfer": 2, "reconnect": 2, "pause": 1},
@@ -401,6 +411,7 @@ SCENARIOS = {
         HERDS,
         REMOVALS,
         KILLS,
+        HAND_OVERS,
         HUNG_DISKS,
         FULL_DISKS,
         LARGE_COMMITS,

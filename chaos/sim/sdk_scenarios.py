@@ -82,6 +82,36 @@ SDK_MODERN_OPERATED = replace(
 """Groups whose coordinator assigns: members join, leave, die and go away; in the last one members
 are kicked, and topics grow. A second copy of what the operator sent would undo a later setting."""
 
+NO_LEVEL = "UnsupportedVersion"
+"""Shards follow the first one to the level of a new cluster, within its first seconds."""
+
+SDK_MODERN_DELETIONS = replace(
+    SDK_DELETIONS,
+    name="sdk-modern-deletions",
+    assignor="server",
+    may_end=(NO_TOPIC, NO_LEVEL),
+    minima=replace(
+        SDK_DELETIONS.minima, faults=(*SDK_DELETIONS.minima.faults, "topic_grown", "member_away")
+    ),
+)
+"""Topics that modern groups read are deleted and made again, and grow."""
+
+SDK_CONVERSIONS = replace(
+    SDK_MODERN_STATIC,
+    name="sdk-conversions",
+    assignor="cooperative-sticky",
+    converts=True,
+    chaos_s=20.0,
+    life_s=5.0,
+    client_faults=ClientFaults(duplicate=0.0, late_duplicate=0.0),
+    minima=Minima(
+        {"generations": 8, "acked": 40, "reads": 8, "upgraded": 1, "downgraded": 0.5},
+        ("member_away", "client_loss", "stream_broken"),
+    ),
+)
+"""Groups become modern ones and classic ones again, as their members' processes are restarted. A
+second copy of a Join may count in a classic group (stale_joins.py)."""
+
 SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
 SDK_TWO_SHARDS = replace(
     SDK_COOPERATIVE,
@@ -125,7 +155,10 @@ SCRIPTED = tuple(
 )
 """What must be in the schedule, whatever chance brings."""
 
-MODERN = (SDK_MODERN, SDK_MODERN_STATIC, SDK_MODERN_OPERATED)
+MODERN = (
+    *(SDK_MODERN, SDK_MODERN_STATIC, SDK_MODERN_OPERATED),
+    *(SDK_MODERN_DELETIONS, SDK_CONVERSIONS),
+)
 
 SDK = (
     *(SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS, SDK_OPERATED),

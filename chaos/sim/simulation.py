@@ -11,12 +11,14 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
 import structlog
 
+from musterd.chaos.sim.actors.leader_kills import small_plans
 from musterd.chaos.sim.actors.members import Members
 from musterd.chaos.sim.actors.operator import Operator
 from musterd.chaos.sim.actors.plain_commands import Commands
@@ -159,7 +161,7 @@ class Simulation:
         node_log = structlog.get_config()
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         try:
-            with drawn_by(self.rng):
+            with drawn_by(self.rng), small_plans() if self.scenario.kills else nullcontext():
                 return self._run()
         finally:
             sdk_log.setLevel(level)

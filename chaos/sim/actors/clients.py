@@ -25,6 +25,7 @@ from muster.errors import (
     PolicyViolation,
     RequestTimedOut,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
 from muster.group.partition_tasks import Partition
 from muster.net.calls import JOIN
@@ -67,6 +68,7 @@ REFUSALS: Final = 4
 """After so many a client deletes its group, and begins another one."""
 
 SHORT_LIVED_PARTITIONS: Final = 2
+SHORT_LIVED_GROWN: Final = (3, 4)
 TOPIC_READER_GRACE_MS: Final = 600
 
 ID_MS: Final = 4_000
@@ -101,8 +103,9 @@ def start(members: Fleet) -> None:
 
 def _use_topics_that_are_deleted(members: Fleet, shard: int) -> None:
     TopicDeleter(members, shard, f"topics{shard}")
-    for assignor in ("range", "cooperative-sticky"):
-        TopicReader(members, shard, f"reads-{assignor}{shard}")
+    modern = members.world.scenario.is_modern
+    for subscribed in ("names", "pattern") if modern else ("range", "cooperative-sticky"):
+        TopicReader(members, shard, f"reads-{subscribed}{shard}")
 
 
 def _hold_up(world: World, one: Applied) -> None:
@@ -312,9 +315,13 @@ class TopicDeleter(Outsider):
         name, luck = self.rng.choice(SHORT_LIVED), self.rng.random()
         with suppress(*UNKNOWN):
             if luck < 0.3:
-                await client.create_topic(name, SHORT_LIVED_PARTITIONS, exist_ok=True)
+                await _make(client, name)
             elif luck < 0.85:
                 self._commit(client, name)
+            elif luck > 0.95 and self.world.scenario.is_modern:
+                with suppress(InvalidPartitions):  # it has so many
+                    await client.add_partitions(name, self.rng.randint(*SHORT_LIVED_GROWN))
+                    self.world.count("topic_grown")
             else:
                 await self._delete(client, name)
 
@@ -351,6 +358,8 @@ class TopicDeleter(Outsider):
 class TopicReader(Outsider):
     """A member of a group that reads the topics which are deleted, and finishes what it holds.
 
+    Its assignor is in its name; where the coordinator assigns, how it subscribes.
+
     A task that began before a topic was made again was given the former one: what it commits never
     counts for the new one, first sent or repeated.
     """
@@ -365,11 +374,15 @@ class TopicReader(Outsider):
         self.checker.firsts.append(self._judge)
 
     async def step(self, client: Client) -> None:
-        assignor = self.name.removeprefix("reads-").rstrip("0123456789")
-        with suppress(*UNKNOWN, GroupClosed):
+        how = self.name.removeprefix("reads-").rstrip("0123456789")
+        terms: dict[str, Any] = {"topics": SHORT_LIVED, "assignor": how}
+        if self.world.scenario.is_modern:
+            subscribed = {"pattern": "short-.*"} if how == "pattern" else {"topics": SHORT_LIVED}
+            terms = {"assignment": "server", **subscribed}
+        with suppress(*UNKNOWN, GroupClosed, UnsupportedVersion):  # the level is not there yet
             for name in SHORT_LIVED:
-                await client.create_topic(name, SHORT_LIVED_PARTITIONS, exist_ok=True)
-            group = client.group(self.group, SHORT_LIVED, assignor=assignor)
+                await _make(client, name)
+            group = client.group(self.group, **terms)
             group.on_partition(grace_ms=TOPIC_READER_GRACE_MS)(self._work)
             left_s = self.world.scenario.chaos_s - self.world.now
             self.world.schedule(left_s, self.process.loop.post, group.stop)
@@ -400,6 +413,12 @@ class TopicReader(Outsider):
                     self.checker.shard.violated(
                         "H-commit-of-former-topic", group=self.group, topic=event.topic
                     )
+
+
+async def _make(client: Client, name: str) -> None:
+    """Make a topic that is deleted later, unless it is there."""
+    with suppress(InvalidPartitions):  # it has grown
+        await client.create_topic(name, SHORT_LIVED_PARTITIONS, exist_ok=True)
 
 
 class Deleter(Outsider):

@@ -195,7 +195,7 @@ class Members:
         for _, group in self.group_ids():
             topics = ((self.topic, self.partitions),)
             expected = Expected(group, topics, self.session_ms, self.rebalance_ms)
-            cooperative = scenario.assignor == "cooperative-sticky"
+            cooperative = scenario.assignor == "cooperative-sticky" and not scenario.converts
             self.log.record(
                 replace(
                     expected,

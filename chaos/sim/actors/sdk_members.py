@@ -68,6 +68,11 @@ NOT_NOW = (
 """A commit that may be made again: refused, for a full state or full disks too, or of an unknown
 outcome."""
 
+CHANGE_S = 5.0
+"""Where members convert, new processes are of the other protocol after so long."""
+STRAY = 0.15
+"""How many of them are not."""
+
 AWAY_S = 2.0
 """A member that is away is back after so long at most, which may be later than it said."""
 
@@ -259,6 +264,11 @@ class Worker(RebalanceListener):
         self._born_s = world.now
         self._is_back = False
         """It is away, and goes on when that is over."""
+        self._is_modern = world.scenario.is_modern
+        """Its coordinator assigns to it."""
+        if world.scenario.converts:
+            changes = int(world.now / CHANGE_S)
+            self._is_modern = bool(changes % 2) != (self._rng.random() < STRAY)
 
     @property
     def alive(self) -> bool:
@@ -290,10 +300,10 @@ class Worker(RebalanceListener):
         if not self.alive or self._over:
             return
         luck = self._rng.random()
-        if self._world.scenario.is_modern and luck < 0.3:
+        if self._is_modern and luck < 0.3 and not self._world.scenario.kills:
             self._world.count("member_away")
             self.process.loop.post(self._go_away)
-        elif luck < 0.5:
+        elif luck < 0.5 or self._world.scenario.kills:
             self._world.count("member_leave")
             self.process.loop.post(self._stop)
         else:
@@ -328,7 +338,7 @@ class Worker(RebalanceListener):
         scenario = self._world.scenario
         client = await self.process.client()
         assigned: dict[str, Any] = {"assignor": scenario.assignor}
-        if scenario.is_modern:
+        if self._is_modern:
             assigned = {"assignment": "server"}
         self._group = group = client.group(
             self._group_id,
@@ -399,6 +409,8 @@ class Worker(RebalanceListener):
             self._history.drop(key, name, how)
 
     def lost(self, group: Any, assignment: Assignment) -> None:
+        if self._world.scenario.kills and group._machine.state is not State.CLOSING:
+            self._checker.shard.violated("A-lost-by-failover", member=assignment.member_id)
         for key in self._keys(assignment):
             self._history.drop(key, self.process.name, "lost")
 

@@ -38,6 +38,8 @@ from musterd.coordinator.machine.events import (
     Event,
     GenerationFormed,
     GroupDeleted,
+    GroupDowngraded,
+    GroupUpgraded,
     MemberJoined,
     MemberRemoved,
     MemberReplaced,
@@ -226,6 +228,10 @@ class GroupHistory:
                         self.log.end(number, Outcome.OK)
                     case GroupDeleted():
                         self._deleted(event.group_id)
+                    case GroupUpgraded():
+                        self.shard.counts.upgraded += 1
+                    case GroupDowngraded():
+                        self.shard.counts.downgraded += 1
                     case _:
                         self._moves(event)
 

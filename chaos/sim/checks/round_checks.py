@@ -12,6 +12,7 @@ from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import World
 from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
 from musterd.coordinator.machine.events import (
+    ConsumerRemoved,
     Event,
     GenerationFormed,
     MemberJoined,
@@ -84,11 +85,13 @@ class Rounds:
 def nobody_removed(world: World, checker: ShardChecker, one: Applied) -> None:
     """Where all members are alive and willing: no session ends, whatever fails.
 
-    Those that send heartbeats alone may miss a round.
+    Those that send heartbeats alone may miss a round; those that have a life leave when it is over.
     """
-    rounds = BY_ROUND if world.scenario.beat_share else ()
+    allowed = BY_ROUND if world.scenario.beat_share else ()
+    if world.scenario.life_s:
+        allowed = (*allowed, RemovalCause.LEFT)
     for event in one.events if world.chaotic else ():
-        if isinstance(event, MemberRemoved) and event.cause not in rounds:
+        if isinstance(event, MemberRemoved | ConsumerRemoved) and event.cause not in allowed:
             checker.violated(
                 "H-member-removed",
                 group=event.group_id,

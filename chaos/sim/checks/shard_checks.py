@@ -55,6 +55,9 @@ class Counts:
     cuts: int = 0
     generations: int = 0
     replaced: int = 0
+    upgraded: int = 0
+    """Groups that became modern ones, and classic ones again."""
+    downgraded: int = 0
     deleted: int = 0
     """Groups, by an operator."""
     expired: int = 0
