@@ -126,6 +126,22 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class Members:
+    """All members of a modern group, as its coordinator said after it had asked a quorum.
+
+    They are these from when it was asked until it said otherwise, at the `former_ns` of the next.
+    """
+
+    group: str
+    members: tuple[str, ...]
+    """Their ids, in order."""
+    asked_ns: int
+    former_ns: int | None = None
+    """When the last answer that named the members before these was asked for; None: there is no
+    other."""
+
+
+@dataclass(frozen=True, slots=True)
 class Removal:
     """A span in which a member is none of its group's, as the group's log says."""
 
@@ -331,6 +347,7 @@ class History:
     operations: list[Operation] = field(default_factory=list)
     ownerships: list[Ownership] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
+    members: list[Members] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     stale_joins: list[StaleJoin] = field(default_factory=list)
     store_writes: list[StoreWrite] = field(default_factory=list)

@@ -8,7 +8,8 @@ two owners of a partition that overlap, the one of the older token is
 
 * live, and this is a violation, where it was in the group when the newer one got the partition;
 * a zombie where it had been removed from the group, and was not told yet: the group's log says so,
-  or a whole generation after its own and up to the newer owner's does not have it, or a call of it
+  or a whole generation after its own and up to the newer owner's does not have it, or the first
+  answer on the members of a modern group that was asked for after that does not, or a call of it
   was refused because it is no member any more before the newer one got the partition, or another
   process had its instance id by then, or it ended as `lost` or `died` and is not known to be in the
   newer owner's generation, or it took longer than the rebalance timeout to give the partition up.
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 from musterd.chaos.check.findings import Findings
 from musterd.chaos.check.known import Removals
 from musterd.chaos.check.setup import GRACE_NS, MS_NS, allowed_ns, end_of, owned_by_key
-from musterd.chaos.history import Expected, History, Key, Ownership
+from musterd.chaos.history import Expected, History, Key, Members, Ownership
 from musterd.chaos.verdict import Verdict
 
 REMOVED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"})
@@ -118,6 +119,9 @@ class _Members(Removals):
         for owned in history.ownerships:
             if owned.instance_id:
                 self._processes[owned.key.group, owned.instance_id].append(owned)
+        self._members: dict[str, list[Members]] = defaultdict(list)
+        for told in sorted(history.members, key=lambda told: told.asked_ns):
+            self._members[told.group].append(told)
         self._of: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
         for one in history.generations:
             if one.whole:
@@ -128,6 +132,15 @@ class _Members(Removals):
         """Whether a call of this member was refused before, because it was removed."""
         refused = self._refused.get((one.key.group, one.member_id))
         return refused is not None and refused <= at_ns
+
+    def is_gone(self, one: Ownership, at_ns: int) -> bool:
+        """Whether the coordinator of its modern group, asked next after this, names it no more."""
+        told = self._members.get(one.key.group, [])
+        for following, names in enumerate(told, 1):
+            last_ns = told[following].former_ns if following < len(told) else None
+            if last_ns is None or last_ns >= at_ns:
+                return one.member_id not in names.members
+        return False
 
     def replaced_before(self, one: Ownership, at_ns: int) -> bool:
         """Whether another process had its instance id by then, after it."""
@@ -172,6 +185,7 @@ def _was_removed(older: Ownership, newer: Ownership, members: _Members) -> bool:
         members.is_removed(older.key.group, older.member_id, begins_ns)
         or (older.key, older.member_id, newer.generation) in members.stale
         or members.left_out(newer.key.group, older.owner, *between)
+        or members.is_gone(older, begins_ns)
         or members.refused_before(older, newer.from_ns)
         or members.replaced_before(older, newer.from_ns)
     )

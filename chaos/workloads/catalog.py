@@ -168,7 +168,7 @@ def _with_others(made: Plan, setting: Setting, probe_every_s: float = 0.1) -> Pl
         )
     _probe(made, setting, probe_every_s)
     _pulse(made, setting)
-    watched = {"groups": tuple(made.watched)}
+    watched = {"groups": tuple(made.watched), "modern": tuple(made.planned)}
     made.jobs.append(Job("watcher", "watcher", watched, beside=True, last=True))
     return made
 

@@ -238,19 +238,37 @@ class RawNodes:
 
         Owners are all members, as `Ownership.owner` names them.
         """
-        request = admin_pb2.DescribeGroupsRequest(group_ids=names, linearizable=True)
-        call = self.admins[at].DescribeGroups(request, timeout=timeout_s)
-        answer = await self._book.tried(call)
         found = []
-        for group in () if answer is None else answer.groups:
-            whole = int(group.status.code) == ErrorCode.NONE and group.next_member == 0
-            if whole and group.state == "Stable":
+        for group in await self._described(at, names, timeout_s):
+            if group.state == "Stable":
                 instances = [(one.group_instance_id, one.member_id) for one in group.members]
                 owners = sorted(
                     f"instance:{name}" if name else member for name, member in instances
                 )
                 found.append((group.group_id, group.generation, tuple(owners)))
         return found
+
+    async def members(
+        self, at: str, names: Sequence[str], timeout_s: float = ATTEMPT_S
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        """Groups that a node coordinates, each with its members' ids, after it asked a quorum."""
+        return [
+            (group.group_id, tuple(sorted(one.member_id for one in group.members)))
+            for group in await self._described(at, names, timeout_s)
+        ]
+
+    async def _described(
+        self, at: str, names: Sequence[str], timeout_s: float
+    ) -> list[admin_pb2.DescribeGroupsResponse.Group]:
+        """Those that were told whole."""
+        request = admin_pb2.DescribeGroupsRequest(group_ids=names, linearizable=True)
+        call = self.admins[at].DescribeGroups(request, timeout=timeout_s)
+        answer = await self._book.tried(call)
+        return [
+            group
+            for group in (() if answer is None else answer.groups)
+            if int(group.status.code) == ErrorCode.NONE and group.next_member == 0
+        ]
 
 
 def _name(code: int) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from muster.v1 import admin_pb2
-from musterd.chaos.history import Checkpoint
+from musterd.chaos.history import Checkpoint, Members
 from musterd.chaos.workloads.base import Settings, Worker
 
 CALL_S = 1.0
@@ -20,6 +20,8 @@ class WatcherSettings(Settings):
 
     groups: tuple[str, ...] = ()
     """Whose whole generations are written down, `GROUPS_MAX` at most."""
+    modern: tuple[str, ...] = ()
+    """Whose members are written down whenever they are others, as many at most."""
     every_s: float = GROUPS_EVERY_S
     """How often the nodes are asked for them."""
 
@@ -32,9 +34,13 @@ class Watcher(Worker[WatcherSettings]):
         self._raw = self.raw()
         self._digests: set[tuple[int, int, int]] = set()
         self._told: set[tuple[str, int, tuple[str, ...]]] = set()
+        self._modern = self.settings.modern[:GROUPS_MAX]
+        self._members: dict[str, tuple[tuple[str, ...], int]] = {}
+        """By group, who they were, and when that was asked last."""
         self.spawn(self._watch_leaders())
         self.spawn(self._watch_checkpoints())
         self.spawn(self._watch_groups())
+        self.spawn(self._watch_members())
 
     async def stop(self) -> None:
         await self.cancel()
@@ -90,6 +96,22 @@ class Watcher(Worker[WatcherSettings]):
         while self._groups:
             await asyncio.sleep(self.settings.every_s)
             await asyncio.gather(*(self._describe(*each) for each in self._raw.nodes.items()))
+
+    async def _watch_members(self) -> None:
+        while self._modern:
+            await asyncio.sleep(self.settings.every_s)
+            await asyncio.gather(*map(self._ask_members, self._raw.nodes))
+
+    async def _ask_members(self, at: str) -> None:
+        """Record who the members are, where it was said later that they are others."""
+        asked_ns = time.monotonic_ns()
+        for group, members in await self._raw.members(at, self._modern, CALL_S):
+            former, last_ns = self._members.get(group, (None, None))
+            if last_ns is not None and last_ns >= asked_ns:
+                continue  # two nodes answered, one after the other
+            self._members[group] = members, asked_ns
+            if members != former:
+                self.book.record(Members(group, members, asked_ns, last_ns))
 
     async def _describe(self, at: str, node: int) -> None:
         """Record what a node says of the groups that it coordinates."""

@@ -19,6 +19,7 @@ KEY = Key("billing", "orders", 3)
 RECORDS = [
     history.Generation("billing", 7, ("a", "b"), 5, "node-0", True, 4, None),
     history.Generation("billing", 7, ("a",), 6, "w1", False, 4, (KEY,)),
+    history.Members("billing", ("a", "b"), 5, 4),
     history.Removal("billing", "a", 7, 8),
     history.StaleJoin(KEY, "a", 7),
     history.StoreWrite("w1", KEY, 7, 1, 9, True, True),
@@ -36,6 +37,7 @@ RECORDS = [
 WHERE = [
     "generations",
     "generations",
+    "members",
     "removals",
     "stale_joins",
     "store_writes",

@@ -32,6 +32,25 @@ def test_a_generation_that_is_given_twice_is_written_down_with_each_set_of_membe
     assert [(one.generation, one.members) for one in written] == [(3, ("a",)), (3, ("b",))]
 
 
+def test_the_members_of_a_modern_group_are_written_down_when_they_are_others(tmp_path) -> None:
+    """With when it was last said that they were those before."""
+    first, second = asyncio.run(_watch_members(tmp_path))
+    assert (first.members, first.former_ns) == (("a",), None)
+    assert second.members == ("b",)
+    assert first.asked_ns < second.former_ns < second.asked_ns
+
+
+async def _watch_members(folder):
+    watcher = Watcher(brief("watcher", folder, AT, 0, {}))
+    watcher._modern, watcher._members, watcher._raw = ("g",), {}, watcher.raw()
+    watcher._raw.admins[AT] = _Node("a", "a", "b", "b")
+    for _ in range(4):
+        await watcher._ask_members(AT)
+    await watcher._raw.aclose()
+    watcher.close()
+    return read_folder(folder).members
+
+
 async def _watch(folder):
     watcher = Watcher(brief("watcher", folder, AT, 0, {}))
     watcher._groups, watcher._told, watcher._raw = ("g",), set(), watcher.raw()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from musterd.chaos.check import cooperative, fences, generations, owned_again, owners, tokens
-from musterd.chaos.history import FaultSpan, Key, Outcome, Removal, StaleJoin
+from musterd.chaos.history import FaultSpan, Key, Members, Outcome, Removal, StaleJoin
 from tests.chaos.check.made import (
     KEY,
     OTHER,
@@ -577,6 +577,21 @@ def test_who_a_modern_group_removed_before_the_newer_owners_grant_is_a_zombie(la
     made = history(sent, **lists)
     made.removals = [] if last is None else [Removal("g", "a", None, generation=last)]
     assert owners.check(made).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("former_s", "asked_s", "passes"), [(4, 6, True), (3, 4, True), (5, 6, False), (6, 7, False)]
+)
+def test_who_a_modern_group_does_not_name_when_it_is_asked_next_is_a_zombie(
+    former_s, asked_s, passes
+):
+    """No log says so where a run was cut (inv-I4); a member that is named then was live."""
+    owned = [owns("a", 4, 0, 8, ended="left", token=4), owns("b", 7, 5, 9, token=7)]
+    named = [Members("g", ("a", "b"), 1 * S), Members("g", ("b",), asked_s * S, former_s * S)]
+    made = history(ownerships=owned, members=named, expected=[expected(modern=True)])
+    assert owners.check(made).passed is passes
+    made.members = []
+    assert not owners.check(made).passed
 
 
 def test_who_a_modern_group_removed_commits_nothing_after_a_later_token_was_known():
