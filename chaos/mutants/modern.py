@@ -1,8 +1,10 @@
 """Builds whose groups with an assigning coordinator lack a rule: grants, tokens, targets, news."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from musterd.chaos.mutants.build import Builds, gives
+from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.decide import commit, dispatch
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
@@ -15,6 +17,9 @@ from musterd.coordinator.machine.modern import (
 from musterd.coordinator.machine.modern.group import Consumer, Tokens
 from musterd.coordinator.machine.modern.reconciler import Reconciler
 from musterd.coordinator.machine.state import Group
+from musterd.coordinator.runtime import leadership
+from musterd.coordinator.runtime.planner import Planner
+from musterd.coordinator.runtime.sessions import Sessions
 
 BUILDS = Builds()
 
@@ -83,4 +88,26 @@ BUILDS.add(
     "news_untold",
     "A held heartbeat does not tell that there are other grants.",
     (dispatch, "_heartbeat_of_consumer", gives(Error.NONE)),
+)
+
+
+class _Unarmed(Sessions):
+    def _arm_all(self, groups: Iterable[Group]) -> None:
+        super()._arm_all(groups)
+        for group_id, firing in list(self._firing.items()):
+            if firing.closing.timer is RoundTimer.AWAY:
+                del self._firing[group_id]
+                self._rounds.drop(group_id)
+
+
+BUILDS.add(
+    "away_forgotten",
+    "A coordinator that takes over does not see when members that are away should be back.",
+    (leadership, "Sessions", _Unarmed),
+)
+
+BUILDS.add(
+    "plan_forgotten",
+    "A coordinator that takes over looks at no group before something changes in it.",
+    (Planner, "begin", gives(None)),
 )

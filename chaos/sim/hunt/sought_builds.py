@@ -114,6 +114,8 @@ SOUGHT = {
     "grants_unreleased": Sought("sdk-modern", ("I4",)),
     "news_untold": Sought("sdk-modern", ("I8", "L-not-settled")),
     "stale_token_commits": Sought("sdk-modern", _OFFSET_LOST, 33),
+    "away_forgotten": Sought("sdk-modern", ("I8",), 46),
+    "plan_forgotten": Sought("groups-hand-overs", ("I8", "L-not-settled")),
     "stream_answers_mixed": Sought("sdk-eager", ("A-worker-ended",)),
     "stream_push_lost": Sought("sdk-eager", ("I8",)),
     "stream_end_untold": Sought("sdk-cooperative", ("I4",)),
