@@ -105,6 +105,9 @@ class Limits:
     """Topics that one pattern stands for; those that it stood for before stay."""
     group_max_patterns: int = 32
     """Different patterns of the members of one modern group."""
+    member_grant_epochs: int = 32
+    """Epochs at which grants of a member of a modern group began, that are known apart; grants that
+    began before count as of the first of them."""
     away_max_ms: int = 10 * 60 * 1000
     """For so long a member of a modern group may be away and keep what it has."""
     away_longest_ms: int = 24 * 60 * 60 * 1000

@@ -15,13 +15,14 @@ from musterd.coordinator.machine.commands import (
 )
 from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.events import LevelRaised
+from musterd.coordinator.machine.events import LevelRaised, Subscription
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.modern.consumer_protocol import (
     FIELDS_MAX,
     UnreadableError,
     read_subscription,
 )
+from musterd.coordinator.machine.modern.group import Consumer, begin_grants
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Done, Heard, Refused
@@ -101,6 +102,21 @@ def test_topics_that_a_pattern_stands_for(step):
         assert list(found) == [*names[:-2], names[-1]]
     else:
         assert list(found) == names
+
+
+@limit("member_grant_epochs")
+def test_epochs_at_which_grants_began(step):
+    """Of one more the first two count as the later one; the others are as they were."""
+    consumer = Consumer("m", "", Subscription("", "", 1, 1, ()), 0, 1, 1, 0, "")
+    count = LIMITS.member_grant_epochs + step
+    for number in range(1, count + 1):
+        consumer.epoch = 10 * number
+        begin_grants(consumer, 2 * number)
+    first = 2 if step > 0 else 1
+    assert consumer.assignment_epoch(2) == 10 * first
+    assert [consumer.assignment_epoch(2 * n) for n in range(2, count + 1)] == [
+        10 * n for n in range(2, count + 1)
+    ]
 
 
 @limit("away_max_ms")

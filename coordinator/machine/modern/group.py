@@ -111,7 +111,7 @@ class Consumer:
 
     def assignment_epoch(self, token: int) -> int:
         """The member's epoch from which on it has the grant of this token (KIP-1251)."""
-        return self.begun[_place(self.begun, token)][1]
+        return self.begun[bisect_left(self.begun, (token + 1, 0)) - 1][1]
 
     def grants(self) -> Iterator[Grant]:
         """Yield its grants in order of topic and partition."""
@@ -127,25 +127,18 @@ class Consumer:
 _NONE: Final[dict[int, int]] = {}
 
 
-def _place(begun: tuple[tuple[int, int], ...], token: int) -> int:
-    """The place of the epoch at which this token was taken."""
-    return bisect_left(begun, (token + 1, 0)) - 1
-
-
 def begin_grants(consumer: Consumer, token: int) -> None:
     """Note that grants under this token, which it has by now, begin at its epoch.
 
-    Epochs at which none of its grants began are forgotten, so there are never more than grants.
+    Of too many epochs the first two become one, the later: a commit without tokens of the epoch
+    before it is refused then, which nobody sends who heard of any since.
     """
-    if consumer.begun and consumer.begun[-1][1] == consumer.epoch:
+    begun = consumer.begun
+    if begun and begun[-1][1] == consumer.epoch:
         return
-    live: dict[int, None] = {}
-    for tokens in (*consumer.assigned.values(), *consumer.revoking.values()):
-        live.update(dict.fromkeys(tokens.values()))
-    del live[token]
-    used = dict.fromkeys(_place(consumer.begun, one) for one in live)
-    kept = (pair for at, pair in enumerate(consumer.begun) if at in used)
-    consumer.begun = (*kept, (token, consumer.epoch))
+    if len(begun) >= LIMITS.member_grant_epochs:
+        begun = ((begun[0][0], begun[1][1]), *begun[2:])
+    consumer.begun = (*begun, (token, consumer.epoch))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from musterd.coordinator.machine.commands import NO_OWNER
+from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.group import Consumer, Held, ModernGroup, derive
 from musterd.coordinator.machine.state import Group
 from musterd.invariant import invariant
@@ -67,6 +68,8 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
 
 def _check_begun(consumer: Consumer, where: str) -> None:
     """Tokens rise with epochs, up to the member's own."""
+    few = len(consumer.begun) <= LIMITS.member_grant_epochs
+    invariant(few, where + "too many epochs of grants")
     last_token = last_epoch = -1
     for token, epoch in consumer.begun:
         invariant(token > last_token and epoch > last_epoch, where + "epochs of grants fell")
