@@ -96,9 +96,7 @@ class OutOfFiles(NodeFault, Watched):
         self._before = limits.limit_open_files(node.pid, self._most)
         for _ in range(CALLERS):
             with contextlib.suppress(OSError):
-                self._callers.enter_context(
-                    socket.create_connection(split_address(node.addresses.control), CONNECT_S_MAX)
-                )
+                self._callers.enter_context(_connected(node.addresses.control))
         return f"{self._most} files at most, {CALLERS} connections tried"
 
     def look(self, world: World) -> Sight:
@@ -119,3 +117,18 @@ class OutOfFiles(NodeFault, Watched):
     def _runs(self, world: World) -> bool:
         process = world.nodes[self.hit[0]].process
         return process is not None and process.pid == self._pid and process.poll() is None
+
+
+def _connected(control: str) -> socket.socket:
+    """Return a connection to a node, which is on loopback or behind a socket of its network."""
+    kind, _, path = control.partition(":")
+    if kind != "unix":
+        return socket.create_connection(split_address(control), CONNECT_S_MAX)
+    caller = socket.socket(socket.AF_UNIX)
+    try:
+        caller.settimeout(CONNECT_S_MAX)
+        caller.connect(path)
+    except OSError:
+        caller.close()
+        raise
+    return caller
