@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from muster.assignors import Subscriber, sticky_shares
@@ -326,6 +326,27 @@ def test_weighted_leaves_no_move_that_helps(given_spec):
             weight = weight_of(spec, (topic, partition))
             assert max(lacks.values()) - lacks[owner] <= weight + 2  # of rounding
     assert all(abs(lack) <= bound for lack in lacks.values())
+
+
+TAKEN_BACK = Spec(
+    members=[
+        PlanMember("m2", ("b", "c"), capacity=500),
+        PlanMember("m3", ("b", "c")),
+        PlanMember("m6", ("b", "c")),
+        PlanMember("m7", ("b",), capacity=3000),
+    ],
+    topics={"c": 3, "b": 1},
+    last={"c": ["m2"] * 3, "b": ["m2"]},
+)
+
+
+@settings(max_examples=200, deadline=None)
+@example(TAKEN_BACK)
+@given(specs(members_max=6))
+def test_weighted_has_nothing_to_move_right_after_it_moved(given_spec):
+    """Also where a partition went to one member and from there to another."""
+    spec = dataclasses.replace(given_spec, assignor=Assignor.WEIGHTED)
+    assert plan(dataclasses.replace(spec, last=plan(spec).target)).changes == []
 
 
 @given(

@@ -12,7 +12,7 @@ are divided, so chains lead from each member that has too much to ones that have
 link a unit of a pool that the next may read and no pool twice; and no link is steeper than a unit.
 
 Shares are whole thousandths. The fewest moves to the nearest loads are a hard problem and are not
-sought. There are as many moves beyond what the bound needs as there are units, at most.
+sought. There are twice as many moves beyond what the bound needs as there are units, at most.
 """
 
 from bisect import bisect_left, insort
@@ -118,7 +118,7 @@ class _Scale:
 
     def settle(self) -> Generator[None, None, None]:
         """Move units while that helps, one pool after the other, until none has such a move."""
-        left = self._units
+        left = 2 * self._units
         moved = 1
         while moved and (left > 0 or self._is_beyond()):
             moved = 0
