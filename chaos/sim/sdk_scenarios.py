@@ -82,14 +82,10 @@ SDK_MODERN_OPERATED = replace(
 """Groups whose coordinator assigns: members join, leave, die and go away; in the last one members
 are kicked, and topics grow. A second copy of what the operator sent would undo a later setting."""
 
-NO_LEVEL = "UnsupportedVersion"
-"""Shards follow the first one to the level of a new cluster, within its first seconds."""
-
 SDK_MODERN_DELETIONS = replace(
     SDK_DELETIONS,
     name="sdk-modern-deletions",
     assignor="server",
-    may_end=(NO_TOPIC, NO_LEVEL),
     minima=replace(
         SDK_DELETIONS.minima, faults=(*SDK_DELETIONS.minima.faults, "topic_grown", "member_away")
     ),

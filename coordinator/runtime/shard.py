@@ -126,6 +126,20 @@ class Shard:
         """Shard 0's applied state on this node."""
         return self.node.registry()
 
+    def awaits_level(self, needed: int) -> bool:
+        """True where the shard is about to follow the cluster to this level, and has not yet.
+
+        So it is for a moment after a level was made final, and as a cluster begins: a new one goes
+        to the highest level that all its nodes know (level_keeper.py).
+        """
+        if self.state.level >= needed:
+            return False
+        cluster = self.registry
+        if cluster.level or cluster.digest:
+            return cluster.level >= needed
+        levels = self.node.node_levels().values()
+        return bool(levels) and all(not level or level >= needed for level in levels)
+
     @property
     def log(self) -> ReplicatedLog:
         invariant(self._log is not None, "attach comes first")

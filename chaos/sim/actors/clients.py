@@ -25,7 +25,6 @@ from muster.errors import (
     PolicyViolation,
     RequestTimedOut,
     UnknownTopicOrPartition,
-    UnsupportedVersion,
 )
 from muster.group.partition_tasks import Partition
 from muster.net.calls import JOIN
@@ -379,7 +378,7 @@ class TopicReader(Outsider):
         if self.world.scenario.is_modern:
             subscribed = {"pattern": "short-.*"} if how == "pattern" else {"topics": SHORT_LIVED}
             terms = {"assignment": "server", **subscribed}
-        with suppress(*UNKNOWN, GroupClosed, UnsupportedVersion):  # the level is not there yet
+        with suppress(*UNKNOWN, GroupClosed):
             for name in SHORT_LIVED:
                 await _make(client, name)
             group = client.group(self.group, **terms)

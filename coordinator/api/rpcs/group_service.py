@@ -38,7 +38,7 @@ from musterd.coordinator.api.rpcs.streamed_commits import StreamedCommits
 from musterd.coordinator.api.stream.client_stream import ClientStreams
 from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.access import ANONYMOUS, Operation, Resource
-from musterd.coordinator.machine.decide.level import refuse_below
+from musterd.coordinator.machine.decide.level import LEVEL_OF, refuse_below
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.quotas import QuotaKey
@@ -318,6 +318,10 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
             call.refuse(bounds.refuse_heartbeat_form(command), command)
             call.check_topics(command)
         del request
+        if self.core.shard_for(command.group_id).awaits_level(
+            LEVEL_OF[commands.ConsumerGroupHeartbeat]
+        ):
+            call.refuse(Loading(), command)
         if command.member_epoch == commands.JOIN_EPOCH:
             call.charge(command, Amount(QuotaKey.JOINS, 1))
             await call.take_place(command)

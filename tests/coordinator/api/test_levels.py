@@ -1,8 +1,11 @@
 """The cluster's level at the wire: what is refused below it, and how it is finalised."""
 
+from dataclasses import replace
+
 import pytest
 
 from muster.v1 import admin_pb2 as pb
+from muster.v1 import group_pb2
 from musterd.coordinator.api.frame.cluster_view import NodeView
 from musterd.coordinator.api.frame.handler import ActiveCall, Failure
 from musterd.coordinator.machine.commands import FinalizeLevel, NodeLevel, NoteLevels, ShardLevel
@@ -10,6 +13,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.shard_state import ShardState, evolve_shard_counted
 from musterd.coordinator.runtime.level_keeper import LevelKeeper, finalisation
+from musterd.coordinator.runtime.routing import shard_of
 from musterd.coordinator.runtime.timeouts import LEVEL_PAUSE_MS
 from musterd.levels import LAST_UNNAMED, LEVEL, LEVELS
 from tests.coordinator.api.test_group_service import run
@@ -68,6 +72,45 @@ def test_a_handler_refuses_what_the_cluster_is_not_at_yet():
             assert "muster cluster upgrade --finalize" in raised.value.answer.message
             evolve_shard_counted(node.shards[0].state, LevelRaised(LEVEL))
             call.needs_level(LEVEL)
+
+    test()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_new", "known", "error"),
+    [
+        (LEVEL, False, {}, Error.COORDINATOR_LOAD_IN_PROGRESS),
+        (0, True, {0: LEVEL, 1: 0, 2: LEVEL}, Error.COORDINATOR_LOAD_IN_PROGRESS),
+        (0, True, {0: LEVEL, 1: LAST_UNNAMED, 2: 0}, Error.UNSUPPORTED_VERSION),
+        (0, False, {0: LEVEL, 1: LEVEL, 2: LEVEL}, Error.UNSUPPORTED_VERSION),
+    ],
+)
+def test_who_joins_before_its_shard_has_followed_to_the_level_tries_again(
+    cluster, is_new, known, error
+):
+    """Also in a cluster that is new; not in one that waits for an operator, or for a release."""
+
+    @run
+    async def test():
+        async with local_node(shards=2) as node:
+            group_id = next(g for g in ("a", "b", "c", "d") if shard_of(g, 2) == 1)
+            shard = node.shards[1]
+            shard.node = replace(shard.node, node_levels=lambda: known)
+            if cluster:
+                evolve_shard_counted(node.shards[0].state, LevelRaised(cluster))
+            node.shards[0].state.digest = not is_new
+            request = group_pb2.ConsumerGroupHeartbeatRequest(
+                group_id=group_id,
+                member_id="m",
+                session_timeout_ms=45_000,
+                rebalance_timeout_ms=60_000,
+                topics=group_pb2.ConsumerGroupHeartbeatRequest.Topics(names=["t"]),
+            )
+            answer = await node.groups.ConsumerGroupHeartbeat(request)
+            assert answer.status.code == error
+            assert answer.status.retriable is (error is Error.COORDINATOR_LOAD_IN_PROGRESS)
+            evolve_shard_counted(shard.state, LevelRaised(LEVEL))
+            assert not (await node.groups.ConsumerGroupHeartbeat(request)).status.code
 
     test()
 
