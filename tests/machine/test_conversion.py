@@ -42,7 +42,7 @@ from tests.machine.test_modern import TOPICS, Fleet
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 250
+HISTORIES = 125
 FEW_HISTORIES = 15
 STEPS = 60
 
@@ -307,9 +307,9 @@ def test_members_of_both_kinds_never_share_a_partition_and_lose_no_commit():
 
 
 @pytest.mark.histories
-@pytest.mark.parametrize("quarter", range(4))
-def test_a_thousand_histories_of_both_kinds(quarter):
-    live_through(range(quarter * HISTORIES, (quarter + 1) * HISTORIES))
+@pytest.mark.parametrize("eighth", range(8))
+def test_a_thousand_histories_of_both_kinds(eighth):
+    live_through(range(eighth * HISTORIES, (eighth + 1) * HISTORIES))
 
 
 # ---- what members say in bytes
