@@ -285,6 +285,8 @@ USES = {
         "(self._group.digest + digest) % DIGEST_MODULUS": "ints",
         "(group.digest + gained) % DIGEST_MODULUS": "ints",
         "sorted(group.members.values(), key=lambda member: member.join_seq)": "no number twice",
+        "sorted(modern.patterns)": "texts, by code points",
+        "sorted(modern.target)": "names, by code points",
     },
     "decide/requests": {
         "max(sizes)": "ints",

@@ -126,3 +126,53 @@ def test_a_member_that_names_no_epoch_does_not_commit(world):
     assert not world.state.groups["g"].offsets
     world.run("commit A a/0=5 gen=0")
     assert world.state.groups["g"].offsets["a", 0].offset == 5
+
+
+def test_generation_0_is_none_that_a_classic_member_of_a_modern_group_had():
+    """It has joined once, so there is no former generation in which a commit could race."""
+    world = World()
+    world.run("topic a 1")
+    for line in ("join x meta=- topics=a", "fire", "sync x-1 x-1:=a/0", "hear m join topics=a"):
+        world.run(line)
+    assert world.run("commit x-1 a/0=5 gen=0").splitlines() == ["-> ILLEGAL_GENERATION"]
+    assert not world.state.groups["g"].offsets
+    world.run("commit x-1 a/0=6 gen=1")
+    assert world.state.groups["g"].offsets["a", 0].offset == 6
+
+
+END_OF_MODERN = {
+    "emptied": (
+        "hear a join topics=B",
+        "settle",
+        "hear a owns B/0 topics=A,B",
+        "settle",
+        "restart",
+        "hear a bye",
+    ),
+    "downgraded": (
+        "join x meta=- topics=B",
+        "fire",
+        "sync x-1 x-1:=B/0",
+        "hear m join topics=B",
+        "settle",
+        "rejoin x-1 meta=- topics=A,B",
+        "settle",
+        "restart",
+        "hear m bye",
+    ),
+}
+
+
+@pytest.mark.parametrize("end", END_OF_MODERN)
+def test_a_restarted_replica_writes_what_one_that_never_stopped_writes(end):
+    """A group came to read its topics in another order than that of their names.
+
+    World compares the results of both replicas, with the records that are written.
+    """
+    world = World()
+    world.run("topic A 3")
+    world.run("topic B 3")
+    for line in END_OF_MODERN[end]:
+        world.run(line)
+    assert world.unloaded is not None
+    assert world.state.groups["g"].modern is None

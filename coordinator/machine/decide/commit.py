@@ -385,7 +385,8 @@ def _refuse_consumer(consumer: Consumer, command: OffsetCommit) -> Decision | No
     whatever tokens it names.
     """
     if consumer.is_classic:
-        if command.generation not in (consumer.generation, consumer.former_generation):
+        former = consumer.former_generation or consumer.generation  # 0 = none
+        if command.generation not in (consumer.generation, former):
             return illegal_generation(command.generation, consumer.generation)
         return None
     if consumer.is_away:

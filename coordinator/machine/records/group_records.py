@@ -488,8 +488,8 @@ def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf, ...]:
     return (
         *(ModernOf(member_id, _CONSUMER) for member_id in modern.members),
         *(ModernOf(member_id, _GRANTS) for member_id in modern.members),
-        *(ModernOf(topic, _TARGET) for topic in modern.target),
-        *(ModernOf(pattern, _PATTERN) for pattern in modern.patterns),
+        *(ModernOf(topic, _TARGET) for topic in sorted(modern.target)),
+        *(ModernOf(pattern, _PATTERN) for pattern in sorted(modern.patterns)),
     )
 
 
@@ -586,7 +586,7 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
         case TopicsNoted():
             topics = (ModernOf(count.topic, _TARGET) for count in event.counts)
             named = (one.pattern for one in event.patterns)
-            kept = () if modern is None else modern.patterns
+            kept = () if modern is None else sorted(modern.patterns)
             patterns = (ModernOf(pattern, _PATTERN) for pattern in (*named, *kept))
             return (OwnRecord.MODERN, OwnRecord.TOPICS, OwnRecord.BEHIND, *topics, *patterns)
         case TargetStored():
