@@ -363,14 +363,14 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "dev": reflection,
     }
     try:
-        settings = load_settings(config, flags)
+        argument = load_settings(config, flags).encode()
     except ConfigError as error:
         raise CommandError(
             str(error),
             next_step=error.next_step or "`muster serve --help`",
             exit_code=ExitCode.USAGE,
         ) from error
-    host.become(NODE_PROGRAM, settings.encode())
+    host.become(NODE_PROGRAM, argument)
 
 
 # ---- dev

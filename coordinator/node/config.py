@@ -38,6 +38,8 @@ BYTES_MAX: Final = 2**62
 """What fits into an answer, an entry and a metric."""
 RAFT = RaftSettings()
 SUPERUSERS_MAX: Final = 100
+ARGUMENT_MAX_BYTES: Final = 128 * 1024 - 1
+"""What Linux takes as one argument of a program (execve(2), MAX_ARG_STRLEN), without its end."""
 PREFIX: Final = "MUSTERD_"
 CLIENT_PREFIX: Final = "MUSTER_"
 CLIENTS: Final = (
@@ -390,8 +392,19 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.advertise or self.listen
 
     def encode(self) -> str:
-        """Encode the settings as one argument of a program."""
-        return encode(self, enc_hook=str).decode()
+        """Encode the settings as one argument of a program.
+
+        Raises ConfigError where they cannot be one.
+        """
+        try:
+            argument = encode(self, enc_hook=str)
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"settings: {SHOWN.repr(error.object)} is not UTF-8") from error
+        if len(argument) > ARGUMENT_MAX_BYTES:
+            raise ConfigError(
+                f"settings: they take {len(argument)} bytes, and may take {ARGUMENT_MAX_BYTES}"
+            )
+        return argument.decode()
 
     @classmethod
     def decode(cls, text: str) -> Self:

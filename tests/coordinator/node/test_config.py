@@ -1,6 +1,8 @@
 """Settings: file, environment, flags in that order of weakness; exposure only on purpose."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -9,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from musterd.coordinator.node.config import (
+    ARGUMENT_MAX_BYTES,
     CLIENTS,
     FIELDS,
     ConfigError,
@@ -280,3 +283,21 @@ def test_calls_are_passed_on_by_tls_alone_beyond_loopback(keys, taken, peer_tls)
     else:
         with pytest.raises(ConfigError, match="forward needs peer_tls = require"):
             load_settings(None, given)
+
+
+def test_settings_that_no_program_can_be_given_are_refused_and_not_a_traceback():
+    """`muster serve` gives them to the program that it becomes, as one argument."""
+    with pytest.raises(ConfigError, match=r"/tls-\\udcff/.*is not UTF-8"):
+        load_settings(None, {"data_dir": "/d", "tls_dir": os.fsdecode(b"/tls-\xff")}).encode()
+    names = tuple(f"{number}-{'n' * 2_000}" for number in range(99))
+    with pytest.raises(ConfigError, match=f"may take {ARGUMENT_MAX_BYTES}"):
+        load_settings(None, {"data_dir": "/d", "superusers": names}).encode()
+
+
+def test_the_longest_settings_that_are_taken_are_one_argument_of_a_program():
+    """As long as the kernel takes it."""
+    empty = len(load_settings(None, {"data_dir": "/d", "jwt_claim": "c"}).encode())
+    longest = "c" * (1 + ARGUMENT_MAX_BYTES - empty)
+    argument = load_settings(None, {"data_dir": "/d", "jwt_claim": longest}).encode()
+    assert len(argument) == ARGUMENT_MAX_BYTES
+    subprocess.run([sys.executable, "-c", "", argument], check=True)
