@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from musterd.coordinator.machine.commands import AlterGroupConfig
+from musterd.coordinator.machine.commands import AlterGroupConfig, ConsumerGroupHeartbeat
 from musterd.coordinator.machine.decide.decision import Decision, refuse, unavailable
+from musterd.coordinator.machine.decide.level import LEVEL_OF
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -35,7 +36,7 @@ COLOCATE: Final = "consumer.colocate"
 """Sets of topics as text (modern/colocation.py); all others are numbers."""
 OFFSETS_RETENTION_MS: Final = "offsets.retention.ms"
 AWAY_MIN_MS: Final = 1_000
-MODERN_LEVEL: Final = 6
+MODERN_LEVEL: Final = LEVEL_OF[ConsumerGroupHeartbeat]
 """The level of the cluster from which on there are settings of modern groups."""
 _DIGITS: Final = frozenset("0123456789")
 

@@ -508,8 +508,8 @@ def touched(  # noqa: PLR0912 - one arm per event
         case BlobCommitted():
             return (OwnRecord.BLOB,)
         case GroupConfigChanged():
-            known = () if group is None or not group.colocate else (OwnRecord.COLOCATE,)
-            own = (OwnRecord.CONFIG, *(known or ((OwnRecord.COLOCATE,) if event.colocate else ())))
+            has_text = bool(event.colocate or (group is not None and group.colocate))
+            own = (OwnRecord.CONFIG, *((OwnRecord.COLOCATE,) if has_text else ()))
             return (None, *own) if group is None else own
         case GroupDeleted():
             return () if group is None else (*_refs(group), *group.offsets)
