@@ -57,6 +57,8 @@ USES = {
         "sorted(by_topic[topic])": "ints",
     },
     "modern/colocation": {
+        "one.split(',')": "at commas, which no Unicode moves",
+        "text.split(';')": "at semicolons, which no Unicode moves",
         "sorted((','.join(sorted(topics)) for topics in sets_of(text)))": "ASCII names",
         "sorted(topics)": "ASCII names",
         "{topic}": "an ASCII name",

@@ -5,7 +5,7 @@ in one form whatever the order in which somebody wrote it, so that the same sets
 """
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from musterd.coordinator.machine.decide.shard import is_topic_name
@@ -20,7 +20,7 @@ Together = tuple[tuple[str, ...], ...]
 
 def sets_of(text: str) -> Together:
     """Return the sets of a text of the setting; of "" none."""
-    return tuple(tuple(_parts(one, ",")) for one in _parts(text, ";")) if text else ()
+    return tuple(tuple(one.split(",")) for one in text.split(";")) if text else ()
 
 
 def normal(text: str) -> str:
@@ -46,14 +46,6 @@ def wrong(text: str, limits: Limits) -> str:
     if len(seen) > limits.colocate_max_topics:
         return f"It names at most {limits.colocate_max_topics} topics; here are {len(seen)}."
     return ""
-
-
-def _parts(text: str, separator: str) -> Iterator[str]:
-    rest = separator + text
-    while rest:
-        part, more, rest = rest[1:].partition(separator)
-        yield part
-        rest = more + rest
 
 
 # ---- what of it a group cannot do
