@@ -46,7 +46,8 @@ FILES_MAX: Final = 1_000_000
 def become(module: str, argument: str) -> NoReturn:
     """Go on as this module, as a program with one argument, in the same process.
 
-    What reads the options of a command takes 15 MiB, and what it starts may run for months.
+    The modules that read the options of a command would stay in memory, 10 MiB of a node, for as
+    long as it runs. Raises OSError where the interpreter cannot be started.
     """
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, argument])  # noqa: S606  # our own
 
