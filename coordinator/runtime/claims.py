@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from musterd.coordinator.machine.commands import ConsumerGroupHeartbeat, OffsetCommit
-from musterd.coordinator.machine.commit_events import StoredResults
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.replies import Committed
@@ -47,7 +46,7 @@ def claims_of_commit(
 ) -> Sequence[Claim]:
     """Partitions that a commit names under a stale token, though another member has the grant."""
     modern = modern_of(group)
-    if modern is None or not command.tokens or isinstance(committed.partitions, StoredResults):
+    if modern is None or not command.tokens:
         return ()
     stale = (
         (one.topic, one.partition)

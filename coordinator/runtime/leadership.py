@@ -22,6 +22,7 @@ from musterd.coordinator.machine.commands import (
     SyncGroup,
     TopicsChanged,
 )
+from musterd.coordinator.machine.commit_events import StoredResults
 from musterd.coordinator.machine.decide.level import refuse_command
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.envelope import Envelope
@@ -494,8 +495,9 @@ class Leadership:
             return
         if isinstance(command, OffsetCommit) and isinstance(reply, Committed):
             self.sessions.heard(MemberKey(command.group_id, command.member_id))
-            group = self.state.groups.get(command.group_id)
-            self.claimed(claims_of_commit(group, command, reply))
+            if not isinstance(reply.partitions, StoredResults):  # all were taken, as mostly
+                group = self.state.groups.get(command.group_id)
+                self.claimed(claims_of_commit(group, command, reply))
         call.answer(reply)
 
     def _moved(self, group_id: str, events: Sequence[Event]) -> None:
