@@ -97,7 +97,7 @@ def _described(to: Connection, group_id: str) -> Result:
 
     found = to.ask_coordinator(group_id, call).settings
     items = [_item(group_id, one) for one in found]
-    rows: list[list[Value]] = [[group_id, one.name, *_shown(one), _source(one)] for one in found]
+    rows: list[list[Value]] = [[group_id, one.name, *_values(one), _source(one)] for one in found]
     return Result(
         schema="muster.group.config/v1",
         document={"group_id": group_id, "settings": items},
@@ -108,26 +108,23 @@ def _described(to: Connection, group_id: str) -> Result:
 
 
 def _item(group_id: str, one: GroupSetting) -> dict[str, Value]:
+    value, default, lowest, highest = _values(one)
     return {
         "group_id": group_id,
         "name": one.name,
-        "value": _value(one),
-        "default": "" if one.HasField("text") else one.default_value,
-        "lowest": None if one.HasField("text") else one.lowest,
-        "highest": None if one.HasField("text") else one.highest,
+        "value": value,
+        "default": default,
+        "lowest": lowest,
+        "highest": highest,
         "overridden": one.overridden,
     }
 
 
-def _shown(one: GroupSetting) -> tuple[Value, ...]:
-    """Value, default and bounds for the table."""
+def _values(one: GroupSetting) -> tuple[Value, Value, Value, Value]:
+    """Return its value, its default and its bounds. A text has no bounds, and is "" by default."""
     if one.HasField("text"):
-        return one.text, None, None, None
+        return one.text, "", None, None
     return one.value, one.default_value, one.lowest, one.highest
-
-
-def _value(one: GroupSetting) -> int | str:
-    return one.text if one.HasField("text") else one.value
 
 
 def _source(one: GroupSetting) -> str:
@@ -149,7 +146,7 @@ def _change(group_id: str, altered: _OfGroup, *, dry_run: bool) -> Result:
     for before, after in zip(altered.before, altered.settings, strict=True):
         if not before.overridden and not after.overridden:
             continue
-        was, now = _value(before), _value(after)
+        was, now = _values(before)[0], _values(after)[0]
         changed = (was, before.overridden) != (now, after.overridden)
         word = "would be changed" if dry_run else "changed"
         rows.append(
