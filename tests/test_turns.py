@@ -33,12 +33,12 @@ PLANTS = ["-m", "plants", *recipe("test-demo-all")]
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory):
-    """Ids of all tests that `make test-faults-all` runs, and those of three turns in a row."""
+    """The turns of `make test-faults-all`."""
     return list_turns(tmp_path_factory, recipe("test-faults-all"))
 
 
 def list_turns(tmp_path_factory, arguments):
-    """The same of the tests that these arguments of pytest choose."""
+    """Return ids of all tests that these arguments of pytest choose, and those of each turn."""
     to = tmp_path_factory.mktemp("turns") / "lists.json"
     plugin = ["-p", "tests.turn_list", f"--turns-to={to}", "--collect-only", "-q"]
     subprocess.run(
@@ -50,6 +50,12 @@ def list_turns(tmp_path_factory, arguments):
     )
     everything, *turns = json.loads(to.read_text())
     return everything, turns
+
+
+def short_run(turn):
+    """The commands of this turn's short run of the chaos suite, as make would run them."""
+    command = ["make", "-n", "chaos-third", f"TURN={turn}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
 
 
 def test_ci_has_a_turn_of_what_there_is():
@@ -109,13 +115,7 @@ def test_three_turns_have_every_test_of_what_is_deployed_once(tmp_path_factory):
 def test_three_turns_have_every_short_run_of_the_chaos_suite_once(turn):
     """By the number of the commit."""
     runs = ("chaos-short", "chaos-five", "chaos-spared")
-    said = subprocess.run(
-        ["make", "-n", "chaos-third", f"TURN={turn + 30}"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout
+    said = short_run(turn + 30)
     assert [run for run in runs if re.search(rf"make(\[\d+\])? {run} ", said)] == [runs[turn]]
 
 
@@ -123,13 +123,7 @@ def test_six_turns_have_every_short_run_with_both_protocols():
     """Whichever number the first one has."""
     pairs = set()
     for turn in range(30, 36):
-        said = subprocess.run(
-            ["make", "-n", "chaos-third", f"TURN={turn}"],
-            cwd=ROOT,
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
+        said = short_run(turn)
         (call,) = re.findall(r"(chaos-(?:short|five|spared)) .*?ASSIGNMENT=(\w+)", said, re.DOTALL)
         assert ("--assignment server" in said) is (call[1] == "server")
         pairs.add(call)

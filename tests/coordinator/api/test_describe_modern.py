@@ -1,5 +1,7 @@
 """DescribeGroups of a modern group: what each member has, and what it shall have."""
 
+from contextlib import asynccontextmanager
+
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from tests.coordinator.api.test_group_service import run
@@ -34,17 +36,24 @@ def partitions(sets):
     return sorted(number for one in sets for number in one.partitions)
 
 
-@run
-async def test_what_the_target_gives_a_member_is_told_before_it_has_it():
-    """The second member's share is the first one's until that one has released it."""
+@asynccontextmanager
+async def granted(count):
+    """A node of a cluster at level 6, and its group, whose one member has all partitions."""
     async with local_node() as node:
         for shard in node.shards:
             shard.state.level = 6
-        await node.topics.CreateTopic(admin.CreateTopicRequest(name="a", partitions=4))
+        await node.topics.CreateTopic(admin.CreateTopicRequest(name="a", partitions=count))
         await join(node, "x")
-        group, held, shall = await described(node, lambda held, _: len(held[0]) == 4)
+        group, held, shall = await described(node, lambda held, _: len(held[0]) == count)
         assert held == shall
-        assert group.target_epoch == group.generation
+        yield node, group
+
+
+@run
+async def test_what_the_target_gives_a_member_is_told_before_it_has_it():
+    """The second member's share is the first one's until that one has released it."""
+    async with granted(4) as (node, before):
+        assert before.target_epoch == before.generation
         await join(node, "y")
         group, held, shall = await described(node, lambda _, shall: len(shall[-1]) == 2)
         assert held == [[0, 1, 2, 3], []]
@@ -55,12 +64,7 @@ async def test_what_the_target_gives_a_member_is_told_before_it_has_it():
 @run
 async def test_who_reports_a_partition_of_another_member_is_told_of_by_its_shard():
     """In a heartbeat that is taken for nothing else, and in a commit under a token of before."""
-    async with local_node() as node:
-        for shard in node.shards:
-            shard.state.level = 6
-        await node.topics.CreateTopic(admin.CreateTopicRequest(name="a", partitions=1))
-        await join(node, "x")
-        group, _, _ = await described(node, lambda held, _: held == [[0]])
+    async with granted(1) as (node, group):
         seen = []
         for shard in node.shards:
             shard.subscribe_claims(lambda _, claims: seen.extend(claims))
