@@ -71,8 +71,9 @@ from musterd.export.parquet_files import read_records
 from musterd.levels import LEVEL
 from musterd.replay.checks import finding
 from musterd.replay.digests import to_delta
-from musterd.replay.modern_trackers import GrantTracker, PlanTracker
+from musterd.replay.modern_trackers import ConversionTracker, GrantTracker, PlanTracker
 from musterd.replay.moment import Moment
+from musterd.replay.ownership_spans import Spans
 from musterd.replay.plan import ShardPlan
 from musterd.replay.rows import read_rows
 from musterd.replay.tables import FAILED, MARKED, Emitted, Integrity, Tally
@@ -130,13 +131,15 @@ class GroupFold:
         self._trackers = []
         if self._group_id != SHARD_WIDE:
             shard, group_id = self._plan.shard, self._group_id
+            spans = Spans(shard, group_id)
             self._trackers = [
                 RebalanceTracker(shard, group_id),
                 SessionTracker(shard, group_id),
-                OwnershipTracker(shard, group_id),
+                OwnershipTracker(spans),
                 CommitTracker(shard, group_id),
-                GrantTracker(shard, group_id),
+                GrantTracker(spans),
                 PlanTracker(shard, group_id),
+                ConversionTracker(shard, group_id, spans),
             ]
         group = self._state.groups.get(self._group_id)
         if group is not None:

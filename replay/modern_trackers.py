@@ -1,4 +1,4 @@
-"""From the events of a modern group to rows of `ownership` and `rebalances`.
+"""From the events of a modern group to rows of `ownership`, `rebalances`, `moves`, `conversions`.
 
 They are trackers as those of classic groups. A modern group has no rounds: a row of `rebalances` is
 of one group epoch, from its cause to the target that is in force. A member owns a partition from
@@ -6,23 +6,31 @@ its grant until it has released it, or is removed.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from musterd.coordinator.machine.commands import NO_OWNER, PartitionSet
 from musterd.coordinator.machine.events import (
     ConsumerAway,
     ConsumerGroupEmptied,
+    ConsumerJoined,
     ConsumerRejoined,
     ConsumerRemoved,
     GrantsChanged,
+    GroupDowngraded,
     GroupEvent,
+    GroupUpgraded,
+    RebalanceStarted,
     SpecChanged,
     TargetStored,
+    Trigger,
 )
+from musterd.coordinator.machine.modern.group import ModernGroup
+from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.state import Group, modern_of
 from musterd.replay.assignments import Partition
 from musterd.replay.moment import Moment, index_of, span_ms, ts_of
-from musterd.replay.tables import Ownership, Rebalance, TableRow
+from musterd.replay.ownership_spans import Spans
+from musterd.replay.tables import Conversion, Move, Ownership, Rebalance, TableRow
 from musterd.replay.trackers import REPLACED, cause_name
 
 REJOINED = "rejoined"
@@ -31,19 +39,15 @@ REJOINED = "rejoined"
 RELEASED = "released"
 """How a span ends of a partition that its owner gave up."""
 
-
-class _Span(NamedTuple):
-    token: int
-    start: Moment | None
+_REASONS: Final = tuple(why.name.lower() for why in Why)
+"""As `TargetChange` numbers them."""
 
 
 class GrantTracker:
     """`ownership` of a modern group: who had which partition under which token."""
 
-    def __init__(self, shard: int, group_id: str) -> None:
-        self._shard = shard
-        self._group_id = group_id
-        self._open: dict[str, dict[Partition, _Span]] = {}
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
         self._revoking: dict[str, dict[Partition, None]] = {}
 
     def begin(self, group: Group) -> None:
@@ -51,78 +55,64 @@ class GrantTracker:
         modern = modern_of(group)
         for consumer in modern.members.values() if modern is not None else ():
             for grant in consumer.grants():
-                self._grant(consumer.member_id, (grant.topic, grant.partition), grant.token, None)
+                key = (grant.topic, grant.partition)
+                self._spans.open(consumer.member_id, [key], grant.token, None)
             for topic, partitions in consumer.revoking.items():
                 for number in partitions:
                     self._revoking.setdefault(consumer.member_id, {})[topic, number] = None
 
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
-        """Opens where a partition is granted, closes where it is released or its owner is gone."""
+        """Opens where a partition is granted, closes where it is released or its owner is gone.
+
+        A group that is converted goes on with the spans that it has.
+        """
         del group
         match event:
             case GrantsChanged():
-                yield from self._release(event.member_id, _each(event.released), at, RELEASED)
+                yield from self._release(event.member_id, _each(event.released), at)
                 for key in _each(event.revoking):
                     self._revoking.setdefault(event.member_id, {})[key] = None
-                for key in _each(event.granted):
-                    self._grant(event.member_id, key, event.token, at)
+                self._spans.open(event.member_id, _each(event.granted), event.token, at)
             case ConsumerAway():
-                yield from self._give_up(event.member_id, at)
+                yield from self._release(event.member_id, self._told(event.member_id), at)
             case ConsumerRejoined():
                 yield from self._renew(event, at)
             case ConsumerRemoved():
-                yield from self._release_all(event.member_id, at, cause_name(event.cause))
+                self._revoking.pop(event.member_id, None)
+                yield from self._spans.close(event.member_id, at, cause_name(event.cause))
+            case GroupDowngraded():
+                self._revoking.clear()
             case _:
                 pass
 
     def finish(self, how: str) -> Iterator[TableRow]:
-        """Spans that the history does not end."""
-        for member_id in list(self._open):
-            yield from self._release_all(member_id, None, how)
+        """The tracker of classic groups closes the spans of both."""
+        del how
+        return iter(())
 
     def _renew(self, event: ConsumerRejoined, at: Moment) -> Iterator[Ownership]:
+        """What it was to release and does not keep is released; the rest has another token."""
         former = event.replaced_id or event.member_id
-        yield from self._give_up(former, at)
-        kept = list(self._open.get(former, {}))
-        yield from self._release_all(former, at, REPLACED if event.replaced_id else REJOINED)
-        for key in kept:
-            self._grant(event.member_id, key, event.token, at)
+        keeps = dict.fromkeys(_each(event.keeps))
+        gone = [key for key in self._told(former) if key not in keeps]
+        yield from self._release(former, gone, at)
+        kept = self._spans.of(former)
+        yield from self._spans.close(former, at, REPLACED if event.replaced_id else REJOINED)
+        self._revoking.pop(former, None)
+        self._revoking[event.member_id] = keeps
+        self._spans.open(event.member_id, kept, event.token, at)
 
-    def _grant(self, member_id: str, key: Partition, token: int, at: Moment | None) -> None:
-        self._open.setdefault(member_id, {})[key] = _Span(token, at)
-
-    def _give_up(self, member_id: str, at: Moment) -> Iterator[Ownership]:
-        """What it was to release is released."""
-        revoking = list(self._revoking.get(member_id, {}))
-        yield from self._release(member_id, revoking, at, RELEASED)
-
-    def _release_all(self, member_id: str, at: Moment | None, released: str) -> Iterator[Ownership]:
-        owned = list(self._open.get(member_id, {}))
-        yield from self._release(member_id, owned, at, released)
-        self._open.pop(member_id, None)
-        self._revoking.pop(member_id, None)
+    def _told(self, member_id: str) -> list[Partition]:
+        """What the member was told to release, and has not."""
+        return list(self._revoking.get(member_id, {}))
 
     def _release(
-        self, member_id: str, keys: Iterable[Partition], at: Moment | None, released: str
+        self, member_id: str, keys: Iterable[Partition], at: Moment
     ) -> Iterator[Ownership]:
+        told = self._revoking.get(member_id, {})
         for key in keys:
-            self._revoking.get(member_id, {}).pop(key, None)
-            span = self._open[member_id].pop(key)
-            yield Ownership(
-                shard=self._shard,
-                group=self._group_id,
-                topic=key[0],
-                partition=key[1],
-                opaque_bytes=None,
-                member_id=member_id,
-                token=span.token,
-                from_ts=ts_of(span.start),
-                to_ts=ts_of(at),
-                owned_ms=span_ms(span.start, at),
-                released=released,
-                from_index=index_of(span.start),
-                to_index=index_of(at),
-            )
+            told.pop(key, None)
+            yield from self._spans.close(member_id, at, RELEASED, [key])
 
 
 def _each(sets: Iterable[PartitionSet]) -> list[Partition]:
@@ -139,7 +129,10 @@ class _Epoch(NamedTuple):
 
 
 class PlanTracker:
-    """`rebalances` of a modern group: each epoch with its cause, and what its target moves."""
+    """`rebalances` of a modern group: each epoch with its cause, and what its target moves.
+
+    Each partition of a plan is a row of `moves`.
+    """
 
     def __init__(self, shard: int, group_id: str) -> None:
         self._shard = shard
@@ -147,6 +140,7 @@ class PlanTracker:
         self._epoch: _Epoch | None = None
         self._members: tuple[str, ...] | None = ()
         self._changed: dict[Partition, tuple[int, int]] = {}
+        self._gone: dict[int, str] = {}
 
     def begin(self, group: Group) -> None:
         """A plan that is due in a base has been since an unknown time, for an unknown reason."""
@@ -160,8 +154,13 @@ class PlanTracker:
             self._epoch = _Epoch(*epochs, None, None, None, None)
 
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
-        """A row leaves when its target is in force, or another epoch or nobody is there."""
+        """A row leaves when its target is in force, or another epoch or nobody is there.
+
+        It leaves without a target, too, where the group becomes a classic one.
+        """
         modern = modern_of(group)
+        if isinstance(event, GroupUpgraded) and group is not None:
+            self._members = tuple(group.members)
         if group is None or modern is None:
             return
         match event:
@@ -177,18 +176,34 @@ class PlanTracker:
                     event.reason or None,
                 )
             case TargetStored():
-                self._stored(event, modern.target)
+                yield from self._stored(event, group.generation, modern, at)
                 if event.target_epoch and self._epoch is not None:
                     yield self._planned(self._epoch, event.target_epoch, (*modern.members,), at)
-            case ConsumerRejoined() if event.replaced_id and self._members is not None:
-                new = {event.replaced_id: event.member_id}
-                self._members = tuple(new.get(who, who) for who in self._members)
-            case ConsumerGroupEmptied():
-                gone = _Epoch(event.epoch, modern.target_epoch, at, None, None, None)
-                yield self._row(self._epoch or gone, at, "emptied", event.epoch, ())
-                self._epoch, self._members, self._changed = None, (), {}
+            case ConsumerRemoved() | ConsumerRejoined():
+                self._note_member(event, modern)
+            case GroupDowngraded() | ConsumerGroupEmptied():
+                yield from self._end(event, modern, at)
             case _:
                 pass
+
+    def _note_member(self, event: ConsumerRemoved | ConsumerRejoined, modern: ModernGroup) -> None:
+        """Remember who is gone, and whose place somebody took."""
+        if isinstance(event, ConsumerRemoved):
+            self._gone[modern.members[event.member_id].join_seq] = event.member_id
+        elif event.replaced_id and self._members is not None:
+            new = {event.replaced_id: event.member_id}
+            self._members = tuple(new.get(who, who) for who in self._members)
+
+    def _end(
+        self, event: GroupDowngraded | ConsumerGroupEmptied, modern: ModernGroup, at: Moment
+    ) -> Iterator[Rebalance]:
+        """The group is no modern one any more: no target follows."""
+        if isinstance(event, ConsumerGroupEmptied):
+            gone = _Epoch(event.epoch, modern.target_epoch, at, None, None, None)
+            yield self._row(self._epoch or gone, at, "emptied", event.epoch, ())
+        elif self._epoch is not None:
+            yield self._row(self._epoch, at, "superseded", None, None)
+        self._epoch, self._members, self._changed, self._gone = None, (), {}, {}
 
     def finish(self, how: str) -> Iterator[TableRow]:
         """The epoch without a target that the history does not end."""
@@ -196,21 +211,37 @@ class PlanTracker:
             yield self._row(self._epoch, None, how, None, None)
         self._epoch = None
 
-    def _stored(self, event: TargetStored, target: dict[str, list[int]]) -> None:
+    def _stored(
+        self, event: TargetStored, epoch: int, modern: ModernGroup, at: Moment
+    ) -> Iterator[Move]:
         """Keep the owners of the target that was in force last, and those of the one to come."""
-        for change in event.changes:
-            owners = target[change.topic]
-            for number, owner in zip(change.partitions, change.owners, strict=True):
-                key = (change.topic, number)
-                before, _ = self._changed.get(key, (owners[number], owner))
+        names = self._gone | modern.by_seq
+        for topic, partitions, owners, reasons in event.changes:
+            former = modern.target[topic]
+            for number, owner, why in zip(partitions, owners, reasons, strict=True):
+                key = (topic, number)
+                before, _ = self._changed.get(key, (former[number], owner))
                 self._changed[key] = before, owner
+                yield Move(
+                    shard=self._shard,
+                    group=self._group_id,
+                    generation=epoch,
+                    topic=topic,
+                    partition=number,
+                    from_member_id=names.get(former[number]),
+                    to_member_id=names.get(owner),
+                    reason=_REASONS[why],
+                    ts=at.ts,
+                    index=at.index,
+                    sub=at.sub,
+                )
 
     def _planned(
         self, epoch: _Epoch, target_epoch: int, members: tuple[str, ...], at: Moment
     ) -> Rebalance:
         changed = [pair for pair in self._changed.values() if pair[0] != pair[1]]
         row = self._row(epoch, at, "published", target_epoch, members)
-        self._epoch, self._members, self._changed = None, members, {}
+        self._epoch, self._members, self._changed, self._gone = None, members, {}, {}
         return row._replace(
             moved=sum(before != NO_OWNER for before, _ in changed),
             first_assigned=sum(before == NO_OWNER for before, _ in changed),
@@ -256,3 +287,68 @@ class PlanTracker:
 
 def _minus(these: tuple[str, ...] | None, those: tuple[str, ...] | None) -> int | None:
     return None if these is None or those is None else len(set(these) - set(those))
+
+
+class ConversionTracker:
+    """`conversions`: when a group became a modern one, or a classic one, and by whom.
+
+    Whoever did it is named by the event that follows.
+    """
+
+    def __init__(self, shard: int, group_id: str, spans: Spans) -> None:
+        self._shard = shard
+        self._group_id = group_id
+        self._spans = spans
+        self._begun: tuple[str, int, int, int] | None = None
+
+    def begin(self, group: Group) -> None:
+        """Nothing is open between conversions."""
+
+    def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
+        """A row leaves with the newcomer of the other kind, or with the round that opens."""
+        match event:
+            case GroupUpgraded() if group is not None:
+                count = len(group.members)
+                self._begun = "upgraded", group.generation, group.generation, count
+            case GroupDowngraded() if group is not None and group.modern is not None:
+                count = len(group.modern.members)
+                self._begun = "downgraded", group.generation, event.generation, count
+            case ConsumerJoined() if self._begun is not None:
+                yield self._row(self._begun, Trigger.MEMBER_JOINED, event.member_id, "", at)
+            case ConsumerRejoined() if self._begun is not None:
+                yield self._row(self._begun, Trigger.STATIC_REPLACED, event.member_id, "", at)
+            case RebalanceStarted() if self._begun is not None:
+                yield self._row(self._begun, event.trigger, event.member_id, event.reason, at)
+            case _:
+                pass
+
+    def finish(self, how: str) -> Iterator[TableRow]:
+        """Nothing is open between conversions."""
+        del how
+        return iter(())
+
+    def _row(
+        self,
+        begun: tuple[str, int, int, int],
+        trigger: Trigger,
+        member_id: str,
+        reason: str,
+        at: Moment,
+    ) -> Conversion:
+        kind, before, after, members = begun
+        self._begun = None
+        return Conversion(
+            shard=self._shard,
+            group=self._group_id,
+            kind=kind,
+            from_generation=before,
+            generation=after,
+            trigger=trigger.name.lower(),
+            cause_member_id=member_id,
+            reason=reason or None,
+            members=members,
+            partitions=len(self._spans.owners()),
+            ts=at.ts,
+            index=at.index,
+            sub=at.sub,
+        )

@@ -135,6 +135,47 @@ class Commit(NamedTuple):
     commit_seq: int
 
 
+class Move(NamedTuple):
+    """A partition that a plan of a modern group gives to another member, and why.
+
+    `generation` is the epoch of the target that it is for. `from_member_id` is null where nobody
+    had it, or whoever did left before the export begins; `to_member_id` where nobody shall have it.
+    """
+
+    shard: int
+    group: str
+    generation: int
+    topic: str
+    partition: int
+    from_member_id: str | None
+    to_member_id: str | None
+    reason: str
+    ts: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    sub: int
+
+
+class Conversion(NamedTuple):
+    """A classic group became a modern one (`upgraded`), or the other way round (`downgraded`).
+
+    `members` and `partitions` go over as they are: how many members stay, and what they own.
+    """
+
+    shard: int
+    group: str
+    kind: str
+    from_generation: int
+    generation: int
+    trigger: str
+    cause_member_id: str
+    reason: str | None
+    members: int
+    partitions: int
+    ts: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    sub: int
+
+
 class Integrity(NamedTuple):
     """One check and what it found. `result`: ok, marked (known and explained), failed.
 
@@ -178,7 +219,7 @@ class Tally(NamedTuple):
 
 OK, MARKED, FAILED = "ok", "marked", "failed"
 
-TableRow = Rebalance | MemberSession | Ownership | Commit | Integrity
+TableRow = Rebalance | MemberSession | Ownership | Move | Conversion | Commit | Integrity
 Emitted = TableRow | DigestDelta | Tally
 """What a fold yields: rows of the tables, the groups' shares of the digests, counts."""
 
@@ -186,6 +227,8 @@ TABLES: dict[str, type[TableRow]] = {
     "rebalances": Rebalance,
     "member_sessions": MemberSession,
     "ownership": Ownership,
+    "moves": Move,
+    "conversions": Conversion,
     "commits": Commit,
     "integrity": Integrity,
 }

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
+    ConsumerGroupEmptied,
     ConsumerJoined,
     ConsumerRejoined,
     ConsumerRemoved,
@@ -20,8 +21,10 @@ from musterd.coordinator.machine.events import (
     GenerationFormed,
     GrantsChanged,
     GroupDeleted,
+    GroupDowngraded,
     GroupEmptied,
     GroupEvent,
+    GroupUpgraded,
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
@@ -33,6 +36,7 @@ from musterd.coordinator.machine.events import (
     RemovalCause,
     Subscription,
 )
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
 from musterd.coordinator.machine.state import Group, Phase, modern_of
 from musterd.replay.assignments import (
     Partition,
@@ -42,7 +46,8 @@ from musterd.replay.assignments import (
     partitions_of,
 )
 from musterd.replay.moment import Moment, index_of, span_ms, ts_of
-from musterd.replay.tables import Commit, MemberSession, Ownership, Rebalance, TableRow
+from musterd.replay.ownership_spans import Spans
+from musterd.replay.tables import Commit, MemberSession, Rebalance, TableRow
 
 OPEN, UNKNOWN = "open", "unknown"
 NEXT_GENERATION = "next_generation"
@@ -233,22 +238,11 @@ class SessionTracker:
         )
 
 
-@dataclass(slots=True)
-class _Span:
-    member_id: str
-    token: int
-    partition: Partition | None
-    opaque_bytes: int | None
-    start: Moment | None
-
-
 class OwnershipTracker:
-    """`ownership`: who held which partition under which token, by the server's evidence."""
+    """`ownership` of a classic group: who held which partition, by the server's evidence."""
 
-    def __init__(self, shard: int, group_id: str) -> None:
-        self._shard = shard
-        self._group_id = group_id
-        self._open: list[_Span] = []
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
 
     def begin(self, group: Group) -> None:
         """In a stable base everybody owns what is assigned, since an unknown time."""
@@ -269,11 +263,11 @@ class OwnershipTracker:
                     token = group.token_of(group.members[entry.member_id])
                     self._grant(group, entry.member_id, entry.assignment, token, at)
             case GenerationFormed():
-                yield from self._release(at, NEXT_GENERATION)
+                yield from self._spans.close_all(at, NEXT_GENERATION)
             case MemberRemoved():
-                yield from self._release(at, cause_name(event.cause), event.member_id)
+                yield from self._spans.close(event.member_id, at, cause_name(event.cause))
             case MemberReplaced() if group is not None:
-                yield from self._release(at, REPLACED, event.replaced_id)
+                yield from self._spans.close(event.replaced_id, at, REPLACED)
                 if keeps_place(event, group):
                     before = group.members[event.replaced_id]
                     token = event.token or group.token_of(before)
@@ -283,42 +277,16 @@ class OwnershipTracker:
 
     def finish(self, how: str) -> Iterator[TableRow]:
         """Spans that the history does not end."""
-        yield from self._release(None, how)
+        yield from self._spans.close_all(None, how)
 
     def _grant(
         self, group: Group, member_id: str, assignment: bytes, token: int, at: Moment | None
     ) -> None:
         owned = partitions_of(group.protocol_type, assignment)
         if owned is None:
-            self._open.append(_Span(member_id, token, None, len(assignment), at))
+            self._spans.open(member_id, [None], token, at, len(assignment))
         else:
-            self._open += [_Span(member_id, token, each, None, at) for each in owned]
-
-    def _release(
-        self, at: Moment | None, released: str, member_id: str | None = None
-    ) -> Iterator[Ownership]:
-        kept: list[_Span] = []
-        for span in self._open:
-            if member_id is not None and span.member_id != member_id:
-                kept.append(span)
-                continue
-            topic, partition = span.partition or (None, None)
-            yield Ownership(
-                shard=self._shard,
-                group=self._group_id,
-                topic=topic,
-                partition=partition,
-                opaque_bytes=span.opaque_bytes,
-                member_id=span.member_id,
-                token=span.token,
-                from_ts=ts_of(span.start),
-                to_ts=ts_of(at),
-                owned_ms=span_ms(span.start, at),
-                released=released,
-                from_index=index_of(span.start),
-                to_index=index_of(at),
-            )
-        self._open = kept
+            self._spans.open(member_id, owned, token, at)
 
 
 class CommitTracker:
@@ -444,6 +412,8 @@ class RebalanceTracker:
         self._members: tuple[str, ...] | None = ()
         self._owners: dict[Partition, str] | None = {}
         self._early: dict[str, tuple[int, Moment]] = {}
+        self._removed: tuple[str, ...] = ()
+        self._removed_at: Moment | None = None
 
     def begin(self, group: Group) -> None:
         """An open round of a base started at an unknown time, for an unknown reason."""
@@ -489,6 +459,18 @@ class RebalanceTracker:
                 yield self._row(self._round, at, "emptied")
                 self._round, self._members, self._owners = None, (), {}
             case _:
+                self._on_modern(event, modern_of(group), at)
+
+    def _on_modern(self, event: GroupEvent, modern: ModernGroup | None, at: Moment) -> None:
+        """While a group is a modern one it has no rounds, and who owned what is remembered."""
+        match event:
+            case GroupUpgraded() | ConsumerGroupEmptied():
+                self._members, self._owners = (), {}
+            case ConsumerRemoved() if modern is not None:
+                self._consumer_removed(modern, event.member_id, at)
+            case GroupDowngraded() if modern is not None:
+                self._downgraded(modern, at)
+            case _:
                 pass
 
     def finish(self, how: str) -> Iterator[TableRow]:
@@ -496,6 +478,22 @@ class RebalanceTracker:
         if self._round is not None:
             yield self._row(self._round, None, how)
         self._round = None
+
+    def _consumer_removed(self, modern: ModernGroup, member_id: str, at: Moment) -> None:
+        """Remember what it owned, and that it was there until now."""
+        if self._removed_at != at:
+            self._removed, self._removed_at = (), at
+        self._removed = (*self._removed, member_id)
+        self._owners = self._owners or {}
+        self._owners.update(_grants_of(modern.members[member_id]))
+
+    def _downgraded(self, modern: ModernGroup, at: Moment) -> None:
+        """The round that opens comes after the members of the modern group, and what they had."""
+        gone = self._removed if self._removed_at == at else ()
+        self._members = (*modern.members, *gone)
+        self._owners = self._owners or {}
+        for consumer in modern.members.values():
+            self._owners.update(_grants_of(consumer))
 
     def _joined(self, member_id: str, number: int, at: Moment) -> None:
         if self._round is not None and self._round.number == number:
@@ -598,6 +596,10 @@ class RebalanceTracker:
             started_index=index_of(current.started),
             finished_index=index_of(at),
         )
+
+
+def _grants_of(consumer: Consumer) -> dict[Partition, str]:
+    return {(one.topic, one.partition): consumer.member_id for one in consumer.grants()}
 
 
 def _minus(these: tuple[str, ...] | None, those: tuple[str, ...] | None) -> int | None:

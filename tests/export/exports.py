@@ -1,10 +1,13 @@
 """Exports made of FakeNodes, for the tests of export and replay."""
 
-from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode
+from muster.group.consumer_protocol import encode_subscription
+from muster.types import TopicPartition as Owned
+from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode, ShardLevel
 from musterd.export.exporter import Exporter
 from musterd.export.parquet_files import ParquetFiles
 from musterd.export.settings import ExportSettings
 from musterd.export.shard import Now
+from musterd.levels import LEVEL
 from tests.export.node import FakeNode, LiveView, Script
 
 SMALL = ExportSettings(rotate_bytes=1 << 30, rotate_ms=1 << 40, slice_entries=7)
@@ -79,3 +82,45 @@ def lively(node: FakeNode, shard=0) -> None:
     orders.leave(a, "shutdown")
     orders.join("e")
     assert c not in orders.group.members
+
+
+def converted(node: FakeNode, shard=0, name="fleet") -> Script:
+    """A classic group of two becomes a modern one, and a classic one again.
+
+    Partitions are released and kept revoking across a Join, a static member changes its kind in the
+    other direction, and someone is told to release when the last modern member goes.
+    """
+    node.run(ShardLevel(LEVEL), CreateTopic("t", 6), shard=shard)
+    group = Script(node, name, shard)
+    a = group.join("a", meta=b"")
+    b = group.join("b", meta=b"", instance="i")
+    group.close_round()
+    group.settle()
+    node.advance(1_000)
+    group.hear("m", 0)
+    group.assign()
+    node.advance(500)
+    keeps = encode_subscription((), owned=[Owned("t", n) for n in (0, 2, 4)], keeps_owned=True)
+    group.rejoin(a, meta=keeps)
+    node.advance(100)
+    group.rejoin(a, meta=b"")
+    node.advance(100)
+    group.rejoin(b, meta=b"", instance="i")
+    group.assign()
+    node.advance(1_000)
+    group.hear("n", 0, group_instance_id="i", holder_disconnected=True)
+    group.assign()
+    c = group.join("b", nonce=3, meta=b"", instance="i")
+    group.assign()
+    node.checkpoint(shard)
+    group.hear("p", 0)
+    group.assign()
+    group.hear("p", -1, reason="deployed")
+    node.advance(700)
+    group.hear("m", -1, reason="enough")
+    for member_id in (a, c):
+        group.rejoin(member_id, meta=b"", instance="i" if member_id == c else "")
+    group.close_round()
+    group.settle()
+    node.checkpoint(shard)
+    return group

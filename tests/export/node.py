@@ -12,21 +12,30 @@ from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
 from musterd.coordinator.codec import encode_entry
 from musterd.coordinator.machine import deadlines
 from musterd.coordinator.machine.commands import (
+    JOIN_EPOCH,
+    UNCHANGED_MS,
     Assignment,
     Checkpoint,
     CloseRound,
     Command,
+    ConsumerGroupHeartbeat,
     ExpireMember,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
     OffsetCommit,
     PartitionCommit,
+    PartitionSet,
     Protocol,
+    Reconcile,
+    StoreTarget,
     SyncGroup,
 )
 from musterd.coordinator.machine.envelope import FORMAT
-from musterd.coordinator.machine.limits import LIMITS_VERSION
+from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.plan import Part, plan
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.persist import Persist
 from musterd.levels import LEVEL
@@ -225,7 +234,45 @@ class Script:
         """Move to the group's deadline and fire it."""
         for key, deadline_ms in list(deadlines(self.group)):
             self.node.advance(max(0, deadline_ms - self.node.time_ms))
-            self.run(CloseRound(self.group_id, key.round, key.timer, deadline_ms))
+            self.run(CloseRound(self.group_id, key.round, key.timer, deadline_ms, key.member_id))
+
+    def hear(self, member_id, epoch=None, owns=None, topics=None, reason="", **more):
+        """A heartbeat of a modern member; `epoch` 0 joins, and the one that it has by default."""
+        epoch = self.group.modern.members[member_id].epoch if epoch is None else epoch
+        joins = epoch == JOIN_EPOCH
+        sets = None if owns is None else (PartitionSet("t", tuple(owns)),)
+        self.run(
+            ConsumerGroupHeartbeat(
+                group_id=self.group_id,
+                member_id=member_id,
+                member_epoch=epoch,
+                client_id=member_id,
+                client_host="/127.0.0.1",
+                session_timeout_ms=10_000 if joins else 0,
+                rebalance_timeout_ms=60_000 if joins else UNCHANGED_MS,
+                topics=("t",) if joins and topics is None else topics,
+                owned=() if joins else sets,
+                reason=reason,
+                **more,
+            )
+        )
+
+    def assign(self):
+        """What the leader does by itself for a modern group: notes, plans, reconciles."""
+        while self.group is not None and self.group.modern is not None:
+            group, state = self.group, self.node.state(self.shard)
+            note = unknown_topics(group, state, LIMITS.note_topics_max)
+            if note is not None:
+                self.run(note)
+            elif group.generation > group.modern.target_epoch:
+                part = Part(plan(spec_of(group)).changes, last=True)
+                changes = changes_of(group, part)
+                version = group.modern.spec_version
+                self.run(StoreTarget(self.group_id, version, 0, changes, last=True))
+            elif group.modern.behind:
+                self.run(Reconcile(self.group_id))
+            else:
+                return
 
     def close_round(self):
         """Let timers fire until the open round's generation is formed."""
@@ -283,11 +330,12 @@ class Script:
         self.run(LeaveGroup(self.group_id, (LeavingMember(member_id, reason),)))
 
     def expire(self, member_id):
-        member = self.group.members[member_id]
+        if self.group.modern is None:
+            joins = self.group.members[member_id].joined_round
+        else:
+            joins = self.group.modern.members[member_id].joins
         self.run(
-            ExpireMember(
-                self.group_id, member_id, self.group.generation, member.joined_round, "no heartbeat"
-            )
+            ExpireMember(self.group_id, member_id, self.group.generation, joins, "no heartbeat")
         )
 
 

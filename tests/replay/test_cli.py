@@ -38,6 +38,8 @@ def test_a_sound_replay_exits_0_and_its_json_counts_rows(root, tmp_path):
         "rebalances",
         "member_sessions",
         "ownership",
+        "moves",
+        "conversions",
         "commits",
         "integrity",
     }

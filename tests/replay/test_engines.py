@@ -11,7 +11,7 @@ import pytest
 from musterd.export.layout import manifest_path
 from musterd.replay.job import run_spark
 from musterd.replay.session import LOG_SETTINGS, start_session
-from tests.export.exports import SMALL, export_once, lively, open_exporter
+from tests.export.exports import SMALL, converted, export_once, lively, open_exporter
 from tests.export.node import FakeNode, Script
 from tests.replay.results import flip, replayed, segments, tables
 from tests.replay.test_summary import cooperative, queries
@@ -58,13 +58,13 @@ def test_spark_and_local_give_the_same_tables_and_digests(spark, tmp_path):
         for _, exporter in first._shards.values():
             exporter.close(first._clock())
         Script(node, "late", shard).form("x", "y")
-        node.checkpoint(shard)
+        converted(node, shard)
     first.drain()
     first.close()
     export_once(node.follower(2), root, tmp_path / "data2")
     report = both(spark, root, tmp_path)
     assert report.sound, report.failed
-    assert report.checkpoints == 12
+    assert report.checkpoints == 15
     assert report.proven > 100
     assert all(report.counts[name] for name in report.counts)
 
@@ -116,6 +116,8 @@ def test_an_export_without_a_row_has_empty_tables_in_both_engines(spark, tmp_pat
         "rebalances": 0,
         "member_sessions": 1,
         "ownership": 6,
+        "moves": 0,
+        "conversions": 0,
         "commits": 0,
         "integrity": 0,
     }

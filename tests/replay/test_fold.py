@@ -4,10 +4,12 @@ from typing import get_args
 
 import pytest
 
-from musterd.coordinator.machine.commands import CreateTopic
+from musterd.coordinator.machine.commands import CreateTopic, ShardLevel
 from musterd.coordinator.machine.events import GroupEvent
+from musterd.levels import LEVEL
 from musterd.replay import modern_trackers, trackers
-from tests.export.exports import export_once, lively
+from musterd.replay.tables import TABLES
+from tests.export.exports import converted, export_once, lively, open_exporter
 from tests.export.node import WALL_MS, FakeNode, Script, vector
 from tests.replay.results import replayed, table
 
@@ -252,10 +254,11 @@ def test_commits_show_progress_lag_rewinds_and_late_retries(node, told):
 def test_the_same_export_gives_the_same_rows_in_the_same_order(node, tmp_path):
     """Two replays of one export are equal byte for byte in every table."""
     lively(node)
+    converted(node)
     export_once(node, tmp_path / "export", tmp_path / "data")
     for name in ("one", "two"):
         assert replayed(tmp_path / "export", tmp_path / name).sound
-    for name in ("rebalances", "member_sessions", "ownership", "commits", "integrity"):
+    for name in TABLES:
         assert table(tmp_path / "one", name) == table(tmp_path / "two", name)
         assert table(tmp_path / "one", name), name
 
@@ -285,10 +288,123 @@ def test_a_returning_static_member_owns_what_it_owned(node, told):
     assert (second["members_added"], second["members_gone"], second["moved"]) == (0, 0, 0)
 
 
+# ---- groups that are converted
+
+
+class LateExport(FakeNode):
+    """A node whose log is trimmed after some entries; the export begins there, with a base."""
+
+    def __init__(self, folder, entries):
+        super().__init__()
+        self.folder, self.left, self.exporter = folder, entries, None
+
+    def run(self, *commands, shard=0):
+        results = super().run(*commands, shard=shard)
+        self.left -= 1
+        if self.left == 0:
+            self.trim(self.replicas[0].last - 1)
+            self.exporter = open_exporter(self, self.folder / "export", self.folder / "data")
+        return results
+
+
+@pytest.mark.parametrize("entries", range(7, 27))
+def test_a_fold_from_a_base_in_a_conversion_reaches_the_same_digests(tmp_path, entries):
+    """Whatever kind the group is of where the log was trimmed, and whoever is to release."""
+    node = LateExport(tmp_path, entries)
+    converted(node)
+    node.exporter.drain()
+    node.exporter.close()
+    report = replayed(tmp_path / "export", tmp_path / "out", prove=True)
+    assert report.sound, report.failed
+    assert report.checkpoints >= 1
+    open_spans = [row for row in table(tmp_path / "out", "ownership") if row["released"] == "open"]
+    assert sorted(row["partition"] for row in open_spans) == [0, 1, 2, 3, 4, 5]
+
+
+def numbers(rows, **which):
+    """(partition, token, released) of the rows of `ownership` with these values."""
+    found = [row for row in rows if all(row[name] == value for name, value in which.items())]
+    return sorted((row["partition"], row["token"], row["released"]) for row in found)
+
+
+def test_a_conversion_is_a_row_with_its_cause(node, told):
+    """Who came first, and who went last; nobody had to give anything up for it."""
+    converted(node)
+    up, down = told("conversions")
+    assert (up["kind"], up["trigger"], up["cause_member_id"]) == ("upgraded", "member_joined", "m")
+    assert (up["from_generation"], up["generation"]) == (1, 1)
+    assert (up["members"], up["partitions"]) == (2, 6)
+    assert (down["kind"], down["trigger"]) == ("downgraded", "member_left")
+    assert (down["cause_member_id"], down["reason"]) == ("m", "enough")
+    assert down["generation"] > down["from_generation"]
+    assert (down["members"], down["partitions"]) == (2, 4)
+    assert down["index"] > up["index"]
+
+
+def test_members_own_the_same_under_their_token_when_their_group_is_converted(node, told):
+    """One row per partition and token, whichever kind the group is of when the span ends."""
+    group = converted(node)
+    a = next(iter(group.group.members))
+    conversions = told("conversions")
+    rows = told("ownership")
+    first = [row for row in rows if row["token"] == 1]
+    assert {row["from_index"] for row in first} == {7}
+    assert all(row["to_index"] > conversions[0]["index"] for row in first)
+    assert numbers(rows, member_id=a, token=3) == [
+        (0, 3, "rejoined"),
+        (2, 3, "rejoined"),
+        (4, 3, "released"),  # it worked on it when it joined, and was told to release it
+    ]
+    assert numbers(rows, member_id="m") == [(4, 4, "left"), (5, 6, "left")]
+    after = [row for row in rows if row["released"] == "next_generation"]
+    assert all(row["from_index"] < conversions[1]["index"] < row["to_index"] for row in after)
+    assert [row["partition"] for row in rows if row["released"] == "open"] == [0, 2, 4, 1, 3, 5]
+    spans = [(row["partition"], row["token"]) for row in rows]
+    assert len(set(spans)) == len(spans)
+
+
+def test_the_round_after_a_conversion_counts_what_moves(node, told):
+    """What the last modern member had moves; the plan that was due is superseded."""
+    converted(node)
+    rounds = told("rebalances")
+    assert [row["outcome"] for row in rounds[-2:]] == ["superseded", "published"]
+    last = rounds[-1]
+    assert (last["moved"], last["first_assigned"]) == (2, 0)
+    assert (last["members_before"], last["members_after"], last["members_gone"]) == (3, 2, 1)
+    first_plan = rounds[1]
+    assert (first_plan["members_before"], first_plan["members_after"]) == (2, 3)
+
+
+def test_each_move_of_a_plan_has_its_reason(node, told):
+    """From whom to whom, for which epoch; who left is named, and who took its place is another."""
+    group = converted(node)
+    a, c = group.group.members
+    b = group.member("b")
+    rows = told("moves")
+    found = [
+        (row["generation"], row["partition"], row["from_member_id"], row["to_member_id"])
+        for row in rows
+    ]
+    assert found == [(2, 4, a, "m"), (2, 5, b, "m"), (4, 3, c, "p")]
+    assert {row["reason"] for row in rows} == {"balance"}
+
+
+def test_who_left_is_named_by_the_plan_that_goes_without_it(node, told):
+    """And a partition that nobody had comes from nobody."""
+    node.run(ShardLevel(LEVEL), CreateTopic("t", 2))
+    group = Script(node, "g")
+    group.hear("m", 0)
+    group.hear("n", 0)
+    group.assign()
+    group.hear("m", -1)
+    group.assign()
+    found = [(row["from_member_id"], row["to_member_id"], row["reason"]) for row in told("moves")]
+    assert found == [(None, "m", "new"), (None, "n", "new"), ("m", "n", "left")]
+
+
 def test_every_event_of_a_group_is_told_to_a_table_or_left_out_on_purpose():
     """A new one is looked at by a tracker, or stands here."""
     left_out = "PendingAdded PendingRemoved RoundExtended MemberSynced BlobCommitted TopicsNoted"
     names = {event.__name__ for event in get_args(GroupEvent)}
     unseen = names - vars(trackers).keys() - vars(modern_trackers).keys()
-    conversions = {"GroupUpgraded", "GroupDowngraded"}  # of either kind the rows go on
-    assert unseen == {*left_out.split(), "GroupConfigChanged", *conversions}
+    assert unseen == {*left_out.split(), "GroupConfigChanged"}

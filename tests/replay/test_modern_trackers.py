@@ -21,6 +21,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.replay.modern_trackers import GrantTracker, PlanTracker
 from musterd.replay.moment import Moment
+from musterd.replay.ownership_spans import Spans
 from musterd.replay.trackers import SessionTracker
 
 SAID = Subscription("client", "/127.0.0.1", 10_000, 60_000, ("t",))
@@ -29,9 +30,9 @@ SAID = Subscription("client", "/127.0.0.1", 10_000, 60_000, ("t",))
 class Told:
     """One tracker, told an event each second."""
 
-    def __init__(self, tracker, group=None):
-        self.tracker, self.group = tracker(0, "g"), group
-        self.index = 0
+    def __init__(self, tracker, group=None, spans=None):
+        self.tracker, self.group = tracker(0, "g") if spans is None else tracker(spans), group
+        self.spans, self.index = spans, 0
 
     def __call__(self, *events):
         rows = []
@@ -42,15 +43,22 @@ class Told:
         return rows
 
     def end(self, how="open"):
-        return list(self.tracker.finish(how))
+        return list(self.spans.close_all(None, how) if self.spans else self.tracker.finish(how))
+
+
+def grants_told():
+    return Told(GrantTracker, spans=Spans(0, "g"))
 
 
 def joined(member_id="a", epoch=1, instance=""):
     return ConsumerJoined("g", member_id, instance, SAID, epoch, 0, "")
 
 
-def rejoined(member_id="a", replaced_id="", token=0, epoch=2):
-    return ConsumerRejoined("g", member_id, replaced_id, SAID, epoch, token, 0, "")
+def rejoined(member_id="a", replaced_id="", token=0, epoch=2, keeps=()):
+    kept = (PartitionSet("t", tuple(keeps)),)
+    return ConsumerRejoined(
+        "g", member_id, replaced_id, SAID, epoch, token, 0, "", keeps=kept if keeps else ()
+    )
 
 
 def grants(member_id="a", released=(), revoking=(), granted=(), token=0, epoch=2):
@@ -71,7 +79,7 @@ def spans(rows):
 
 def test_a_partition_is_owned_from_its_grant_until_it_is_released():
     """One that is to be released has its owner until it has said so."""
-    told = Told(GrantTracker)
+    told = grants_told()
     assert told(joined(), grants(granted=(0, 1), token=7), grants(revoking=(1,))) == []
     assert spans(told(grants(released=(1,)))) == [("a", 1, 7, 2_000, "released")]
     assert spans(told(grants("b", granted=(1,), token=8), removed())) == [
@@ -82,7 +90,7 @@ def test_a_partition_is_owned_from_its_grant_until_it_is_released():
 
 def test_who_joins_again_owns_the_same_under_another_token():
     """What it was told to release is free."""
-    told = Told(GrantTracker)
+    told = grants_told()
     told(grants(granted=(0, 1), token=7), grants(revoking=(1,)))
     assert spans(told(rejoined(token=9))) == [
         ("a", 1, 7, 2_000, "released"),
@@ -91,9 +99,20 @@ def test_who_joins_again_owns_the_same_under_another_token():
     assert spans(told.end("unknown")) == [("a", 0, 9, None, "unknown")]
 
 
+def test_who_joins_and_works_on_what_it_shall_release_owns_it_yet():
+    """As a classic member of a modern group does, under its new token, until it has released it."""
+    told = grants_told()
+    told(grants(granted=(0, 1), token=7), grants(revoking=(0, 1)))
+    assert spans(told(rejoined(token=9, keeps=(1,)))) == [
+        ("a", 0, 7, 2_000, "released"),
+        ("a", 1, 7, 2_000, "rejoined"),
+    ]
+    assert spans(told(grants(released=(1,)))) == [("a", 1, 9, 1_000, "released")]
+
+
 def test_a_static_member_s_new_process_owns_what_the_old_one_did():
     """It has another id and another token."""
-    told = Told(GrantTracker)
+    told = grants_told()
     told(grants(granted=(0,), token=7))
     assert spans(told(rejoined("b", "a", token=8))) == [("a", 0, 7, 1_000, "replaced")]
     assert spans(told(removed("b", RemovalCause.NOT_BACK))) == [("b", 0, 8, 1_000, "not_back")]
@@ -101,7 +120,7 @@ def test_a_static_member_s_new_process_owns_what_the_old_one_did():
 
 def test_a_member_that_is_away_owns_what_it_keeps():
     """It gave up what it was told to release."""
-    told = Told(GrantTracker)
+    told = grants_told()
     told(grants(granted=(0, 1), token=7), grants(revoking=(1,)))
     assert spans(told(ConsumerAway("g", "a", 9_000, ""))) == [("a", 1, 7, 2_000, "released")]
     assert spans(told.end()) == [("a", 0, 7, None, "open")]
@@ -115,7 +134,7 @@ def test_grants_of_a_base_stand_since_an_unknown_time():
         revoking={"t": {1: 5}},
         grants=lambda: [SimpleNamespace(**vars(grant), partition=number) for number in (0, 1)],
     )
-    told = Told(GrantTracker)
+    told = grants_told()
     told.tracker.begin(SimpleNamespace(modern=SimpleNamespace(members={"a": member})))
     assert spans(told(ConsumerAway("g", "a", 9_000, ""))) == [("a", 1, 5, None, "released")]
     assert spans(told.end()) == [("a", 0, 5, None, "open")]
@@ -156,7 +175,10 @@ def test_the_session_of_a_static_member_s_old_process_ends():
 def group():
     """Of two members, by join sequence 0 and 1; the target of epoch 4 is in force."""
     modern = SimpleNamespace(
-        members={"a": None, "b": None}, target_epoch=4, target={"t": [0, 0, NO_OWNER]}
+        members={"a": None, "b": None},
+        by_seq={0: "a", 1: "b"},
+        target_epoch=4,
+        target={"t": [0, 0, NO_OWNER]},
     )
     return SimpleNamespace(modern=modern, generation=4)
 
@@ -175,10 +197,12 @@ def test_an_epoch_says_what_its_target_moves(group):
     """Of all parts; what stays, and what never had an owner, has not moved."""
     told = Told(PlanTracker, group)
     told.tracker.begin(group)
-    assert told(changed(5), stored(0, 0, p0=1, p1=0)) == []
+    first, same = told(changed(5), stored(0, 0, p0=1, p1=0))
+    assert (first.from_member_id, first.to_member_id, first.reason) == ("a", "b", "left")
+    assert (same.from_member_id, same.to_member_id) == ("a", "a")
     group.generation = 5
     group.modern.members["c"] = None
-    (row,) = told(stored(1, 5, p2=1))
+    _, row = told(stored(1, 5, p2=1))
     assert (row.round, row.from_generation, row.generation) == (5, 4, 5)
     assert (row.outcome, row.trigger, row.cause_member_id) == ("published", "member_joined", "b")
     assert (row.reason, row.duration_ms) == ("hello", 2_000)
@@ -201,7 +225,7 @@ def test_a_plan_that_is_due_in_a_base_has_no_known_start(group):
     group.generation = 6
     told = Told(PlanTracker, group)
     told.tracker.begin(group)
-    (row,) = told(stored(0, 6, p0=1))
+    _, row = told(stored(0, 6, p0=1))
     assert (row.round, row.from_generation, row.generation) == (6, 4, 6)
     assert (row.trigger, row.started_ts, row.members_before) == (None, None, None)
 
@@ -221,5 +245,5 @@ def test_a_static_member_under_another_id_is_no_other_member(group):
     told.tracker.begin(group)
     told(rejoined("c", "b"))
     group.modern.members = {"a": None, "c": None}
-    (row,) = told(changed(5), stored(0, 5, p0=1))
+    _, row = told(changed(5), stored(0, 5, p0=1))
     assert (row.members_added, row.members_gone) == (0, 0)

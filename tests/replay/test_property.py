@@ -6,9 +6,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from musterd.coordinator.machine.commands import AddPartitions, CreateTopic
+from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, ShardLevel
 from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.shard_state import recount, reweigh
+from musterd.levels import LEVEL
 from musterd.replay.local import run_local
 from tests.export.exports import SMALL, open_exporter
 from tests.export.node import FakeNode, Script
@@ -21,6 +22,9 @@ ACTIONS = (
     "fire",
     "sync",
     "settle",
+    "modern_join",
+    "confirm",
+    "assign",
     "leave",
     "expire",
     "commit",
@@ -31,6 +35,14 @@ ACTIONS = (
     "checkpoint",
 )
 
+
+def modern_node():
+    """A shard that knows modern groups, with the topic that they read."""
+    node = FakeNode()
+    node.run(ShardLevel(LEVEL), CreateTopic("t", 6))
+    return node
+
+
 steps = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 5)), max_size=60
 )
@@ -40,17 +52,24 @@ def act(node, scripts, exporter, action, which, number):  # noqa: C901, PLR0912 
     """One step; most make sense, some are refused, which is history too."""
     script = scripts[which]
     group = script.group
-    members = list(group.members) if group else []
+    members = members_of(group) if group else []
     member = members[number % len(members)] if members else "nobody"
     node.advance(number * 37)
     match action:
         case "join":
-            script.join("abc"[which], nonce=number + 1)
+            script.join("abc"[which], nonce=number + 1, meta=b"")
         case "rejoin" if members:
-            script.rejoin(member)
+            script.rejoin(member, meta=b"")
         case "rejoin_all":
             for each in members:
-                script.rejoin(each)
+                script.rejoin(each, meta=b"")
+        case "modern_join":
+            script.hear(f"m{number % 2}", 0)
+        case "confirm" if group and group.modern and members:
+            held = group.modern.members[member].assigned.get("t", {})
+            script.hear(member, owns=tuple(held))
+        case "assign" if group:
+            script.assign()
         case "fire" if group:
             script.fire()
         case "sync" if group:
@@ -82,6 +101,17 @@ def act(node, scripts, exporter, action, which, number):  # noqa: C901, PLR0912 
             pass
 
 
+def members_of(group):
+    """The ids of a group's members, of whichever kind it is."""
+    return list(group.modern.members if group.modern else group.members)
+
+
+CONVERTED = [
+    *(("join", 0, 0), ("fire", 0, 0), ("settle", 0, 0), ("modern_join", 0, 0)),
+    *(("assign", 0, 0), ("commit", 0, 0)),
+]
+"""Steps to a modern group with one member of each kind."""
+
 OUTCOMES = {"published": "stable", "open": "open", "superseded": "superseded"}
 
 
@@ -98,6 +128,8 @@ def rounds_kept(live):
     """What the groups' own history says of each."""
     for group in live.groups.values():
         for number, record in rounds_of(group):
+            if record.moves is not None:
+                continue  # a plan; the table has its epoch
             ended = record.ended.value
             told = (record.trigger.name.lower(), record.culprit.member_id, record.reason or None)
             times = (record.joining_ms, record.syncing_ms if ended == "stable" else None)
@@ -109,6 +141,8 @@ def rounds_kept(live):
 )
 @given(steps=steps)
 @example(steps=[("join", 0, 0), ("fire", 0, 0), ("leave", 0, 0)])  # ends with an emptied group
+@example(steps=[*CONVERTED, ("rejoin_all", 0, 0), ("assign", 0, 0)])
+@example(steps=[*CONVERTED, ("leave", 0, 1), ("rejoin_all", 0, 0), ("settle", 0, 0)])
 def test_an_export_folds_to_the_live_digest(steps):
     """At every checkpoint and at the end.
 
@@ -116,7 +150,7 @@ def test_an_export_folds_to_the_live_digest(steps):
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        node = FakeNode()
+        node = modern_node()
         exporter = open_exporter(node, folder / "export", folder / "data", SMALL)
         scripts = [Script(node, name) for name in ("g0", "g1", "g2")]
         for step in steps:
@@ -140,8 +174,23 @@ def test_an_export_folds_to_the_live_digest(steps):
             if row["end"] == "open"
         }
         assert open_sessions == {
-            (group.group_id, member) for group in live.groups.values() for member in group.members
+            (group.group_id, member)
+            for group in live.groups.values()
+            for member in members_of(group)
         }
+        owned = {
+            (row["group"], row["topic"], row["partition"]): (row["member_id"], row["token"])
+            for row in table(folder / "out", "ownership")
+            if row["released"] == "open"
+        }
+        granted = {
+            (group.group_id, grant.topic, grant.partition): (one.member_id, grant.token)
+            for group in live.groups.values()
+            if group.modern
+            for one in group.modern.members.values()
+            for grant in one.grants()
+        }
+        assert owned.items() >= granted.items()
         last = {}
         for row in table(folder / "out", "commits"):
             if row["outcome"] == "committed":
@@ -162,7 +211,7 @@ def test_a_fold_from_a_base_reaches_the_same_digests(steps, at):
     """The log is trimmed somewhere; what the export starts from is a base."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        node = FakeNode()
+        node = modern_node()
         idle = open_exporter(node, folder / "other", folder / "other-data", SMALL)
         scripts = [Script(node, name) for name in ("g0", "g1", "g2")]
         for step in steps[:at]:
