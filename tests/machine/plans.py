@@ -116,6 +116,8 @@ def _check_changes(spec: Spec, plan: TargetPlan) -> None:
                 assert change.topic not in former.topics
             case Why.COLOCATED:
                 assert any(change.topic in names for names in spec.colocate)
+            case Why.ZONE:
+                assert members[change.owner].zone not in {"", former.zone}
             case Why.BALANCE:
                 assert change.topic in former.topics
                 assert not former.away

@@ -228,7 +228,7 @@ EXAMPLES = {
         spec(
             A6,
             [member("m1", "A", zone="x"), member("m2", "A", zone="y")],
-            zones={"A": list("xyxyxy")},
+            zones={"A": ["x", "y"]},
         ),
         {"m1": "A0 A2 A4", "m2": "A1 A3 A5"},
         ["new"] * 6,
@@ -238,20 +238,90 @@ EXAMPLES = {
             {"A": 4},
             [member("m1", "A", zone="x"), member("m2", "A", zone="y")],
             {"m1": "A0 A1 A2 A3"},
-            zones={"A": list("yxyx")},
+            zones={"A": ["y", "x"]},
         ),
         {"m1": "A1 A3", "m2": "A0 A2"},
-        ["balance"] * 2,
+        ["zone"] * 2,
     ),
-    "zones: nothing moves for them": (
+    "zones: what is held moves for them": (
         spec(
             {"A": 2},
             [member("m1", "A", zone="x"), member("m2", "A", zone="y")],
             {"m1": "A0", "m2": "A1"},
-            zones={"A": list("yx")},
+            zones={"A": ["y", "x"]},
+        ),
+        {"m1": "A1", "m2": "A0"},
+        ["zone"] * 2,
+    ),
+    "zones: balance comes first": (
+        spec(
+            {"A": 4},
+            [member("m1", "A", zone="x"), member("m2", "A", zone="y")],
+            {"m1": "A0 A1", "m2": "A2 A3"},
+            zones={"A": ["x"]},
+        ),
+        {"m1": "A0 A1", "m2": "A2 A3"},
+        [],
+    ),
+    "zones: a partition in several": (
+        spec(
+            {"A": 3},
+            [member(m, "A", zone=z) for m, z in zip(("m1", "m2", "m3"), "xyz", strict=True)],
+            {"m1": "A0", "m2": "A1", "m3": "A2"},
+            zones={"A": [("x", "y"), ("y", "z"), ("x", "z")]},
+        ),
+        {"m1": "A0", "m2": "A1", "m3": "A2"},
+        [],
+    ),
+    "zones: the last list is followed by the first": (
+        spec(
+            {"A": 5},
+            [member("m1", "A", zone="x"), member("m2", "A", zone="y")],
+            zones={"A": ["x", "y"]},
+        ),
+        {"m1": "A0 A2 A4", "m2": "A1 A3"},
+        ["new"] * 5,
+    ),
+    "zones: who is in none comes after who is in one of them": (
+        spec(
+            {"A": 2},
+            [member("m1", "A"), member("m2", "A", zone="x")],
+            {"m1": "A0", "m2": "A1"},
+            zones={"A": ["x", ()]},
+        ),
+        {"m1": "A1", "m2": "A0"},
+        ["zone", "balance"],
+    ),
+    "zones: one that nobody is in is none": (
+        spec(
+            {"A": 2},
+            [member("m1", "A", zone="x"), member("m2", "A", zone="y")],
+            {"m1": "A0", "m2": "A1"},
+            zones={"A": ["z", "x"]},
+        ),
+        {"m1": "A1", "m2": "A0"},
+        ["balance", "zone"],
+    ),
+    "zones: of all that go together": (
+        spec(
+            {"A": 2, "B": 2},
+            [member("m1", "AB", zone="x"), member("m2", "AB", zone="y")],
+            {"m1": "A0 B0", "m2": "A1 B1"},
+            zones={"A": [("x", "y")], "B": ["y", "x"]},
+            colocate=["AB"],
+        ),
+        {"m1": "A1 B1", "m2": "A0 B0"},
+        ["zone"] * 4,
+    ),
+    "zones: range takes no notice": (
+        spec(
+            {"A": 2},
+            [member("m1", "A", zone="x"), member("m2", "A", zone="y")],
+            assignor=Assignor.RANGE,
+            zones={"A": ["y", "x"]},
         ),
         {"m1": "A0", "m2": "A1"},
-        [],
+        ["new"] * 2,
     ),
     "zones: they take turns": (
         spec(

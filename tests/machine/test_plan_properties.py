@@ -49,7 +49,8 @@ def specs(draw, *, members_max=6, topics_max=4, partitions_max=6, plain=False, o
         topic: draw(st.lists(st.integers(1, 9).map(lambda n: n * 700), max_size=count))
         for topic, count in topics.items()
     }
-    zones = {topic: draw(st.lists(st.sampled_from(["", "x", "z"]), max_size=3)) for topic in topics}
+    lists = st.lists(st.sampled_from([(), "x", "y", "z", ("x", "y")]), max_size=3)
+    zones = {topic: draw(lists) for topic in topics}
     colocate = [] if plain else draw(st.sampled_from([[], [["t0", "t1"]], [["t1", "t9", "t0"]]]))
     return Spec(members, topics, last, weights=weights, zones=zones, colocate=colocate)
 
@@ -119,13 +120,30 @@ def units_of(spec: Spec):
                 yield partitions, present, {o for o, n in held.items() if n == max(held.values())}
 
 
-def outcome(owners, holders):
-    """How uneven loads are, sum of squares, and how many units that somebody holds move."""
+def are_in(spec, partitions):
+    """The members that are in a zone of a unit: one of each of its partitions that have any."""
+    lists = [spec.zones.get(topic, ()) for topic, _ in partitions]
+    named = [
+        rows[number % len(rows)]
+        for rows, (_, number) in zip(lists, partitions, strict=True)
+        if rows
+    ]
+    asked = [row for row in named if row]
+    return {m.member_id for m in spec.members if asked and all(m.zone in [*row] for row in asked)}
+
+
+def outcome(owners, holders, near):
+    """How good a plan is, least is best: balance, then zones, then moves.
+
+    How uneven loads are, sum of squares; how many units have an owner in none of their zones; and
+    how many that somebody holds move.
+    """
     loads = Counter(owners)
+    elsewhere = sum(owner not in ids for owner, ids in zip(owners, near, strict=True))
     moved = sum(
         bool(held) and owner not in held for owner, held in zip(owners, holders, strict=True)
     )
-    return sum(n * n for n in loads.values()), moved
+    return sum(n * n for n in loads.values()), elsewhere, moved
 
 
 def dealt(spec, target, units):
@@ -135,7 +153,7 @@ def dealt(spec, target, units):
 
 @settings(max_examples=300, deadline=None)
 @given(specs(members_max=4, topics_max=3, partitions_max=3))
-def test_uniform_is_as_even_as_can_be_and_moves_the_least_of_such_plans(spec):
+def test_uniform_is_as_even_as_can_be_then_nearest_and_moves_the_least_of_such_plans(spec):
     """Against every possible plan."""
     units = list(units_of(spec))[:7]
     kept = {key for partitions, _, _ in units for key in partitions}
@@ -145,36 +163,45 @@ def test_uniform_is_as_even_as_can_be_and_moves_the_least_of_such_plans(spec):
     holders = [held for _, _, held in units]
     if any(len(held) > 1 for held in holders):
         return  # who has most of it is not said: other tests show it
-    best = min(
-        (outcome(owners, holders) for owners in itertools.product(*(able for _, able, _ in units))),
-        default=(0, 0),
-    )
-    assert outcome(dealt(spec, plan(spec).target, units), holders) == best
+    near = [are_in(spec, partitions) for partitions, _, _ in units]
+    plans = itertools.product(*(able for _, able, _ in units))
+    best = min((outcome(owners, holders, near) for owners in plans), default=(0, 0, 0))
+    assert outcome(dealt(spec, plan(spec).target, units), holders, near) == best
 
 
 def random_spec(rng, members, topics, partitions, kinds):
     """A larger one; some members are new, some of the holders gone, loads uneven."""
     counts = {f"t{n:02}": rng.randint(1, partitions) for n in range(topics)}
     reads = [tuple(rng.sample([*counts], rng.randint(1, topics))) for _ in range(kinds)]
-    present = [PlanMember(f"m{n:02}", rng.choice(reads)) for n in range(members)]
+    present = [
+        PlanMember(f"m{n:02}", rng.choice(reads), zone=rng.choice(["", *"xyz"]))
+        for n in range(members)
+    ]
     ids = [f"m{n:02}" for n in range(members + 3)][rng.randint(0, members // 2) :]
     some = [rng.choice(ids) for _ in range(rng.randint(1, len(ids)))]
     return Spec(
         present,
         counts,
         {topic: [rng.choice(some) for _ in range(count)] for topic, count in counts.items()},
+        zones={topic: rng.choice(ZONES) for topic in counts},
     )
+
+
+ZONES = ([], ["x"], ["x", "y", "z"], ["xy", "yz", "zx"], ["x", "", "w"])
+"""One letter is one zone; the lists of some topics."""
 
 
 def cheaper(spec, target):
     """True where some members could pass partitions around for a better plan, by Bellman-Ford.
 
     An arc from one member to another is a partition that the first has and the second may have; it
-    costs 1 where the first held it before, and -1 where the second did. A closed way of such arcs
-    leaves all loads as they are. A way to a member with two less evens the loads; one to a member
-    with one less leaves them as even: an arc back that costs nothing closes it.
+    costs 1 where the first held it before, and -1 where the second did; and more than all of these
+    where the first alone is in one of its zones, as much less where the second is. A closed way of
+    such arcs leaves all loads as they are. A way to a member with two less evens the loads; one to
+    a member with one less leaves them as even: an arc back that costs nothing closes it.
     """
     ids = {m.member_id for m in spec.members}
+    far = 1 + sum(spec.topics.values())
     load = Counter(dict.fromkeys(ids, 0))
     cost = {}
     for topic, row in target.items():
@@ -182,10 +209,12 @@ def cheaper(spec, target):
         for partition, owner in enumerate(row):
             load[owner] += 1
             held = spec.last[topic][partition]
+            near = are_in(spec, [(topic, partition)])
             for other in able:
                 if other != owner:
                     price = (held == owner) - (held == other)
-                    cost[owner, other] = min(price, cost.get((owner, other), 2))
+                    price += far * ((owner in near) - (other in near))
+                    cost[owner, other] = min(price, cost.get((owner, other), price))
     big = 10_000
     for one, other in itertools.permutations(sorted(ids), 2):
         # the load of `one` falls and that of `other` rises: closed by an arc back to `one`
@@ -206,7 +235,7 @@ def cheaper(spec, target):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_passing_around_makes_a_larger_plan_better(seed):
-    """A flow without such a way is the cheapest: as even as can be, and the fewest moves."""
+    """A flow without such a way is the cheapest: balance, then zones, then the fewest moves."""
     rng = random.Random(seed)
     spec = random_spec(rng, rng.randint(2, 14), rng.randint(1, 10), 9, rng.randint(1, 6))
     target = plan(spec).target

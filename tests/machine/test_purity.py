@@ -234,7 +234,7 @@ USES = {
         "max(len(last), len(now))": "ints",
     },
     "plan/fewest_moves": {
-        "min(pool.free, 1 if pool.fillers else pool.free, self.room[at])": "ints",
+        "min(lot.free, 1 if lot.fillers else lot.free, self.room[at])": "ints",
         "min(price, reached)": "ints",
         "max(0, -self.room[source])": "ints",
         "min(self._supply(source), self.room[target])": "ints",
@@ -254,6 +254,10 @@ USES = {
         "sorted(turns)": "no position twice",
         "sorted(names)": "names, by code points",
         "sorted(readers)": "names, by code points",
+        "sorted(positions)": "ints, no position twice",
+        "sorted((z for z in common if z in by_zone and all((z in one for one in lists))))": (
+            "names, by code points"
+        ),
         "sorted((name for name in dict.fromkeys(others) if name in readers and name != topic))": (
             "names, by code points"
         ),
@@ -267,6 +271,7 @@ USES = {
             "the first of those with the most, in the order of topics"
         ),
     },
+    "plan/uniform": {"sorted(room)": "ints, no position twice"},
     "plan/weighted": {
         "max(self._heaviest, unit[0])": "ints",
         "min(pool.least or unit[0], unit[0])": "ints",

@@ -65,7 +65,9 @@ class _Reasons:
             return Why.UNSUBSCRIBED
         if len(family.topics) > 1 and family.holders[partition] != at:
             return Why.COLOCATED
-        return Why.BALANCE
+        lot = pool.lots[family.lot_of(partition)]
+        taker = self._problem.positions.get(owner)
+        return Why.ZONE if taker in lot.near and at not in lot.near else Why.BALANCE
 
 
 def _has(positions: Sequence[int], at: int) -> bool:

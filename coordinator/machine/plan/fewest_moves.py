@@ -1,18 +1,21 @@
-"""Which numbers of units members keep and get, so that as few as possible of what they hold moves.
+"""How many units of each lot members get: the most near to their owner, then the fewest moves.
 
-A flow of least cost: units flow from pools to members, and on to other pools' units by way of
-members that give some of theirs up. Giving up a unit that a member holds from before costs 1, until
-it gets one of that pool back; all else is free. At first everybody has what it holds. What is too
-much of it, and what nobody has, is then sent along the cheapest ways to members that have room, by
-the primal-dual method: potentials keep every cost that is left at 0 or above, and all ways of one
-cost are used before the next. So the cost is the least possible of all flows to these loads.
+A flow of least cost: units flow from lots to members, and on to other lots' units by way of members
+that give some of theirs up. Giving up a unit that a member holds from before costs 1, until it gets
+one of that lot back. Having a unit that is not near, where others are near to it, costs more than
+all moves together. All else is free. At first everybody has what it holds and is near to, or zones
+make no difference to. What is too much of it, and what nobody has, is then sent along the cheapest
+ways to members that have room, by the primal-dual method: potentials keep every cost that is left
+at 0 or above, and all ways of one cost are used before the next. So the cost is the least possible
+of all flows to these loads: balance comes before zones, and zones before moves.
 
 Loads are given as ceilings of which some members stay one below (loads.py). To make them exact,
-each ceiling with spare places has one pool more, of units that stand for nothing, one for a member
+each ceiling with spare places has one lot more, of units that stand for nothing, one for a member
 at most; they go about for free.
 """
 
-from collections.abc import Generator, Sequence
+from bisect import insort
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,19 +28,21 @@ UNLIMITED: Final = 1 << 62
 
 
 @dataclass(slots=True)
-class _Pool:
-    """A pool as the flow sees it. `free` units have no member yet; of `fillers` one takes one."""
+class _Lot:
+    """A lot as the flow sees it. `free` units have no member yet; of `fillers` one takes one."""
 
     readers: Sequence[int]
+    near: Mapping[int, None]
     free: int
     fillers: bool
 
 
 class _Flow:
-    """Nodes are members by position, then pools: pool k is node `members` + k.
+    """Nodes are members by position, then lots: lot k is node `members` + k.
 
-    `has` and `claims` say how many units of each pool each member has, and held before; `room` is
-    how many it may still have, below 0 how many are too much.
+    `has` and `claims` say how many units of each lot each member has, and held before; `room` is
+    how many it may still have, below 0 how many are too much. `far` is what a unit costs that is
+    not near to its member: more than all moves there can be.
     """
 
     def __init__(self, evenness: Evenness, pace: Pace) -> None:
@@ -46,40 +51,46 @@ class _Flow:
         self.claims: list[dict[int, int]] = [{} for _ in evenness.ceilings]
         self.has: list[dict[int, int]] = [{} for _ in evenness.ceilings]
         self.room = list(evenness.ceilings)
-        self.pools: list[_Pool] = []
+        self.far = 1
+        self.lots: list[_Lot] = []
         self._potential: list[int] = []
 
     def begin(self, pools: Sequence[Pool], evenness: Evenness) -> Generator[None, None, None]:
-        """Give everybody what it holds."""
-        for number, pool in enumerate(pools):
-            held = 0
-            for at, count in pool.claims.items():
-                self.claims[at][number] = self.has[at][number] = count
-                self.room[at] -= count
-                held += count
-            self.pools.append(_Pool(pool.readers, pool.size - held if pool.readers else 0, False))
-            if self._pace.due(1 + len(pool.claims)):
-                yield
+        """Give everybody what it holds, but for what is far from it and near to others."""
+        for pool in pools:
+            for lot in pool.lots:
+                number, kept = len(self.lots), 0
+                for at, count in lot.claims.items():
+                    self.claims[at][number] = count
+                    self.far += count
+                    if not lot.near or at in lot.near:
+                        self.has[at][number] = count
+                        self.room[at] -= count
+                        kept += count
+                free = lot.size - kept if pool.readers else 0
+                self.lots.append(_Lot(pool.readers, lot.near, free, False))
+                if self._pace.due(1 + len(lot.claims)):
+                    yield
         takers: dict[int, list[int]] = {ceiling: [] for ceiling in evenness.spare}
         for at, ceiling in enumerate(evenness.ceilings):
             if ceiling in takers:
                 takers[ceiling].append(at)
         for ceiling, readers in takers.items():
-            self.pools.append(_Pool(readers, evenness.spare[ceiling], True))
-        self._potential = [0] * (self._members + len(self.pools))
+            self.lots.append(_Lot(readers, {}, evenness.spare[ceiling], True))
+        self._potential = [0] * (self._members + len(self.lots))
 
     def fill(self) -> Generator[None, None, None]:
         """Give what is free straight to members with room: a way of no cost, and mostly enough."""
-        for number, pool in enumerate(self.pools):
-            for at in pool.readers:
-                if not pool.free:
+        for number, lot in enumerate(self.lots):
+            for at in lot.near or lot.readers:
+                if not lot.free:
                     break
                 if self.room[at] > 0:
-                    amount = min(pool.free, 1 if pool.fillers else pool.free, self.room[at])
+                    amount = min(lot.free, 1 if lot.fillers else lot.free, self.room[at])
                     self._give(number, at, amount)
-                    pool.free -= amount
+                    lot.free -= amount
                     self.room[at] -= amount
-            if self._pace.due(1 + len(pool.readers)):
+            if self._pace.due(1 + len(lot.readers)):
                 yield
 
     def send(self) -> Generator[None, None, None]:
@@ -95,7 +106,7 @@ class _Flow:
     def _sources(self) -> list[int]:
         """Nodes with units that have to go on."""
         above = [at for at, room in enumerate(self.room) if room < 0]
-        return above + [self._members + k for k, pool in enumerate(self.pools) if pool.free]
+        return above + [self._members + k for k, lot in enumerate(self.lots) if lot.free]
 
     def _give(self, number: int, at: int, amount: int) -> None:
         left = self.has[at].get(number, 0) + amount
@@ -108,20 +119,22 @@ class _Flow:
         """The cost of one more unit from `tail` to `head`, and how many go at that cost."""
         if tail >= self._members:
             number = tail - self._members
-            has = self.has[head].get(number, 0)
+            lot, has = self.lots[number], self.has[head].get(number, 0)
+            far = self.far if lot.near and head not in lot.near else 0
             owed = self.claims[head].get(number, 0) - has
             if owed > 0:
-                return -1, owed
-            return 0, 1 - has if self.pools[number].fillers else UNLIMITED
+                return far - 1, owed
+            return far, 1 - has if lot.fillers else UNLIMITED
         number = head - self._members
-        has = self.has[tail].get(number, 0)
+        lot, has = self.lots[number], self.has[tail].get(number, 0)
+        far = self.far if lot.near and tail not in lot.near else 0
         gained = has - self.claims[tail].get(number, 0)
-        return (0, gained) if gained > 0 else (1, has)
+        return (-far, gained) if gained > 0 else (1 - far, has)
 
     def _heads(self, tail: int) -> Sequence[int]:
         """The nodes that units may go to from here."""
         if tail >= self._members:
-            return self.pools[tail - self._members].readers
+            return self.lots[tail - self._members].readers
         return [self._members + number for number in self.has[tail]]
 
     def _raise_potentials(self, sources: Sequence[int]) -> Generator[None, None, None]:
@@ -130,10 +143,12 @@ class _Flow:
         cost = [far] * len(self._potential)
         for node in sources:
             cost[node] = 0
-        buckets = [list(sources)]
+        buckets = {0: list(sources)}
+        prices = [0]  # below 0, the least of what costs something last
         reached = -1
-        for price, bucket in enumerate(buckets):  # both grow
-            for tail in bucket:
+        while prices:
+            price = -prices.pop()
+            for tail in buckets[price]:  # it grows
                 if cost[tail] != price:
                     continue
                 if tail < self._members and self.room[tail] > 0:
@@ -148,8 +163,9 @@ class _Flow:
                     total = base + one - self._potential[head]
                     if amount > 0 and total < cost[head]:
                         cost[head] = total
-                        while len(buckets) <= total:
-                            buckets.append([])
+                        if total not in buckets:
+                            buckets[total] = []
+                            insort(prices, -total)
                         buckets[total].append(head)
                 if self._pace.due(1 + len(heads)):
                     yield
@@ -224,7 +240,7 @@ class _Flow:
     def _supply(self, source: int) -> int:
         if source < self._members:
             return max(0, -self.room[source])
-        return self.pools[source - self._members].free
+        return self.lots[source - self._members].free
 
     def _push(self, path: Sequence[int]) -> None:
         """Send along a way from a source to a member with room what all of it can take."""
@@ -242,21 +258,30 @@ class _Flow:
         if source < self._members:
             self.room[source] += amount
         else:
-            self.pools[source - self._members].free -= amount
+            self.lots[source - self._members].free -= amount
 
 
 def numbers_with_fewest_moves(
     pools: Sequence[Pool], evenness: Evenness, pace: Pace
-) -> Generator[None, None, list[dict[int, int]]]:
-    """Find for each member how many units of each pool it shall have.
+) -> Generator[None, None, list[list[dict[int, int]]]]:
+    """Find how many units of each lot each member shall have: by pool, lot and member.
 
-    Of all that keep to `evenness` the sum over members and pools of what is kept, which is the
-    smaller of this number and of the claims, is the largest.
+    Of all that keep to `evenness` those have the fewest units that are far from their member and
+    near to others; and of these the sum over members and lots of what is kept, which is the smaller
+    of this number and of the claims, is the largest.
     """
     flow = _Flow(evenness, pace)
     yield from flow.begin(pools, evenness)
     yield from flow.fill()
     yield from flow.send()
-    return [
-        {number: count for number, count in has.items() if number < len(pools)} for has in flow.has
-    ]
+    numbers: list[dict[int, int]] = [{} for _ in flow.lots]
+    for at, has in enumerate(flow.has):
+        for number, count in has.items():
+            numbers[number][at] = count
+        if pace.due(1 + len(has)):
+            yield
+    by_pool: list[list[dict[int, int]]] = []
+    for pool in pools:
+        by_pool.append(numbers[: len(pool.lots)])
+        del numbers[: len(pool.lots)]
+    return by_pool

@@ -7,7 +7,8 @@ spread over them.
 A *unit* is what is given to a member as a whole: one partition, or partition n of each of the
 topics that are co-located. All units of one topic, or of one set of co-located topics, are a
 *family*. Families that the same members read are a *pool*: which of its units a member has makes no
-difference to balance.
+difference to balance. Units of a pool that the same readers are near to, by their zones, are a
+*lot*: which of its units a member has makes no difference to balance and zones.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -19,6 +20,8 @@ from musterd.coordinator.machine.plan.spec import UNIT, Assignor, PlanMember, Sp
 from musterd.invariant import invariant
 
 NOBODY: Final = -1
+_LOT_STEPS: Final = 2
+"""Steps that finding a lot takes."""
 
 
 @dataclass(slots=True)
@@ -26,7 +29,8 @@ class Family:
     """Topics that are dealt out together, most often one.
 
     `holders` and `owners` have the position of a member, or NOBODY, for each unit: who may keep it,
-    and who shall have it. `weights` and `zones` are empty where they do not count.
+    and who shall have it. `lots` has the number of each unit's lot in the pool; it and `weights`
+    are empty where they do not count.
     """
 
     topics: tuple[str, ...]
@@ -34,7 +38,24 @@ class Family:
     holders: list[int] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
-    zones: list[str] = field(default_factory=list)
+    lots: list[int] = field(default_factory=list)
+
+    def lot_of(self, unit: int) -> int:
+        """The number of a unit's lot."""
+        return self.lots[unit] if self.lots else 0
+
+
+@dataclass(slots=True)
+class Lot:
+    """So many units of a pool that are to be dealt out. `claims` counts those that readers hold.
+
+    `near` are the readers that are in a zone of theirs, some but not all; empty: zones make no
+    difference, since none of the readers is in one of them, or all are.
+    """
+
+    near: dict[int, None] = field(default_factory=dict)
+    size: int = 0
+    claims: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -42,15 +63,15 @@ class Pool:
     """Families with the same readers; their positions ascend.
 
     `readers` are present, `away` are not: what these hold is theirs already in `Family.owners`, and
-    the other units are to be dealt out, `size` of them. `claims` counts the units that readers
-    hold.
+    the other units are to be dealt out, `size` of them, by `lots`. The first lot is that of units
+    for which zones make no difference.
     """
 
     readers: list[int]
     away: list[int]
     families: list[Family] = field(default_factory=list)
     size: int = 0
-    claims: dict[int, int] = field(default_factory=dict)
+    lots: list[Lot] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -79,7 +100,9 @@ def stated(spec: Spec, pace: Pace) -> Generator[None, None, Problem]:
             positions.setdefault(member.replaced_id, at)
     kinds = yield from _kinds(spec, members, pace)
     pools = yield from _pools(spec, kinds, pace)
+    zones = [member.zone for member in members]
     for pool in pools:
+        yield from _sort_by_zones(spec, pool, zones, pace)
         yield from _hold(spec, pool, positions, pace)
     return Problem(members, pools, positions)
 
@@ -167,13 +190,70 @@ def _pools(spec: Spec, kinds: Sequence[_Alike], pace: Pace) -> Generator[None, N
     return sorted(by_kinds.values(), key=lambda pool: (len(pool.readers), pool.name))
 
 
+def _sort_by_zones(
+    spec: Spec, pool: Pool, zones: Sequence[str], pace: Pace
+) -> Generator[None, None, None]:
+    """Find the lots of a pool's units; only `uniform` looks at zones.
+
+    A unit of several topics is in the zones that all of its partitions with zones are in.
+    """
+    pool.lots.append(Lot())
+    if spec.assignor is not Assignor.UNIFORM or not spec.zones:
+        return
+    by_zone: dict[str, list[int]] = {}
+    for at in pool.readers:
+        if zones[at]:
+            by_zone.setdefault(zones[at], []).append(at)
+    if pace.due(1 + len(pool.readers)):
+        yield
+    numbers: dict[tuple[str, ...], int] = {}
+    for family in pool.families:
+        cycles = [(topic, spec.zones[topic]) for topic in family.topics if spec.zones.get(topic)]
+        if not cycles or not by_zone:
+            continue
+        if len(family.topics) == 1:
+            lots = []
+            for zones_of in cycles[0][1]:
+                lots.append(_lot(pool, by_zone, [zones_of] if zones_of else [], numbers))
+                if pace.due(_LOT_STEPS):
+                    yield
+            family.lots = (lots * (1 + family.count // len(lots)))[: family.count]
+            continue
+        for unit in range(family.count):
+            named = [
+                row[divmod(unit, len(row))[1]] for topic, row in cycles if unit < spec.topics[topic]
+            ]
+            family.lots.append(_lot(pool, by_zone, [one for one in named if one], numbers))
+            if pace.due(_LOT_STEPS + len(cycles)):
+                yield
+
+
+def _lot(
+    pool: Pool,
+    by_zone: Mapping[str, Sequence[int]],
+    lists: Sequence[Sequence[str]],
+    numbers: dict[tuple[str, ...], int],
+) -> int:
+    """Return the number of the lot that readers are near to who are in a zone of all lists."""
+    common = dict.fromkeys(lists[0] if lists else ())
+    near = tuple(sorted(z for z in common if z in by_zone and all(z in one for one in lists)))
+    number = numbers.get(near)
+    if number is None:
+        positions = [at for zone in near for at in by_zone[zone]]
+        number = 0
+        if 0 < len(positions) < len(pool.readers):
+            number = len(pool.lots)
+            pool.lots.append(Lot(dict.fromkeys(sorted(positions))))
+        numbers[near] = number
+    return number
+
+
 def _hold(
     spec: Spec, pool: Pool, positions: Mapping[str, int], pace: Pace
 ) -> Generator[None, None, None]:
     """Find who holds each unit of a pool; what members hold that are away is theirs."""
     away = dict.fromkeys(pool.away)
     able = {**dict.fromkeys(pool.readers), **away}
-    claims = pool.claims
     if pace.due(1 + len(able)):
         yield
     for family in pool.families:
@@ -187,8 +267,10 @@ def _hold(
                 family.owners.append(NOBODY)
                 family.holders.append(holder)
                 pool.size += 1
+                lot = pool.lots[family.lot_of(unit)]
+                lot.size += 1
                 if holder != NOBODY:
-                    claims[holder] = claims.get(holder, 0) + 1
+                    lot.claims[holder] = lot.claims.get(holder, 0) + 1
             if pace.due(len(rows)):
                 yield
         yield from _describe(spec, family, pace)
@@ -213,7 +295,7 @@ def _main(holders: Sequence[int], away: Mapping[int, None]) -> int:
 
 
 def _describe(spec: Spec, family: Family, pace: Pace) -> Generator[None, None, None]:
-    """Add weights and zones of the units where they count."""
+    """Add the weights of the units where they count."""
     if spec.assignor is Assignor.WEIGHTED:
         family.weights = [0] * family.count
         for topic in family.topics:
@@ -224,6 +306,3 @@ def _describe(spec: Spec, family: Family, pace: Pace) -> Generator[None, None, N
                 family.weights[unit] += weight
                 if pace.due(1):
                     yield
-    zones = next((spec.zones[topic] for topic in family.topics if topic in spec.zones), ())
-    if zones:
-        family.zones = [*zones[: family.count], *[""] * (family.count - len(zones))]

@@ -16,8 +16,8 @@ class Assignor(StrEnum):
     """How the ideal is found."""
 
     UNIFORM = "uniform"
-    """Counts of partitions as even as subscriptions allow, and of all plans so even one that moves
-    the fewest."""
+    """Counts of partitions as even as subscriptions allow; of all plans so even those with the most
+    partitions whose owner is in one of their zones; and of these one that moves the fewest."""
     RANGE = "range"
     """Each topic by itself in consecutive runs; what members had before plays no part."""
     WEIGHTED = "weighted"
@@ -40,6 +40,8 @@ class Why(StrEnum):
     BALANCE = "balance"
     AWAY = "away"
     """Without an owner: whoever reads its topic is away."""
+    ZONE = "zone"
+    """It goes to a member in one of its zones, from one that is in none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class Spec:
         last: the target so far; topics, partitions and members in it may be gone.
         weights: topic -> each partition's weight in thousandths, 1 at least; `UNIT` for partitions
             and topics that are missing.
-        zones: topic -> each partition's zone; "" or missing = none.
+        zones: topic -> lists of the zones that a partition is in, which repeat: partition n has the
+            list at n modulo their number. An empty list, and a missing topic: no zone.
         colocate: sets of topics; partition n of all topics of a set that somebody reads goes to
             one member, which reads all of them. Where nobody reads all of them each topic is by
             itself. No topic stands in two sets.
@@ -88,7 +91,7 @@ class Spec:
     last: Owners = field(default_factory=dict)
     assignor: Assignor = Assignor.UNIFORM
     weights: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    zones: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    zones: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     colocate: Sequence[Sequence[str]] = ()
 
 
