@@ -19,6 +19,7 @@ from musterd.coordinator.api.frame.paging import PAGE_BYTES
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
+from musterd.coordinator.api.rpcs.translate import by_phase
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
@@ -185,14 +186,11 @@ def _consumers(
 
 
 def _add_grants(one: pb.DescribeGroupsResponse.Member, consumer: Consumer) -> int:
-    """Add a member's grants; returns how many there are."""
-    by_topic: dict[tuple[str, GrantPhase], tuple[list[int], list[int]]] = {}
-    for grant in consumer.grants():
-        partitions, tokens = by_topic.setdefault((grant.topic, grant.phase), ([], []))
-        partitions.append(grant.partition)
-        tokens.append(grant.token)
+    """Add a member's grants; return how many there are."""
+    granted = by_phase(consumer.grants())
     assignment = ConsumerAssignment()
-    for (topic, phase), (partitions, tokens) in sorted(by_topic.items()):
+    for topic, phase in sorted(granted):
+        partitions, tokens = granted[topic, phase]
         assignment.assigned.add(topic=topic, partitions=partitions)
         one.grants.add(
             topic=topic,
@@ -201,13 +199,13 @@ def _add_grants(one: pb.DescribeGroupsResponse.Member, consumer: Consumer) -> in
             fencing_tokens=tokens,
         )
     one.assignment = assignment.SerializeToString()
-    return sum(len(partitions) for partitions, _ in by_topic.values())
+    return sum(len(partitions) for partitions, _ in granted.values())
 
 
 def _add_target(
     one: pb.DescribeGroupsResponse.Member, modern: ModernGroup, consumer: Consumer
 ) -> int:
-    """Add the partitions that the target gives a member; returns how many there are."""
+    """Add the partitions that the target gives a member; return how many there are."""
     wanted = modern.wanted.get(consumer.join_seq, {})
     for topic in sorted(wanted):
         one.target.add(topic=topic, partitions=sorted(wanted[topic]))

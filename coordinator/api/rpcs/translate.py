@@ -26,7 +26,7 @@ from musterd.coordinator.machine.commit_events import StoredResults
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.modern.group import GrantPhase
+from musterd.coordinator.machine.modern.group import Grant, GrantPhase
 from musterd.coordinator.machine.replies import (
     Heard,
     IdGiven,
@@ -239,19 +239,14 @@ def synced(reply: Synced) -> pb.SyncGroupResponse:
 
 
 def heard(reply: Heard, interval_ms: int, *, incomplete: bool) -> pb.ConsumerGroupHeartbeatResponse:
-    """How a member of a modern group stands; its grants by topic and phase."""
+    """Return the answer that says how a member of a modern group stands."""
     response = pb.ConsumerGroupHeartbeatResponse(
         member_epoch=reply.member_epoch,
         assignment_version=reply.version,
         heartbeat_interval_ms=interval_ms,
         incomplete=incomplete,
     )
-    by_phase: dict[tuple[str, GrantPhase], tuple[list[int], list[int]]] = {}
-    for topic, partition, token, phase in reply.grants:
-        partitions, tokens = by_phase.setdefault((topic, phase), ([], []))
-        partitions.append(partition)
-        tokens.append(token)
-    for (topic, phase), (partitions, tokens) in by_phase.items():
+    for (topic, phase), (partitions, tokens) in by_phase(reply.grants).items():
         response.grants.add(
             topic=topic,
             phase=int(phase),
@@ -259,6 +254,18 @@ def heard(reply: Heard, interval_ms: int, *, incomplete: bool) -> pb.ConsumerGro
             fencing_tokens=tokens,
         )
     return response
+
+
+def by_phase(
+    grants: Iterable[Grant],
+) -> dict[tuple[str, GrantPhase], tuple[list[int], list[int]]]:
+    """Return the partitions and the tokens of grants by topic and phase, in their order."""
+    found: dict[tuple[str, GrantPhase], tuple[list[int], list[int]]] = {}
+    for topic, partition, token, phase in grants:
+        partitions, tokens = found.setdefault((topic, phase), ([], []))
+        partitions.append(partition)
+        tokens.append(token)
+    return found
 
 
 def committed(results: Iterable[PartitionResult]) -> pb.OffsetCommitResponse:
