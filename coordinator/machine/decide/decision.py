@@ -1,12 +1,12 @@
 """`decide` returns a `Decision`; here are also the refusals that several commands share."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import GroupEvent
 from musterd.coordinator.machine.quotation import quoted
-from musterd.coordinator.machine.replies import Parked, Refused, Reply
+from musterd.coordinator.machine.replies import Done, Parked, Refused, Reply
 
 
 class Decision(NamedTuple):
@@ -19,6 +19,10 @@ class Decision(NamedTuple):
 
     events: Sequence[GroupEvent]
     reply: Reply | Parked
+
+
+NOTHING: Final = Decision((), Done(changed=False))
+"""The command came too late: nothing is to be done any more."""
 
 
 def refuse(error: Error, message: str) -> Decision:

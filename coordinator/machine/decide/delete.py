@@ -11,7 +11,7 @@ from musterd.coordinator.machine.commands import (
     TopicPartition,
 )
 from musterd.coordinator.machine.decide.config import OFFSETS_RETENTION_MS
-from musterd.coordinator.machine.decide.decision import Decision, refuse
+from musterd.coordinator.machine.decide.decision import NOTHING, Decision, refuse
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -104,7 +104,7 @@ def decide_sweep(group: Group | None, command: ExpireOffsets, env: Envelope) -> 
     of its own.
     """
     if group is None or group.phase is Phase.DEAD:
-        return Decision((), Done(changed=False))
+        return NOTHING
     rule, offsets = _Due(group, command.wall_ms, command.retention_ms), group.offsets
     events: dict[TopicPartition, GroupEvent] = {}
     for key in command.partitions[: env.limits.sweep_max_partitions]:
@@ -163,7 +163,7 @@ class _Due:
 def decide_drop(group: Group | None, command: DropOffsets) -> Decision:
     """Remove the offsets of these partitions; the group stays, for retention to take (sc-E16)."""
     if group is None or group.phase is Phase.DEAD:
-        return Decision((), Done(changed=False))
+        return NOTHING
     keys = dict.fromkeys(TopicPartition(command.topic, number) for number in command.partitions)
     offsets = group.offsets
     events = tuple(

@@ -9,7 +9,7 @@ from musterd.coordinator.machine.commands import (
     LeaveGroup,
     LeavingMember,
 )
-from musterd.coordinator.machine.decide.decision import Decision, refuse, unavailable
+from musterd.coordinator.machine.decide.decision import NOTHING, Decision, refuse, unavailable
 from musterd.coordinator.machine.decide.identity import identity_error
 from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
 from musterd.coordinator.machine.envelope import Envelope
@@ -105,15 +105,14 @@ def after_departure(
 
 def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> Decision:
     """Remove the member if it is still where the session was armed; else nothing (sc-H17)."""
-    nothing = Decision((), Done(changed=False))
     if group is None or group.phase is Phase.DEAD:
-        return nothing
+        return NOTHING
     reason = command.reason[: env.limits.reason_max_chars]
     event: MemberRemoved | PendingRemoved
     cause = RemovalCause.SESSION_EXPIRED
     if command.joined_round == NEVER_JOINED:
         if command.member_id not in group.pending:
-            return nothing
+            return NOTHING
         event = PendingRemoved(group.group_id, command.member_id, cause, reason, env.noted_ms)
         gone = after_departure(group, env, Trigger.SESSION_EXPIRY, {}, {command.member_id: event})
         return Decision((event, *gone), Done())
@@ -123,7 +122,7 @@ def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> 
         or command.generation != group.generation
         or command.joined_round != member.joined_round
     ):
-        return nothing
+        return NOTHING
     event = MemberRemoved(group.group_id, member.member_id, cause, reason, env.noted_ms)
     gone = after_departure(group, env, Trigger.SESSION_EXPIRY, {member.member_id: event}, {})
     return Decision((event, *gone), Done())

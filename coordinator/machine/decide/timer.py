@@ -1,7 +1,7 @@
 """CloseRound (gp-4.1, gp-4.3): a round's deadline passed."""
 
 from musterd.coordinator.machine.commands import CloseRound, RoundTimer
-from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.decide.decision import NOTHING, Decision
 from musterd.coordinator.machine.decide.rebalance_rounds import (
     Roster,
     close,
@@ -32,7 +32,7 @@ def decide_timer(group: Group | None, command: CloseRound, env: Envelope) -> Dec
         or group.deadline_ms != command.deadline_ms
         or env.time_ms < command.deadline_ms
     ):
-        return Decision((), Done(changed=False))
+        return NOTHING
     match command.timer:
         case RoundTimer.INITIAL_DELAY:
             events = _end_initial_delay(group, env)

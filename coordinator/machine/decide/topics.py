@@ -1,7 +1,7 @@
 """TopicsChanged (arch-6): what a running group reads has more partitions than it shares."""
 
 from musterd.coordinator.machine.commands import TopicsChanged
-from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.decide.decision import NOTHING, Decision
 from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import Trigger
@@ -22,7 +22,7 @@ def decide_topics(group: Group | None, command: TopicsChanged, env: Envelope) ->
         or group.topics_version >= command.topics_version
         or not is_subscribed(group, command.topic)
     ):
-        return Decision((), Done(changed=False))
+        return NOTHING
     reason = f"topic {quoted(command.topic)} has {command.partitions} partitions"
     if not command.partitions:
         reason = f"topic {quoted(command.topic)} was deleted"

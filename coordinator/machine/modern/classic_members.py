@@ -39,6 +39,7 @@ from musterd.coordinator.machine.modern.group import (
     Consumer,
     ModernGroup,
     partition_sets,
+    reads_others,
     said_bytes,
 )
 from musterd.coordinator.machine.modern.reconciler import Reconciler
@@ -84,7 +85,10 @@ def decide_classic_join(
 def _refuse_protocols(
     modern: ModernGroup, command: JoinGroup, former: Consumer | None
 ) -> Decision | None:
-    """What it lists has to fit the other classic members, so that a classic group can follow."""
+    """Refuse protocols that do not fit the other classic members, who may be a group again.
+
+    All have to be consumers, with one protocol that all of them list, whose metadata can be read.
+    """
     names = [one.name for one in command.protocols]
     others = [one for one in modern.members.values() if one.is_classic and one is not former]
     for other in others:
@@ -122,7 +126,7 @@ def _said(command: JoinGroup) -> Subscription:
 
 
 def _enter(group: Group, modern: ModernGroup, command: JoinGroup, env: Envelope) -> Decision:
-    """A new member, which holds nothing until a plan gives it something."""
+    """Take in a new member, which holds nothing until a plan gives it something."""
     member_id = joining_id(command)
     changed = spec_changed(group, modern, env, Trigger.MEMBER_JOINED, member_id, command.reason)
     joined = ConsumerJoined(
@@ -144,7 +148,11 @@ def _enter(group: Group, modern: ModernGroup, command: JoinGroup, env: Envelope)
 def _join_again(
     group: Group, modern: ModernGroup, former: Consumer, command: JoinGroup, env: Envelope
 ) -> Decision:
-    """It says what it works on yet; the rest is released, and what it has is granted anew."""
+    """Take a Join of a member that says what it goes on working on.
+
+    The rest is released, and what it has is granted anew, under one token. Where it takes the place
+    of the last modern member, the group is a classic one again.
+    """
     member_id, said = joining_id(command), _said(command)
     before = replace(former, said=said, away_until_ms=0)
     refused = refuse_weight(
@@ -157,7 +165,7 @@ def _join_again(
         topic: [partition for partition in tokens if (topic, partition) in works_on]
         for topic, tokens in former.revoking.items()
     }
-    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    reconciler = Reconciler(group, modern, env)
     confirmed = bool(former.revoking) and not any(kept.values())
     reconciler.reconcile(before, works_on, confirmed=confirmed)
     reconciler.follow()
@@ -167,10 +175,10 @@ def _join_again(
             current = regranted(current, one)
     replaced_id = former.member_id if former.member_id != member_id else ""
     changed = None
-    reads_others = (former.said.topics, former.said.pattern) != (said.topics, "")
-    plans = reads_others or (former.is_away and former.away_epoch != modern.planned_epoch)
+    other_topics = reads_others(former.said, said)
+    plans = other_topics or (former.is_away and former.away_epoch != modern.planned_epoch)
     if plans or former.is_away or replaced_id or former.said.zone != said.zone:
-        trigger = Trigger.METADATA_CHANGED if reads_others else Trigger.STATIC_REPLACED
+        trigger = Trigger.METADATA_CHANGED if other_topics else Trigger.STATIC_REPLACED
         changed = spec_changed(group, modern, env, trigger, member_id, command.reason, plans=plans)
     again = ConsumerRejoined(
         group.group_id,
@@ -199,7 +207,7 @@ def _join_again(
 
 
 def _works_on(protocols: Sequence[Protocol]) -> dict[tuple[str, int], None]:
-    """What the member goes on working on, whatever protocol it says so under."""
+    """Return what the member goes on working on, whatever protocol it says so under."""
     found: dict[tuple[str, int], None] = {}
     for protocol in protocols:
         found.update(read_subscription(protocol.metadata).keeps)
@@ -207,7 +215,7 @@ def _works_on(protocols: Sequence[Protocol]) -> dict[tuple[str, int], None]:
 
 
 def _joined(modern: ModernGroup, consumer: Consumer, env: Envelope) -> Joined:
-    """The answer to a Join that was taken: it follows, under a generation of its own."""
+    """Return the answer to a Join that was taken: it follows, under a generation of its own."""
     return Joined(
         generation=consumer.generation,
         protocol_type=CONSUMER,
@@ -247,7 +255,7 @@ def decide_classic_sync(group: Group, modern: ModernGroup, command: SyncGroup) -
 
 
 def _token(consumer: Consumer) -> int:
-    """The one token of its grants; its generation, where it has none."""
+    """Return the one token of its grants, or its generation where it has none."""
     for grant in consumer.grants():
         return grant.token
     return consumer.generation

@@ -45,17 +45,21 @@ from musterd.coordinator.machine.modern.departures import (
     spec_changed,
 )
 from musterd.coordinator.machine.modern.evolve_modern import consumer_from, regranted, rejoined
-from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, said_bytes
+from musterd.coordinator.machine.modern.group import (
+    Consumer,
+    ModernGroup,
+    reads_others,
+    said_bytes,
+)
 from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
+from musterd.coordinator.machine.plan.spec import UNIT
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Heard
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.machine.subscriptions import CONSUMER
+from musterd.invariant import InvariantError
 
 IS_MODERN: Final = "the coordinator assigns now"
-
-UNIT: Final = 1_000
-"""The capacity of a member that says none, in thousandths."""
 
 
 def heard(consumer: Consumer) -> Heard:
@@ -95,7 +99,7 @@ def unchanged_member(group: Group | None, command: ConsumerGroupHeartbeat) -> Co
 def decide_consumer_heartbeat(
     group: Group | None, command: ConsumerGroupHeartbeat, env: Envelope
 ) -> Decision:
-    """gp-2.6 C5 to C10; what no state could accept is refused before (requests.py)."""
+    """Decide by gp-2.6, C5 to C10; what no state could accept is refused before (requests.py)."""
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
     joins = command.member_epoch == JOIN_EPOCH
@@ -129,7 +133,10 @@ def decide_consumer_heartbeat(
 def _join_modern(
     group: Group, modern: ModernGroup, command: ConsumerGroupHeartbeat, env: Envelope
 ) -> Decision:
-    """A member of the group, a static one's new process, or a new member (C6, C7, C9)."""
+    """Take in a member that joins again, a static one's new process, or a new member (C6, C7, C9).
+
+    The process of a static member is replaced where it is away or its connection is gone.
+    """
     consumer = modern.members.get(command.member_id)
     if consumer is not None:
         if consumer.is_classic:
@@ -157,7 +164,7 @@ def _join_modern(
 
 
 def _join_first(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> Decision:
-    """The first member of a modern group: ids that were handed out and not used go."""
+    """Take in the first member of a modern group; ids that were handed out and not used go."""
     decision = _join(group, ModernGroup(), command, env)
     if not (decision.events and group.pending):
         return decision
@@ -165,9 +172,9 @@ def _join_first(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) ->
 
 
 def _upgrade(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> Decision:
-    """gp-1.11: a classic group of consumers takes in its first modern member, and goes on as one.
+    """Take the first modern member into a classic group, which goes on as a modern one (gp-1.11).
 
-    Not while a round is open, in which nobody knows what the members work on: the newcomer waits.
+    While a round is open nobody knows what the members work on: the newcomer tries again after it.
     """
     if command.member_epoch != JOIN_EPOCH or group.protocol_type != CONSUMER:
         message = f"Group {quoted(command.group_id)} is a classic one, and no group of consumers."
@@ -180,8 +187,8 @@ def _upgrade(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> De
         message = "The group is a classic one, and a round of it is open: try again after it."
         return refuse(Error.REBALANCE_IN_PROGRESS, message)
     after = upgraded(group)
-    if after.modern is None or command.member_id in group.members:
-        return refuse(Error.INVALID_REQUEST, "The member id is that of a classic member.")
+    if after.modern is None:
+        raise InvariantError("a group is upgraded and is no modern one")
     decision = _join_modern(after, after.modern, command, env)
     if not decision.events:
         return decision
@@ -190,7 +197,10 @@ def _upgrade(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> De
 
 
 def _pending_removed(group: Group, env: Envelope) -> list[PendingRemoved]:
-    """No session would end these ids in a modern group, and no Join may use them."""
+    """Return the end of the ids that were handed out and not used.
+
+    No session would end them in a modern group, and no Join may use them.
+    """
     return [
         PendingRemoved(group.group_id, member_id, RemovalCause.LEFT, IS_MODERN, env.noted_ms)
         for member_id in sorted(group.pending)
@@ -228,7 +238,7 @@ def _join_again(
     command: ConsumerGroupHeartbeat,
     env: Envelope,
 ) -> Decision:
-    """A member comes back holding nothing: what is its own gets a new token (C9, C11).
+    """Take back a member that works on nothing: what is its own gets a new token (C9, C11).
 
     Its epoch rises with that, so that commits from before are told by their epoch, too (KIP-1251).
     Where no plan is due the target goes on under the new epoch.
@@ -241,7 +251,7 @@ def _join_again(
     replaced_id = former.member_id if former.member_id != command.member_id else ""
     events: list[GroupEvent] = []
     epoch = max(group.generation, env.generation_floor) + 1
-    plans = _reads_others(former.said, said)
+    plans = reads_others(former.said, said)
     trigger = Trigger.METADATA_CHANGED
     is_due = group.generation > modern.target_epoch
     misses_plan = former.is_away and former.away_epoch != modern.planned_epoch
@@ -262,7 +272,7 @@ def _join_again(
         target_epoch=0 if plans else epoch,
     )
     after = rejoined(former, event)
-    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions, event.token)
+    reconciler = Reconciler(group, modern, env, event.token)
     for topic, partitions in former.revoking.items():
         reconciler.free(topic, partitions)
     reconciler.reconcile(after, {}, confirmed=False)
@@ -279,7 +289,7 @@ def _go_on(
     command: ConsumerGroupHeartbeat,
     env: Envelope,
 ) -> Decision:
-    """gp-2.6 C10: what it says of itself, then its grants."""
+    """Take in what a member says of itself, and then decide its grants (gp-2.6 C10)."""
     if consumer.is_away:
         return unknown_epoch(consumer)
     said = _said(consumer.said, command)
@@ -289,7 +299,7 @@ def _go_on(
     events: list[GroupEvent] = []
     if said != consumer.said:
         events.append(ConsumerUpdated(group.group_id, consumer.member_id, said))
-    plans = _reads_others(consumer.said, said)
+    plans = reads_others(consumer.said, said)
     if plans or _is_other_spec(consumer.said, said):
         trigger = Trigger.METADATA_CHANGED
         events.append(
@@ -298,7 +308,7 @@ def _go_on(
     knows = command.owned is not None and command.member_epoch == consumer.epoch
     owned = pairs(command.owned or ()) if knows else None
     after = replace(consumer, said=said)
-    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    reconciler = Reconciler(group, modern, env)
     reconciler.reconcile(after, owned, confirmed=_confirms(consumer, command))
     return _with_grants(after, events, reconciler)
 
@@ -310,12 +320,12 @@ def _away(
     command: ConsumerGroupHeartbeat,
     env: Envelope,
 ) -> Decision:
-    """It keeps what it has for as long as it says, within the group's limit; no plan is made."""
+    """Leave a member what it has for as long as it says, within the group's limit; plan nothing."""
     back_in_ms = min(command.back_in_ms, env.limits.away_max_ms)
     until_ms = env.time_ms + back_in_ms
     reason = command.reason[: env.limits.reason_max_chars]
     away = ConsumerAway(group.group_id, consumer.member_id, until_ms, reason)
-    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    reconciler = Reconciler(group, modern, env)
     reconciler.done[consumer.join_seq] = None
     for topic, partitions in consumer.revoking.items():
         reconciler.free(topic, partitions)
@@ -331,7 +341,7 @@ def _away(
 def _with_grants(
     consumer: Consumer, events: Sequence[GroupEvent], reconciler: Reconciler
 ) -> Decision:
-    """The events so far, the grants that the reconciler found, and the answer that says so."""
+    """Return the events so far with the reconciler's, and the member's answer after all of them."""
     reconciler.follow()
     for event in reconciler.events:
         if event.member_id == consumer.member_id:
@@ -343,7 +353,7 @@ def _with_grants(
 
 
 def unknown_epoch(consumer: Consumer) -> Decision:
-    """The member is at another epoch: it lost what it had, and joins again with epoch 0."""
+    """Refuse a member that is at another epoch: it gives up what it has, and joins again."""
     return refuse(
         Error.FENCED_MEMBER_EPOCH,
         f"The member epoch is {consumer.epoch}: give up all partitions, and join with epoch 0.",
@@ -353,7 +363,10 @@ def unknown_epoch(consumer: Consumer) -> Decision:
 def _refuse_stranger(
     group: Group, consumer: Consumer | None, command: ConsumerGroupHeartbeat
 ) -> Decision | None:
-    """By instance id first, so that an old process is told that it was fenced (gp-2.0.4)."""
+    """Refuse a caller that is no member (C7).
+
+    Its instance id is asked first, so that an old process is told that it was fenced (gp-2.0.4).
+    """
     instance_id = command.group_instance_id
     if instance_id:
         holder = group.instances.get(instance_id)
@@ -370,7 +383,7 @@ def _refuse_stranger(
 def _refuse_member(
     group: Group, consumer: Consumer, command: ConsumerGroupHeartbeat
 ) -> Decision | None:
-    """C7 and C8: identity and epoch."""
+    """Refuse a caller that is no member, or that is at another epoch (C7, C8)."""
     stranger = _refuse_stranger(group, consumer, command)
     if stranger is not None:
         return stranger
@@ -392,7 +405,7 @@ _NOTHING: Final = Subscription("", "", 0, 0, ())
 
 
 def _said(before: Subscription, command: ConsumerGroupHeartbeat) -> Subscription:
-    """What the member says of itself from now on: what is missing is as before."""
+    """Return what counts of the member from now on: what it does not say is as before."""
     joins = command.member_epoch == JOIN_EPOCH
     timeout_ms, capacity = command.rebalance_timeout_ms, command.capacity
     return Subscription(
@@ -402,7 +415,7 @@ def _said(before: Subscription, command: ConsumerGroupHeartbeat) -> Subscription
         rebalance_timeout_ms=before.rebalance_timeout_ms
         if timeout_ms == UNCHANGED_MS
         else timeout_ms,
-        topics=_known(before.topics, command.topics),
+        topics=_topics(before.topics, command.topics),
         pattern=before.pattern if command.pattern is None else command.pattern,
         assignor=before.assignor if command.assignor is None else command.assignor,
         zone=before.zone if command.zone is None else command.zone,
@@ -410,14 +423,9 @@ def _said(before: Subscription, command: ConsumerGroupHeartbeat) -> Subscription
     )
 
 
-def _known(before: tuple[str, ...], topics: tuple[str, ...] | None) -> tuple[str, ...]:
-    """In order of names, each once."""
+def _topics(before: tuple[str, ...], topics: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the topics that the member names, in order of names, each once."""
     return before if topics is None else tuple(sorted(dict.fromkeys(topics)))
-
-
-def _reads_others(before: Subscription, said: Subscription) -> bool:
-    """True where the member reads other topics: a plan is due (gp-1.10)."""
-    return (before.topics, before.pattern) != (said.topics, said.pattern)
 
 
 def _is_other_spec(before: Subscription, said: Subscription) -> bool:

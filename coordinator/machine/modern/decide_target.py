@@ -1,9 +1,9 @@
-"""What the leader tells a modern group: topics, and the target that it planned (gp-7.8 [REC])."""
+"""Decides what a shard's leader tells a modern group: topics and targets (gp-7.8 [REC])."""
 
 from typing import Final
 
 from musterd.coordinator.machine.commands import NO_OWNER, NoteTopics, StoreTarget
-from musterd.coordinator.machine.decide.decision import Decision, refuse
+from musterd.coordinator.machine.decide.decision import NOTHING, Decision, refuse
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import GroupEvent, TargetStored, TopicsNoted, Trigger
@@ -15,12 +15,11 @@ from musterd.coordinator.machine.replies import Done
 from musterd.coordinator.machine.state import Group, modern_of
 
 TOPICS_CHANGED: Final = "topics that the group reads changed"
-NOTHING: Final = Decision((), Done(changed=False))
 _REASONS: Final = len(Why)
 
 
 def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) -> Decision:
-    """Take in what is news; a plan is due where any of it is."""
+    """Take in what the group does not know of topics and patterns; a plan is due for it."""
     modern = modern_of(group)
     if group is None or modern is None or command.topics_version < modern.topics_version:
         return NOTHING
@@ -46,7 +45,10 @@ def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) 
 
 
 def decide_store_target(group: Group | None, command: StoreTarget, env: Envelope) -> Decision:
-    """Take the next part of a plan that was made from what the group is now; else plan again."""
+    """Take the next part of a plan that was made from what the group is now.
+
+    Any other is refused with INVALID_UPDATE_VERSION: the leader plans again.
+    """
     modern = modern_of(group)
     if group is None or modern is None or command.spec_version != modern.spec_version:
         return refuse(Error.INVALID_UPDATE_VERSION, "It was planned from another state.")
@@ -95,7 +97,7 @@ def decide_reconcile(group: Group | None, env: Envelope) -> Decision:
     modern = modern_of(group)
     if group is None or modern is None or modern.storing:
         return NOTHING
-    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    reconciler = Reconciler(group, modern, env)
     consumers = [modern.members[modern.by_seq[seq]] for seq in sorted(modern.behind)]
     for consumer in sorted(consumers, key=lambda one: not one.is_away):
         if reconciler.left <= 0:

@@ -1,4 +1,4 @@
-"""Members of a modern group go: they leave, fall silent, or do not do what they said."""
+"""Decides how members of a modern group go: they leave, fall silent, or miss a deadline."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from musterd.coordinator.machine.commands import (
     LeavingMember,
     RoundTimer,
 )
-from musterd.coordinator.machine.decide.decision import Decision, refuse
+from musterd.coordinator.machine.decide.decision import NOTHING, Decision, refuse
 from musterd.coordinator.machine.decide.rebalance_rounds import Roster, rebalance
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
@@ -45,7 +45,10 @@ def spec_changed(
     *,
     plans: bool = True,
 ) -> SpecChanged:
-    """What plans are made from is another; where it `plans`, the group epoch rises (gp-1.10)."""
+    """Return the event that what plans are made from is another, of this cause (gp-1.10).
+
+    Where it `plans` the group epoch rises, by which a plan is due; else the next plan reads it.
+    """
     epoch = group.generation
     if plans:
         epoch = max(epoch, env.generation_floor) + 1
@@ -64,7 +67,11 @@ def spec_changed(
 def refuse_weight(
     modern: ModernGroup, before: int, consumer: Consumer, env: Envelope
 ) -> Decision | None:
-    """Refuse what makes the group heavier than it may be. What adds nothing has room."""
+    """Refuse a pattern too many, and what members say beyond the group's limit of bytes.
+
+    `consumer` is the member as it would be, and `before` the bytes that it has so far. A member
+    that says no more than before is never refused for the bytes.
+    """
     pattern, patterns = consumer.said.pattern, env.limits.group_max_patterns
     is_new = bool(pattern) and pattern not in modern.pattern_readers
     if is_new and len(modern.pattern_readers) >= patterns:
@@ -90,7 +97,10 @@ def to_classic(
     member_id: str,
     reason: str,
 ) -> tuple[GroupEvent, ...]:
-    """The last modern member went, and these are left: a classic group, whose round opens."""
+    """Return what follows when only these classic members are left: a classic group, and a round.
+
+    Raises InvariantError where the group is a classic one already.
+    """
     modern = group.modern
     if modern is None:
         raise InvariantError("a classic group is downgraded")
@@ -121,9 +131,8 @@ def remove(
 ) -> tuple[GroupEvent, ...]:
     """Return what follows when these members are gone: a plan, and grants of what they had.
 
-    What caused it comes first, so that the history knows of what they are missed.
-
-    What the target gives to others goes to them at once; the rest waits for the plan.
+    What the target gives to others goes to them at once; the rest waits for the plan. The cause of
+    the plan comes first, so that the history has a record in which the members are missed.
     """
     first = gone[0]
     names = dict.fromkeys(event.member_id for event in gone)
@@ -136,7 +145,7 @@ def remove(
         # Tokens were generations of its classic members: the next generation is above them.
         epoch = max(changed.epoch, group.fence)
         return (changed, *gone, ConsumerGroupEmptied(group.group_id, epoch, env.wall_ms))
-    reconciler = Reconciler(group, modern, env, env.limits.reconcile_max_partitions)
+    reconciler = Reconciler(group, modern, env)
     for event in gone:
         consumer = modern.members[event.member_id]
         reconciler.done[consumer.join_seq] = None
@@ -150,7 +159,7 @@ def remove(
 def removal(
     group: Group, consumer: Consumer, cause: RemovalCause, reason: str, env: Envelope
 ) -> ConsumerRemoved:
-    """Return the event; a longer reason is cut (KIP-800)."""
+    """Return the event that removes a member; a long reason is cut (KIP-800)."""
     cut = reason[: env.limits.reason_max_chars]
     return ConsumerRemoved(group.group_id, consumer.member_id, cause, cut, env.time_ms)
 
@@ -174,7 +183,7 @@ def decide_departure(
 def _decide_leave(
     group: Group, modern: ModernGroup, command: LeaveGroup, env: Envelope
 ) -> Decision:
-    """LeaveGroup: each entry on its own, after the earlier ones; one plan for the batch (gp-L2)."""
+    """Judge each entry by itself, after the earlier ones; the batch causes one plan (gp-L2)."""
     cause = RemovalCause.KICKED if command.kicked else RemovalCause.LEFT
     trigger = Trigger.MEMBER_KICKED if command.kicked else Trigger.MEMBER_LEFT
     gone: dict[str, ConsumerRemoved] = {}
@@ -211,7 +220,7 @@ def _decide_expiry(
     """Remove the member if it has not joined again since and is not away (sc-H17)."""
     consumer = modern.members.get(command.member_id)
     if consumer is None or consumer.joins != command.joined_round or consumer.is_away:
-        return Decision((), Done(changed=False))
+        return NOTHING
     gone = removal(group, consumer, RemovalCause.SESSION_EXPIRED, command.reason, env)
     return Decision(remove(group, modern, env, (gone,), Trigger.SESSION_EXPIRY), Done())
 
@@ -222,7 +231,7 @@ def _decide_timer(
     """Act if the firing names the armed deadline, and it is reached (sc-Y25)."""
     named = (command.deadline_ms, command.timer, command.round)
     if modern.timers.get(command.member_id) != named or env.time_ms < command.deadline_ms:
-        return Decision((), Done(changed=False))
+        return NOTHING
     consumer = modern.members[command.member_id]
     if command.timer is RoundTimer.AWAY:
         gone = removal(group, consumer, RemovalCause.NOT_BACK, NOT_BACK, env)

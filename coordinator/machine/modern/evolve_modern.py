@@ -1,4 +1,4 @@
-"""What the events of a modern group make of it. Only `evolve` calls this."""
+"""Applies the events of a modern group. Only `evolve` calls this."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -134,7 +134,7 @@ def _joined(group: Group, event: ConsumerJoined) -> None:
 
 
 def consumer_from(event: ConsumerJoined, join_seq: int) -> Consumer:
-    """The member that the event adds, at this place in join order."""
+    """Return the member that the event adds, at this place in join order."""
     return Consumer(
         member_id=event.member_id,
         instance_id=event.group_instance_id,
@@ -151,7 +151,10 @@ def consumer_from(event: ConsumerJoined, join_seq: int) -> Consumer:
 
 
 def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
-    """A new value: who comes back, in the former's place. All that it keeps has the new token."""
+    """Return the member that comes back in the former's place, with its grants under a new token.
+
+    It is a new value: the former stays as it is.
+    """
     keeps = {one.topic: dict.fromkeys(one.partitions, event.token) for one in event.keeps}
     version = former.version + 1
     return Consumer(
@@ -182,7 +185,7 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
 
 
 def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
-    """A new value: the member with the grants that the event leaves it."""
+    """Return the member with the grants that the event leaves it, as a new value."""
     assigned = {topic: dict(tokens) for topic, tokens in consumer.assigned.items()}
     revoking = {topic: dict(tokens) for topic, tokens in consumer.revoking.items()}
     for topic, partitions in event.released:
@@ -228,7 +231,7 @@ def _rejoined(group: Group, modern: ModernGroup, event: ConsumerRejoined) -> Non
 
 
 def _away(modern: ModernGroup, event: ConsumerAway) -> None:
-    """It works on nothing from now on, so what it was to release is free."""
+    """Note until when the member is away; what it was to release is free, as it has stopped."""
     consumer = modern.members[event.member_id]
     for topic, partitions in consumer.revoking.items():
         let_go(modern, topic, partitions)
@@ -333,13 +336,13 @@ def _emptied(group: Group, modern: ModernGroup, event: ConsumerGroupEmptied) -> 
 
 
 def take_token(group: Group, token: int) -> None:
-    """A token is larger than every one before, and than the group epoch's past (I9)."""
+    """Take a token for new grants, which has to be larger than every one before (I9)."""
     invariant(token > group.fence, "a fencing token is taken once (I9)")
     group.fence = token
 
 
 def _drop(tokens: Tokens, topic: str, partition: int) -> int:
-    """Take one partition out; returns its token."""
+    """Take one partition out, and return its token."""
     invariant(topic in tokens and partition in tokens[topic], "a grant that is not there changed")
     token = tokens[topic].pop(partition)
     if not tokens[topic]:

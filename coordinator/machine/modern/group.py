@@ -104,13 +104,13 @@ class Consumer:
         return bool(self.protocols)
 
     def token_of(self, topic: str, partition: int) -> int:
-        """The token of its grant of this partition, active or revoking; 0 = it has none."""
+        """Return the token of its grant of this partition, of either phase; 0 = it has none."""
         return self.assigned.get(topic, _NONE).get(partition) or self.revoking.get(
             topic, _NONE
         ).get(partition, 0)
 
     def assignment_epoch(self, token: int) -> int:
-        """The member's epoch from which on it has the grant of this token (KIP-1251)."""
+        """Return the member's epoch from which on it has the grant of this token (KIP-1251)."""
         return self.begun[bisect_left(self.begun, (token + 1, 0)) - 1][1]
 
     def grants(self) -> Iterator[Grant]:
@@ -195,7 +195,7 @@ class ModernGroup:
         )
 
     def topics_of(self, consumer: Consumer) -> dict[str, None]:
-        """Existing topics that the member reads, in no order."""
+        """Return the existing topics that the member reads, in no order."""
         names = (*consumer.said.topics, *self.patterns.get(consumer.said.pattern, ()))
         return {name: None for name in names if name in self.topics}
 
@@ -209,7 +209,7 @@ class ModernGroup:
 
     @property
     def granted(self) -> int:
-        """How many partitions have an owner."""
+        """The number of partitions of which somebody has a grant."""
         return _count(self.held)
 
 
@@ -217,8 +217,13 @@ def _count(by_topic: dict[str, dict[int, int]] | dict[str, dict[int, None]] | He
     return sum(map(len, by_topic.values()))
 
 
+def reads_others(before: Subscription, said: Subscription) -> bool:
+    """True where the member reads other topics than before: a plan is due (gp-1.10)."""
+    return (before.topics, before.pattern) != (said.topics, said.pattern)
+
+
 def said_bytes(consumer: Consumer) -> int:
-    """How much a member weighs against the group's limit: its ids and what it says of itself."""
+    """Return the bytes of a member's ids and of what it says of itself: its part of the limit."""
     said = consumer.said
     texts = (
         *(consumer.member_id, consumer.instance_id, said.client_id, said.client_host),
@@ -229,7 +234,7 @@ def said_bytes(consumer: Consumer) -> int:
 
 
 def partition_sets(by_topic: Mapping[str, Iterable[int]]) -> tuple[PartitionSet, ...]:
-    """Put partitions in order; topics without any are left out."""
+    """Return the partitions in order; topics without any are left out."""
     found = ((topic, tuple(sorted(by_topic[topic]))) for topic in sorted(by_topic))
     return tuple(PartitionSet(topic, partitions) for topic, partitions in found if partitions)
 
@@ -240,9 +245,9 @@ def names_no_topics(modern: ModernGroup) -> bool:
 
 
 def read_by_consumers(modern: ModernGroup) -> AbstractSet[str]:
-    """Every topic that a member names, that its pattern stands for now, or that it has a grant of.
+    """Return the topics that members name, that their patterns stand for, or of which one is held.
 
-    Whether it exists or not, and whether it is assigned or over the group's limit.
+    It makes no difference whether a topic exists, and whether it is over the group's limit.
     """
     read = {**modern.readers, **dict.fromkeys(modern.held, 1)}
     for pattern in modern.pattern_readers:
@@ -251,10 +256,10 @@ def read_by_consumers(modern: ModernGroup) -> AbstractSet[str]:
 
 
 def named_by_consumers(modern: ModernGroup) -> AbstractSet[str] | None:
-    """`read_by_consumers`; None where others may be read, too.
+    """Return what `read_by_consumers` does, or None where other topics may be read, too.
 
-    So it is where a classic member names none, and where a pattern stands for nothing, as one that
-    nobody looked at yet does, or for as many topics as it may, so that others may match it, too.
+    They may where a classic member names none, where a pattern stands for nothing, as one does that
+    nobody has looked at yet, and where it stands for as many topics as it may: others may match it.
     """
     for pattern in modern.pattern_readers:
         if not 0 < len(modern.patterns.get(pattern, ())) < LIMITS.pattern_max_topics:
@@ -266,7 +271,7 @@ def named_by_consumers(modern: ModernGroup) -> AbstractSet[str] | None:
 
 
 def derive(modern: ModernGroup) -> None:
-    """Find all that follows from the rest anew, of a group whose records were loaded."""
+    """Set all that follows from the rest, in a group whose records were loaded."""
     modern.members = {
         member.member_id: member
         for member in sorted(modern.members.values(), key=lambda member: member.join_seq)
@@ -284,7 +289,7 @@ def derive(modern: ModernGroup) -> None:
 
 
 def count_in(modern: ModernGroup, consumer: Consumer) -> None:
-    """Derive what follows from a member that is new, or as it is after a change."""
+    """Count in what follows from a member that is new, or that was changed."""
     modern.by_seq[consumer.join_seq] = consumer.member_id
     modern.said_bytes += said_bytes(consumer)
     for topic in consumer.said.topics:
@@ -299,7 +304,7 @@ def count_in(modern: ModernGroup, consumer: Consumer) -> None:
 
 
 def count_out(modern: ModernGroup, consumer: Consumer) -> None:
-    """Take back what `count_in` derived."""
+    """Take back what `count_in` counted."""
     del modern.by_seq[consumer.join_seq]
     modern.said_bytes -= said_bytes(consumer)
     for topic in consumer.said.topics:
@@ -327,7 +332,7 @@ def hold(modern: ModernGroup, member_id: str, topic: str, partitions: Iterable[i
 
 
 def let_go(modern: ModernGroup, topic: str, partitions: Iterable[int]) -> None:
-    """Note that nobody has them."""
+    """Note that nobody has grants of these partitions."""
     held = modern.held[topic]
     for partition in partitions:
         del held[partition]
@@ -348,7 +353,7 @@ def note_timer(modern: ModernGroup, consumer: Consumer) -> None:
 
 
 def retarget(modern: ModernGroup, change: TargetChange) -> list[int]:
-    """Write new owners into the target; returns the join sequences that this concerns."""
+    """Write new owners into the target; return the join sequences of former and new ones."""
     owners = modern.target[change.topic]
     concerned: list[int] = []
     for partition, owner in zip(change.partitions, change.owners, strict=True):
@@ -377,9 +382,10 @@ def _unwant(modern: ModernGroup, owner: int, topic: str, partition: int) -> None
 
 
 def resize(modern: ModernGroup, topic: str, partitions: int) -> list[int]:
-    """A topic has so many partitions now, 0 = it is gone; returns whom that concerns.
+    """Set how many partitions a topic has, 0 = it is gone; return the owners of those that went.
 
-    Partitions of a topic only become more, but for those that never existed (topics.py).
+    They are join sequences. Partitions of a topic only become more, but for those that never
+    existed (topics.py).
     """
     owners = modern.target.get(topic, [])
     if partitions:

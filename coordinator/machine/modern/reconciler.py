@@ -25,27 +25,31 @@ from musterd.coordinator.machine.state import Group
 class Reconciler:
     """Decides the grants of some members of one group, in one command.
 
-    At most `left` partitions change their grants; whoever is not reached is behind. `freed` has
-    what events of the same decision free: members that are gone, partitions that were released.
+    At most `reconcile_max_partitions` change their grants, of which `left` are left; whoever is not
+    reached is behind. `token` is the last one that the decision took, 0 = none. `freed` has what
+    events of the same decision free: members that are gone, partitions that were released.
     """
 
     group: Group
     modern: ModernGroup
     env: Envelope
-    left: int
     token: int = 0
+    left: int = field(init=False)
     freed: dict[str, dict[int, None]] = field(default_factory=dict)
     events: list[GrantsChanged] = field(default_factory=list)
     done: dict[int, None] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.left = self.env.limits.reconcile_max_partitions
+
     def free(self, topic: str, partitions: Iterable[int]) -> None:
-        """Nobody has these partitions once the events so far are applied."""
+        """Note that nobody has these partitions once the events so far are applied."""
         self.freed.setdefault(topic, {}).update(dict.fromkeys(partitions))
 
     def reconcile(
         self, consumer: Consumer, owned: Collection[tuple[str, int]] | None, *, confirmed: bool
-    ) -> bool:
-        """Decide one member's grants; True where there is an event.
+    ) -> None:
+        """Decide one member's grants.
 
         Args:
             consumer: as it is, with what it said last.
@@ -62,18 +66,21 @@ class Reconciler:
                 for topic, tokens in consumer.assigned.items()
                 if not self.modern.reads(consumer, topic)
             }
-            return self._note(consumer, {}, unread, {}, behind=False)
+            self._note(consumer, {}, unread, {}, behind=False)
+            return
         if self.modern.storing:
-            return self._note(consumer, released, {}, {}, behind=True)
+            self._note(consumer, released, {}, {}, behind=True)
+            return
         revoke = self._beyond_target(consumer)
         at_once = _not_in(revoke, {} if consumer.is_away else owned)
         if revoke and len(at_once) == len(revoke):
             self._release(at_once, released)
             revoke = {}
         if revoke or consumer.is_away:
-            return self._note(consumer, released, revoke, {}, behind=False)
+            self._note(consumer, released, revoke, {}, behind=False)
+            return
         granted, behind = self._grantable(consumer)
-        return self._note(consumer, released, {}, granted, behind=behind)
+        self._note(consumer, released, {}, granted, behind=behind)
 
     def follow(self) -> None:
         """Decide for those whose target has what was freed, in join order."""
@@ -94,13 +101,13 @@ class Reconciler:
                 self._note(consumer, {}, {}, {}, behind=True)
 
     def _release(self, tokens: Tokens, released: dict[str, dict[int, None]]) -> None:
-        """The member has these no more: note so in `released`, and that they are free."""
+        """Note in `released` that the member has these no more, and that they are free."""
         for topic, partitions in tokens.items():
             released.setdefault(topic, {}).update(dict.fromkeys(partitions))
             self.free(topic, partitions)
 
     def _beyond_target(self, consumer: Consumer) -> Tokens:
-        """Active grants that the target does not give it, or of topics that it does not read."""
+        """Return active grants that the target does not give it, or of topics it does not read."""
         wanted = self.modern.wanted.get(consumer.join_seq, {})
         found: Tokens = {}
         for topic, tokens in consumer.assigned.items():
@@ -142,13 +149,13 @@ class Reconciler:
         granted: Mapping[str, Iterable[int]],
         *,
         behind: bool,
-    ) -> bool:
+    ) -> None:
         """Make the event, where anything changes."""
         is_behind = consumer.join_seq in self.modern.behind
         gone, kept = partition_sets(released), partition_sets(revoking)
         new = partition_sets(granted)
         if not (gone or kept or new) and behind == is_behind:
-            return False
+            return
         token = deadline_ms = 0
         if new:
             token = self.token = next_token(self.group, self.env, self.token)
@@ -170,7 +177,6 @@ class Reconciler:
                 self.env.time_ms,
             )
         )
-        return True
 
 
 def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]] | None) -> Tokens:
@@ -185,5 +191,5 @@ def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]] | None) -> Tokens
 
 
 def pairs(sets: Iterable[PartitionSet]) -> dict[tuple[str, int], None]:
-    """Partitions one by one, to look them up."""
+    """Return the partitions one by one, as keys, so that each is found at once."""
     return {(topic, partition): None for topic, partitions in sets for partition in partitions}
