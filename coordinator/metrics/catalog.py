@@ -1,21 +1,15 @@
 """Every metric of a node in one place: name, type, labels, help. docs/metrics.md says the same.
 
 Names follow Prometheus' practice (base units, `_total`); those of gRPC are go-grpc's and made in
-metrics/grpc.py; those of the process are prometheus_client's. A member id is never a label.
+metrics/grpc.py, those of the process in metrics/process.py. A member id is never a label.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
-
-Kind = Literal["counter", "gauge", "histogram"]
+from musterd.coordinator.metrics.family import Histograms, Kind, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,22 +292,20 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
     }
 )
 
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-
-def counter(name: str) -> CounterMetricFamily:
+def counter(name: str) -> Values:
     """An empty family of the catalog."""
     spec = CATALOG[name]
-    return CounterMetricFamily(name, spec.help, labels=spec.labels)
+    return Values(name, "counter", spec.help, spec.labels)
 
 
-def gauge(name: str) -> GaugeMetricFamily:
+def gauge(name: str) -> Values:
     """An empty family of the catalog."""
     spec = CATALOG[name]
-    return GaugeMetricFamily(name, spec.help, labels=spec.labels)
+    return Values(name, "gauge", spec.help, spec.labels)
 
 
-def histogram(name: str) -> HistogramMetricFamily:
+def histogram(name: str) -> Histograms:
     """An empty family of the catalog."""
     spec = CATALOG[name]
-    return HistogramMetricFamily(name, spec.help, labels=spec.labels)
+    return Histograms(name, spec.help, spec.labels)

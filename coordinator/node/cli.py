@@ -11,7 +11,7 @@ from muster.cli.output import Format, Result, Table, Value, show
 from musterd.coordinator import host
 
 DEFAULT_SHARDS = 16
-NODE_PROGRAM = "musterd.coordinator.node.serve"
+NODE_PROGRAM = "musterd.coordinator.node.program"
 """What `muster serve` becomes once the settings are known."""
 
 DataDir = Annotated[

@@ -7,7 +7,6 @@ set without keys that can be used is none such: then no JWT is taken.
 
 import asyncio
 import contextlib
-import http.client
 import io
 import ssl
 from collections.abc import Callable
@@ -100,7 +99,7 @@ class JwtKeys:
         try:
             data = await self._fetch()
             keys = None if data == self._read else await asyncio.to_thread(parse_keys, data)
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError) as error:
             self._asked |= asked
             self._failed_total += 1
             self._say(f"{type(error).__name__} {error}"[:TEXT_MAX])
@@ -161,8 +160,8 @@ async def fetch(url: SplitResult, context: ssl.SSLContext | None) -> bytes:
     No redirection is followed and no proxy asked. Why this is our own: ADR 30.
 
     Raises:
-        OSError, ValueError, http.client.HTTPException: there is no connection, it is longer than
-            a set of keys may be, another status, or no HTTP.
+        OSError, ValueError: there is no connection, it is longer than a set of keys may be, another
+            status, or no HTTP.
     """
     host, port = url.hostname or "", url.port or _PORTS[url.scheme]
     reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -181,15 +180,19 @@ async def fetch(url: SplitResult, context: ssl.SSLContext | None) -> bytes:
 
 
 def body_of(raw: bytes) -> bytes:
-    """The body of an answer in HTTP with status 200. Raises ValueError, HTTPException."""
-    answer = http.client.HTTPResponse(_Received(raw))  # type: ignore[arg-type]  # all that it uses
-    answer.begin()
-    if answer.status != http.client.OK:
-        raise KeySetError(f"answers {answer.status}, not 200")
+    """The body of an answer in HTTP with status 200. Raises ValueError."""
+    from http import client  # noqa: PLC0415  # 2 MiB, which a node without JWTs does without
+
+    answer = client.HTTPResponse(_Received(raw))  # type: ignore[arg-type]  # all that it uses
     try:
+        answer.begin()
+        if answer.status != client.OK:
+            raise KeySetError(f"answers {answer.status}, not 200")
         return answer.read()
     except OverflowError as error:
         raise KeySetError("answers with a length that nothing has") from error
+    except client.HTTPException as error:
+        raise KeySetError(f"answers no HTTP: {type(error).__name__} {error}") from error
 
 
 class _Received:

@@ -5,12 +5,10 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from random import Random
 from typing import Final
 
 import structlog
-from grpc_reflection.v1alpha import reflection
 
 from muster.v1 import access_pb2, admin_pb2, group_pb2
 from musterd.coordinator.api.forward.edge import Edge
@@ -37,6 +35,7 @@ from musterd.coordinator.node.certificates import Certificates, Loaded
 from musterd.coordinator.node.config import ConfigError, Settings, is_loopback, split_address
 from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.host_connections import HostConnections, bounds_of
+from musterd.coordinator.node.installed_version import installed_version
 from musterd.coordinator.node.jwt_keys import JwtKeys
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.reach_probe import ReachProbe
@@ -66,7 +65,7 @@ from musterd.storage.store import HungStoreError, StoreError
 
 log = structlog.get_logger()
 
-VERSION: Final = version("muster-coordinator")
+VERSION: Final = installed_version("muster_coordinator")
 MS: Final = 1_000
 READY_POLL_S: Final = 0.1
 STILL_READY_POLL_S: Final = 0.5
@@ -344,6 +343,8 @@ class Node:
         await self._passed.start()
         await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
         if settings.dev:
+            from grpc_reflection.v1alpha import reflection  # noqa: PLC0415  # in no other node
+
             names = [
                 service.full_name
                 for file in (group_pb2, admin_pb2, access_pb2)

@@ -1,6 +1,6 @@
 """`muster serve` from its settings on: logging, signals, exit codes around one node.
 
-The command becomes this module as a program, with the settings as its only argument.
+The command becomes program.py, which calls `main` with the settings as the only argument.
 """
 
 import asyncio
@@ -137,7 +137,3 @@ def main() -> None:
     except CommandError as error:
         report(error)
         sys.exit(int(error.exit_code))
-
-
-if __name__ == "__main__":
-    main()

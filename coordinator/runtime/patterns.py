@@ -7,14 +7,15 @@ matching one name holds the loop for longer than a few ms.
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache
-from typing import Final
-
-import re2
+from typing import TYPE_CHECKING, Final
 
 from musterd.coordinator.machine.access import Operation, Resource, authorize
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.records.shard_records import ShardState
+
+if TYPE_CHECKING:
+    import re2
 
 PROGRAM_BYTES_MAX: Final = 128 * 1024
 """Memory of one compiled pattern, and of what it keeps while it matches."""
@@ -38,6 +39,8 @@ _COMPILE_FAILED: Final = "pattern too large"
 @lru_cache(maxsize=COMPILED_MAX)
 def _compiled(pattern: str) -> "re2._Regexp | str":
     """The program, or what is wrong with the pattern."""
+    import re2  # noqa: PLC0415  # 1 MiB, which a node without patterns does without
+
     size = len(pattern.encode())
     if size > LIMITS.pattern_max_bytes:
         return f"A pattern has at most {LIMITS.pattern_max_bytes} bytes; this one has {size}."

@@ -10,10 +10,11 @@ codes, `muster.cli.output` and `muster.cli.options` the conventions that all fam
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
     import typer
 
 GROUP = "muster.cli"
@@ -32,24 +33,26 @@ class Register(Protocol):
         ...
 
 
-def families(args: Sequence[str]) -> list[EntryPoint]:
+def families(args: Sequence[str]) -> "list[EntryPoint]":
     """Those installed here that `args` needs."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  # 3 MiB, and a node imports muster.cli
+
     return wanted(entry_points(group=GROUP), args)
 
 
-def wanted(found: EntryPoints, args: Sequence[str]) -> list[EntryPoint]:
+def wanted(found: "EntryPoints", args: Sequence[str]) -> "list[EntryPoint]":
     """The entry points to import: the family that is named, or all (help, completion)."""
     command = next((arg for arg in args if not arg.startswith("-")), None)
     points = sorted(found, key=lambda point: (point.name, point.value))
     return [point for point in points if point.name == command] or points
 
 
-def of_client(points: Sequence[EntryPoint]) -> bool:
+def of_client(points: "Sequence[EntryPoint]") -> bool:
     """Whether these families start no server, whose log shall have the lines of gRPC's core."""
     return all(point.value.startswith(("muster.cli.", "musterd.backup.")) for point in points)
 
 
-def build(points: Sequence[EntryPoint]) -> "typer.Typer":
+def build(points: "Sequence[EntryPoint]") -> "typer.Typer":
     """The app with these families."""
     import typer  # noqa: PLC0415  # importing muster.cli for its conventions must not load the parser
 

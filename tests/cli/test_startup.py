@@ -53,11 +53,40 @@ def test_a_family_is_loaded_alone():
     assert not loaded & {"musterd", "pyspark", "pyarrow", "rocksdict", "rich"}
 
 
-def test_an_exporter_loads_no_grpc():
-    """It asks nobody, and runs beside a node for as long as that does: 12 MiB of memory."""
+def test_help_of_the_export_loads_no_grpc():
+    """The command asks nobody."""
     out, loaded = _loaded("export", "--help")
     assert "--follow" in out
     assert not loaded & {"grpc", "asyncio", "ssl"}
+
+
+def _loaded_by(module):
+    """The modules that a program has loaded once it could begin."""
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    command = [sys.executable, "-P", "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(json.loads(ran.stdout))
+
+
+OF_COMMANDS = {"typer", "click", "rich.console", "pygments", "attr", "importlib.metadata", "email"}
+"""The packages that only short-lived commands need: 15 MiB."""
+
+
+def test_an_exporter_loads_nothing_that_it_does_not_need():
+    """It runs beside a node for as long as that does: OpenSSL, gRPC and pyarrow are 85 MiB."""
+    loaded = _loaded_by("musterd.export.command")
+    assert "musterd.export.exporter" in loaded
+    assert not loaded & OF_COMMANDS
+    assert not loaded & {"grpc", "asyncio", "ssl", "_hashlib", "structlog", "pyarrow", "http"}
+
+
+def test_a_node_loads_nothing_that_it_does_not_need():
+    """It runs for months. What one setting or one kind of call needs comes with that."""
+    loaded = _loaded_by("musterd.coordinator.node.program")
+    assert "musterd.coordinator.node.node" in loaded
+    assert not loaded & OF_COMMANDS
+    for_some = {"cryptography", "grpc_reflection.v1alpha.reflection", "http.client", "re2"}
+    assert not loaded & ({"prometheus_client", "urllib.request", "wsgiref", "pyarrow"} | for_some)
 
 
 def test_only_the_named_family_is_wanted():

@@ -1,7 +1,8 @@
 """A canonical hash of state, never of serialised protobuf (arch-3.9)."""
 
 from collections.abc import Iterable
-from hashlib import blake2b
+
+from musterd.hashes import blake2b
 
 DIGEST_BYTES = 16
 DIGEST_MODULUS = 1 << (8 * DIGEST_BYTES)
