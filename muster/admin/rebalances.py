@@ -21,6 +21,9 @@ _CAUSES = {
     "member_kicked": "{} was removed by an operator",
     "returned": "{} is back, after a plan that was made without it",
 }
+_REMOVED_BY_TIME = "{} was removed"
+"""Where the coordinator assigns: it fell silent, was not back, or released nothing. The reason says
+which."""
 _IN_VAIN = {
     "not_rejoined": "which did not rejoin",
     "absent": "which did not join",
@@ -52,8 +55,9 @@ class Delay:
     """A member that held up a round, and how.
 
     `how` is last_to_join, assignment (of the group leader), not_rejoined, not_synced, left,
-    session_expired, kicked, no_room, absent, or, in an open round, awaited. `after_ms` counts from
-    the start of the round; that of an assignment from the moment when everybody had joined.
+    session_expired, not_released, not_back, kicked, no_room, absent, or, in an open round, awaited.
+    `after_ms` counts from the start of the round; that of an assignment from the moment when
+    everybody had joined.
     """
 
     how: str
@@ -135,6 +139,8 @@ class Rebalance:
     def _cause(self) -> str:
         name = self.culprit.name if self.culprit is not None else ""
         known = _CAUSES.get(self.trigger)
+        if self.planned and self.trigger == "session_expiry":
+            known = _REMOVED_BY_TIME
         if known is None or not name:
             cause = " ".join(filter(None, (self.trigger.replace("_", " "), name)))
         else:

@@ -175,6 +175,10 @@ def test_every_trigger_has_words(trigger):
             {"ended": "emptied", "joining_ms": None, "syncing_ms": None},
             "m3 joined: 2 -> 3 members",
         ),
+        (
+            {"ended": "emptied", "trigger": "session_expiry", "reason": "was not back"},
+            "m3 was removed (was not back): 2 -> 3 members",
+        ),
     ],
 )
 def test_a_plan_reads_as_a_sentence(more, sentence):
