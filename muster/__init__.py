@@ -59,9 +59,11 @@ if TYPE_CHECKING:
     from muster.types import GroupSetting as GroupSetting
     from muster.types import MemberDescription as MemberDescription
     from muster.types import OffsetAndMetadata as OffsetAndMetadata
+    from muster.types import PartitionClaim as PartitionClaim
     from muster.types import Phase as Phase
     from muster.types import Topic as Topic
     from muster.types import TopicPartition as TopicPartition
+    from muster.types import UnownedPartitions as UnownedPartitions
 
 _HOMES = {
     "Assignor": "assignors",
@@ -112,9 +114,11 @@ _HOMES = {
     "GroupSetting": "types",
     "MemberDescription": "types",
     "OffsetAndMetadata": "types",
+    "PartitionClaim": "types",
     "Phase": "types",
     "Topic": "types",
     "TopicPartition": "types",
+    "UnownedPartitions": "types",
 }
 
 __all__ = sorted([*_HOMES, "__version__", "errors"])  # noqa: PLE0605 - the table above is the list

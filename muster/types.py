@@ -180,6 +180,37 @@ class ColocatedTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class UnownedPartitions:
+    """Partitions of one topic that a modern group reads and nobody has, for one reason."""
+
+    partitions: tuple[TopicPartition, ...]
+    reason: str
+    """`plan_due`, `not_released`, `grant_due`, `away`, `topic_due` or `over_limit`."""
+    since_wall_ms: int
+    """Since when, by the coordinator's clock, to a second or so."""
+    member_id: str
+    """Who shall have them, or of those who are away the first that has to be back; "" = nobody."""
+    until_wall_ms: int | None
+    """Until when that member is away; None: it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionClaim:
+    """A member reported a partition of which another one had the grant."""
+
+    partition: TopicPartition
+    """The first that its last such request named."""
+    partitions: int
+    """How many of the other's, or of others', that request named."""
+    claimant: str
+    owner: str
+    last_wall_ms: int
+    """When it came, by the coordinator's clock."""
+    requests: int
+    """How many have named this one."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A group and all of its members, at one moment."""
 
@@ -202,6 +233,12 @@ class GroupDescription:
     """In a modern group, by its setting `consumer.colocate`."""
     target_epoch: int | None = None
     """The epoch that the plan in force was made for; None in a classic group."""
+    unowned: tuple[UnownedPartitions, ...] = ()
+    """What nobody has of a modern group's topics, in their order: the first 1,000 partitions."""
+    unowned_by_reason: Mapping[str, int] = field(default_factory=dict)
+    """How many partitions nobody has, by reason, with those that `unowned` does not name."""
+    claims: tuple[PartitionClaim, ...] = ()
+    """The last ones in a modern group that its coordinator saw, 8 at most, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)

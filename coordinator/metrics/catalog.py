@@ -247,8 +247,14 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_group_rebalancing": _gauge("1 while a rebalance is under way.", "group"),
         "muster_group_partitions_unassigned": _gauge(
             "Partitions of subscribed topics that no member owns, and all of a group whose workers "
-            "died. For (other) only the latter.",
+            "died. For (other) only the latter. What waits for a member that is away is not in it.",
             "group",
+        ),
+        "muster_group_partitions_unowned": _gauge(
+            "Partitions of a modern group's topics that no member has a grant of, by reason: "
+            "plan_due, not_released, grant_due, away, topic_due, over_limit.",
+            "group",
+            "reason",
         ),
         "muster_group_rebalances_total": _counter(
             "Rounds opened, by what caused them.", "group", "trigger"
@@ -264,7 +270,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         ),
         "muster_group_partitions_claimed_total": _counter(
             "Partitions that a member of a modern group reported, in a heartbeat or under a stale "
-            "token in a commit, while another one had the grant; 1,000 at most of one request.",
+            "token or epoch in a commit, while another one had the grant; 1,000 at most of one "
+            "request.",
             "group",
         ),
         "muster_groups_removed_total": _counter(

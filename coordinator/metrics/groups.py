@@ -45,6 +45,7 @@ from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.limits import KIB, LIMITS
 from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.spec import NUMBER_OF
+from musterd.coordinator.machine.modern.unowned import WhyUnowned
 from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Offset, Phase, modern_of
@@ -279,6 +280,14 @@ class GroupMeter:
         shard = self._shards[shard_of(group_id, len(self._shards))]
         return shard.state.groups.get(group_id) if shard.log.role is Role.LEADER else None
 
+    def unowned(self, group_id: str) -> Mapping[WhyUnowned, int]:
+        """How many partitions of a modern group that this node coordinates are nobody's, and why.
+
+        As of its last look, a moment after the last change.
+        """
+        leadership = self._shards[shard_of(group_id, len(self._shards))].leadership
+        return (leadership.unowned.counts(group_id) if leadership else None) or {}
+
     def led(self) -> Iterator[Group]:
         """Every group that this node coordinates, as of now, shard by shard."""
         for shard in self._shards:
@@ -339,24 +348,31 @@ class Ownership:
     """
 
     unassigned: int
-    idle_members: int
+    idle_members: int | None
+    """None where it is not known."""
 
 
-def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> Ownership | None:
+def ownership(
+    group: Group,
+    counts: GroupCounts,
+    topics: Mapping[str, int],
+    unowned: Mapping[WhyUnowned, int],
+) -> Ownership | None:
     """Who owns nothing, what nobody owns.
 
     None while the group rebalances, is not readable or too large, or all its members left on their
-    own; of members that are there, for the protocol type "consumer" alone.
+    own; of members that are there, for the protocol type "consumer" alone. A modern group's
+    partitions without an owner are known all the time, by reason; what waits for somebody who is
+    away is not among them, nor is anybody idle while it rebalances.
     """
     if workers_died(group):
         return Ownership(abandoned(group, counts.owners or {}, topics), 0)
     modern = modern_of(group)
     if modern is not None:
-        if not is_settled(modern, group.generation):
-            return None
-        owned_by_all = sum(map(len, modern.held.values()))
-        idle = sum(not (one.assigned or one.revoking) for one in modern.members.values())
-        return Ownership(sum(modern.topics.values()) - owned_by_all, idle)
+        idle = None
+        if is_settled(modern, group.generation):
+            idle = sum(not (one.assigned or one.revoking) for one in modern.members.values())
+        return Ownership(sum(unowned.values()) - unowned.get(WhyUnowned.AWAY, 0), idle)
     if group.phase is not Phase.STABLE or group.protocol_type != "consumer":
         return None
     if counts.owners_generation != group.generation:

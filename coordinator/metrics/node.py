@@ -23,6 +23,7 @@ from musterd.coordinator.api.limits.untaken_answers import UntakenAnswers
 from musterd.coordinator.api.stream.client_stream import StreamTotals
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.events import Trigger
+from musterd.coordinator.machine.modern.unowned import WhyUnowned
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.metrics.api import ApiMeter
 from musterd.coordinator.metrics.catalog import counter, gauge, histogram
@@ -441,7 +442,7 @@ class NodeMetrics:
             page.counters(group_id, counts)
             group = self.groups.find(group_id)
             if group is not None:
-                page.gauges(group, counts, topics)
+                page.gauges(group, counts, topics, self.groups.unowned(group_id))
                 yield None
                 yield from page.offsets(group)
         page.counters(OTHER, self.groups.other)
@@ -467,6 +468,7 @@ class _GroupPage:
         self.generation = gauge("muster_group_generation")
         self.rebalancing = gauge("muster_group_rebalancing")
         self.unassigned = gauge("muster_group_partitions_unassigned")
+        self.unowned = gauge("muster_group_partitions_unowned")
         self.rebalances = counter("muster_group_rebalances_total")
         self.moved = counter("muster_group_partitions_moved_total")
         self.expirations = counter("muster_group_member_expirations_total")
@@ -488,16 +490,26 @@ class _GroupPage:
         self.expirations.add_metric([group_id], counts.expirations)
         self.claimed.add_metric([group_id], counts.partitions_claimed)
 
-    def gauges(self, group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> None:
+    def gauges(
+        self,
+        group: Group,
+        counts: GroupCounts,
+        topics: Mapping[str, int],
+        unowned: Mapping[WhyUnowned, int],
+    ) -> None:
         """How a group stands now."""
         name = [group.group_id]
         self.members.add_metric(name, group.member_count)
         self.generation.add_metric(name, group.generation)
         self.rebalancing.add_metric(name, is_rebalancing(group))
-        owned = ownership(group, counts, topics)
+        owned = ownership(group, counts, topics, unowned)
         if owned is not None:
-            self.idle.add_metric(name, owned.idle_members)
+            if owned.idle_members is not None:
+                self.idle.add_metric(name, owned.idle_members)
             self.unassigned.add_metric(name, owned.unassigned)
+        if group.modern is not None:
+            for why in WhyUnowned:
+                self.unowned.add_metric([*name, why.value], unowned.get(why, 0))
 
     def offsets(self, group: Group) -> Pages:
         """Newest commit and lag by topic."""

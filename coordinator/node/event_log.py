@@ -26,6 +26,7 @@ from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.claims import Claim
 from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.unowned import UnownedNotice
 from musterd.raft.contract import NodeId, Role, ShardId
 from musterd.raft.notices import (
     ElectionLost,
@@ -53,7 +54,7 @@ EXPIRED: Final = frozenset(
 
 
 class EventLog:
-    """`noticed` is an observer of the driver, `applied` and `claimed` are those of every shard."""
+    """`noticed` is an observer of the driver; `applied`, `claimed` and `unowned` of every shard."""
 
     def __init__(self, shards: Sequence[Shard], clock_s: Callable[[], float]) -> None:
         self._shards = shards
@@ -61,10 +62,11 @@ class EventLog:
         self._lost_at: dict[NodeId, float] = {}
 
     def watch_shards(self) -> None:
-        """Have every shard tell of what it applies, and of what members claim."""
+        """Have every shard tell of what it applies, what members claim, and what is nobody's."""
         for shard in self._shards:
             shard.subscribe(self.applied)
             shard.subscribe_claims(self.claimed)
+            shard.subscribe_unowned(self.unowned)
 
     def noticed(self, notice: Notice) -> None:
         """Log what the Raft layer tells."""
@@ -126,6 +128,30 @@ class EventLog:
             partition=first.partition,
             partitions=len(claims),
         )
+
+    def unowned(self, shard: ShardId, notice: UnownedNotice) -> None:
+        """Log that partitions of a group are nobody's for long, or that none is any more."""
+        if notice.partitions:
+            log.warning(
+                "partitions of a group have no owner",
+                shard=shard,
+                group=notice.group_id,
+                topic=notice.topic,
+                partition=notice.partition,
+                reason=notice.why.value,
+                partitions=notice.partitions,
+                lasted_ms=notice.lasted_ms,
+            )
+        else:
+            log.info(
+                "no partition of a group is without an owner any more",
+                shard=shard,
+                group=notice.group_id,
+                topic=notice.topic,
+                partition=notice.partition,
+                reason=notice.why.value,
+                lasted_ms=notice.lasted_ms,
+            )
 
     def _group_event(self, shard: ShardId, event: Event) -> None:
         match event:

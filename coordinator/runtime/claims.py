@@ -5,7 +5,9 @@ A member that reports one that is another's, in a heartbeat or a commit, is refu
 changes nothing; but its process may be at work on it. So it is told to operators.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -18,6 +20,14 @@ from musterd.coordinator.machine.state import Group, modern_of
 LOOKED_AT_MAX: Final = 1_000
 """Partitions of one request that are looked at."""
 
+KEPT_MAX: Final = 8
+"""Claims of one group that are kept, the last ones."""
+
+GROUPS_MAX: Final = 1_000
+"""Groups of a shard of which claims are kept, those in which one was made last."""
+
+_STALE: Final = frozenset({Error.STALE_MEMBER_EPOCH, Error.ILLEGAL_GENERATION})
+
 
 class Claim(NamedTuple):
     """A partition that `claimant` reports, while `owner` has the grant; both are member ids."""
@@ -27,6 +37,49 @@ class Claim(NamedTuple):
     partition: int
     claimant: str
     owner: str
+
+
+@dataclass(slots=True)
+class KeptClaim:
+    """What one member claimed of one other: the first partition of its last request.
+
+    That named so many `partitions` of others. So far `requests` named this one; `wall_ms` is when
+    the last came, by the coordinator's clock.
+    """
+
+    claim: Claim
+    partitions: int
+    requests: int
+    wall_ms: int
+
+
+class ClaimBook:
+    """The last claims of each group of a shard, while this node leads it; they are not stored."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[str, OrderedDict[Claim, KeptClaim]] = OrderedDict()
+
+    def add(self, claims: Sequence[Claim], wall_ms: int) -> None:
+        """Keep the claims of one request, of which there is one at least, by the first of them."""
+        first = claims[0]
+        kept = self._groups.setdefault(first.group_id, OrderedDict())
+        self._groups.move_to_end(first.group_id)
+        if len(self._groups) > GROUPS_MAX:
+            self._groups.popitem(last=False)
+        known = kept.get(first)
+        requests = 1 + (known.requests if known else 0)
+        kept[first] = KeptClaim(first, len(claims), requests, wall_ms)
+        kept.move_to_end(first)
+        if len(kept) > KEPT_MAX:
+            kept.popitem(last=False)
+
+    def of(self, group_id: str) -> Iterator[KeptClaim]:
+        """Yield those of a group, the last one first."""
+        yield from reversed(self._groups.get(group_id, {}).values())
+
+    def forget(self, group_id: str) -> None:
+        """The group is gone, or no modern one any more."""
+        self._groups.pop(group_id, None)
 
 
 def claims_of_heartbeat(group: Group | None, command: ConsumerGroupHeartbeat) -> Sequence[Claim]:
@@ -44,15 +97,14 @@ def claims_of_heartbeat(group: Group | None, command: ConsumerGroupHeartbeat) ->
 def claims_of_commit(
     group: Group | None, command: OffsetCommit, committed: Committed
 ) -> Sequence[Claim]:
-    """Partitions that a commit names under a stale token, though another member has the grant."""
+    """Partitions that a commit names under a stale token, epoch or generation, and another has.
+
+    With tokens the SDK's, without them one of Kafka's clients or of a classic member (KIP-1251).
+    """
     modern = modern_of(group)
-    if modern is None or not command.tokens:
+    if modern is None:
         return ()
-    stale = (
-        (one.topic, one.partition)
-        for one in committed.partitions
-        if one.error is Error.STALE_MEMBER_EPOCH
-    )
+    stale = ((one.topic, one.partition) for one in committed.partitions if one.error in _STALE)
     return _of_others(modern, command.group_id, command.member_id, stale)
 
 

@@ -4,7 +4,7 @@ Sessions, parked calls, the queue of commands and the timers are the leader's ow
 replicated: it is built from applied state when the replica is promoted, and dropped with it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, Protocol
 
 from musterd.coordinator.machine.commands import (
@@ -45,12 +45,14 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.group import Consumer
+from musterd.coordinator.machine.modern.topics import untaken_topics
+from musterd.coordinator.machine.modern.unowned import NONE_UNTAKEN, unowned
 from musterd.coordinator.machine.replies import PARKED, Committed, Parked, Reply
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
-from musterd.coordinator.runtime.claims import Claim, claims_of_commit
+from musterd.coordinator.runtime.claims import Claim, ClaimBook, claims_of_commit
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.large_commits import Share
@@ -73,6 +75,7 @@ from musterd.coordinator.runtime.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FOR
 from musterd.coordinator.runtime.topic_change_notifier import TopicChangeNotifier
 from musterd.coordinator.runtime.topic_deletion import TopicDeletion, command_bytes
 from musterd.coordinator.runtime.turn import Turn
+from musterd.coordinator.runtime.unowned import SinceWhen, Unowned, UnownedNotice
 from musterd.coordinator.runtime.waiters import Barrier, Waiters
 from musterd.invariant import invariant
 from musterd.raft.contract import NotLeader, Outcome, Overloaded, ReplicatedLog, Room, ShardId
@@ -137,6 +140,10 @@ class LedShard(Protocol):
         """A member reports partitions of which others have the grants."""
         ...
 
+    def unowned(self, notice: UnownedNotice) -> None:
+        """Partitions of a group are nobody's for long, or none is any more."""
+        ...
+
     def depose(self, call: Call) -> None:
         """Keep a call whose outcome is unknown until the next leader's name is."""
         ...
@@ -170,6 +177,9 @@ class Leadership:
         self._deletion = TopicDeletion(self.state)
         self._planner = Planner(shard.node.call_limits.planning)
         self._planner.begin(self.state.groups.values())
+        self.claims = ClaimBook()
+        self.unowned = Unowned(shard.unowned)
+        self.unowned.begin(self.state.groups.values(), self._time.now_ms)
         self._fires = False
         """Whether the shard was served, with room on the disks, in the last whole turn."""
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
@@ -217,6 +227,7 @@ class Leadership:
             or self.proposer.waiting
             or self._notices.busy
             or self._planner.busy
+            or self.unowned.busy
             or self._deletion.busy(self._shard.registry)
         )
 
@@ -277,6 +288,7 @@ class Leadership:
     def claimed(self, claims: Sequence[Claim]) -> None:
         """A request of a member named these, of which others have the grants; mostly none."""
         if claims:
+            self.claims.add(claims, self._shard.node.wall_ms())
             self._shard.claimed(claims)
 
     def confirm(self, done: Callable[[bool], None]) -> None:
@@ -301,6 +313,20 @@ class Leadership:
                 self._deletion.failed()
                 return
 
+    @property
+    def _registry(self) -> ShardState | None:
+        """Shard 0's applied state on this node; None where what it says cannot be trusted."""
+        shard = self._shard
+        return None if shard.node.registry_distrusted() else shard.registry
+
+    def unowned_now(self, group: Group) -> Generator[None, None, list[SinceWhen]]:
+        """Look at all partitions of a modern group, in slices: which are nobody's, since when."""
+        registry, untaken = self._registry, NONE_UNTAKEN
+        if group.modern is not None and registry is not None:
+            untaken = untaken_topics(group.modern, registry)
+        found = yield from unowned(group, untaken)
+        return list(self.unowned.dated(group.group_id, found, self._time.now_ms))
+
     # ---- the turn
 
     def turn(self, turn: Turn, *, serving: bool) -> None:
@@ -320,6 +346,7 @@ class Leadership:
         if self._fires:
             self._fire(many_joins=turn.joins.hold_first_rounds)
             self._plan(turn)
+            self.unowned.turn(time_ms, self._registry, self.state.groups)
         self._flush(time_ms)
 
     def hurry(self, turn: Turn) -> None:
@@ -374,9 +401,8 @@ class Leadership:
 
     def _plan(self, turn: Turn) -> None:
         """See to the modern groups: what they know of topics, their plans, their grants."""
-        shard = self._shard
-        registry = None if shard.node.registry_distrusted() else shard.registry
-        self._planner.turn(turn, shard.clock_ms, registry, self.state.groups, self._offer_planned)
+        clock_ms = self._shard.clock_ms
+        self._planner.turn(turn, clock_ms, self._registry, self.state.groups, self._offer_planned)
         if self._planner.hurried:
             self.wake()
 
@@ -513,6 +539,9 @@ class Leadership:
             self.waiters.consume(event, group, self.state.dropped_version)
         self.sessions.rounds_changed(group_id, group)
         self._planner.moved(group_id, group)
+        self.unowned.moved(group_id, group, self._time.now_ms)
+        if group is None or group.modern is None:
+            self.claims.forget(group_id)
         if any(isinstance(event, _MOVES) for event in events):
             self._shard.node.group_moved(self._shard.number, group_id)
 

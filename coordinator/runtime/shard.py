@@ -27,6 +27,7 @@ from musterd.coordinator.runtime.persist import Persist
 from musterd.coordinator.runtime.proposer import Propose, QueueMeter
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.turn import Turn
+from musterd.coordinator.runtime.unowned import UnownedNotice
 from musterd.invariant import invariant
 from musterd.levels import LAST_UNNAMED
 from musterd.raft.contract import (
@@ -46,6 +47,8 @@ AppliedObserver = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], Non
 """An observer of applied entries: shard, index, the entry, what came of each command."""
 ClaimObserver = Callable[[ShardId, Sequence[Claim]], None]
 """An observer of what members report though it is another's: shard, the claims of one request."""
+UnownedObserver = Callable[[ShardId, UnownedNotice], None]
+"""An observer of groups with partitions that are nobody's for long."""
 
 
 class Shard:
@@ -65,6 +68,7 @@ class Shard:
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
         self._claim_observers: list[ClaimObserver] = []
+        self._unowned_observers: list[UnownedObserver] = []
         self._reload_observers: list[Callable[[], None]] = []
         self._slice_observers: list[Callable[[], None]] = []
         self.clock_ms = 0
@@ -97,6 +101,15 @@ class Shard:
         """Tell of the claims of one request; there is one at least."""
         for observer in self._claim_observers:
             observer(self.number, claims)
+
+    def subscribe_unowned(self, observer: UnownedObserver) -> None:
+        """Have `observer` told of groups with partitions that are nobody's for long."""
+        self._unowned_observers.append(observer)
+
+    def unowned(self, notice: UnownedNotice) -> None:
+        """Tell of a group whose partitions are nobody's for long, or somebody's again."""
+        for observer in self._unowned_observers:
+            observer(self.number, notice)
 
     def subscribe_reload(self, observer: Callable[[], None]) -> None:
         """Have `observer` called after each state that is loaded, at start and after a snapshot."""

@@ -66,6 +66,16 @@ ASSIGNMENT_INTERVAL_MS_MAX: Final = 1_000
 ASSIGNMENT_QUIET_MS: Final = 200
 """Where no other plan was due for so long after one began, the next waits for nothing."""
 
+UNOWNED_LOOK_MS: Final = 1_000
+"""After a modern group changed, its coordinator looks for partitions without an owner so late:
+what moves meanwhile is nobody's for a moment only."""
+
+UNOWNED_TOLD_MS: Final = 10_000
+"""A partition that is nobody's for longer is logged, with its group."""
+
+UNOWNED_LINES_MS: Final = 60_000
+"""The time in which a shard logs a bounded number of groups that have such partitions."""
+
 LEVEL_PAUSE_MS: Final = 1_000
 """Between two commands about levels of one shard (level_keeper.py)."""
 

@@ -433,12 +433,17 @@ GROUPS = (
     ),
     Panel(
         "Partitions nobody owns",
-        "Of Stable groups, and of those whose workers died. Bad: all but 0: nobody reads them.",
+        "Of Stable and modern groups, and of those whose workers died. Bad: all but 0 for long. "
+        "Of modern groups by reason, too; those that are away are no alarm.",
         "short",
         (
             (
                 f"max by (group) (muster_group_partitions_unassigned{{{GROUP}}})",
                 "{{group}}",
+            ),
+            (
+                f"max by (group, reason) (muster_group_partitions_unowned{{{GROUP}}}) > 0",
+                "{{group}} {{reason}}",
             ),
         ),
     ),

@@ -29,8 +29,10 @@ from muster.types import (
     GroupDescription,
     GroupListing,
     MemberDescription,
+    PartitionClaim,
     Phase,
     TopicPartition,
+    UnownedPartitions,
 )
 from muster.v1 import admin_pb2
 
@@ -216,8 +218,32 @@ async def describe_group(caller: Caller, group_id: str, timeout_ms: float) -> Gr
                     ColocatedTopics(tuple(one.topics), tuple(one.problems))
                     for one in page.colocated
                 ),
+                unowned=tuple(map(_unowned, first.unowned)),
+                unowned_by_reason=dict(first.unowned_by_reason),
+                claims=tuple(map(_claim, first.claims)),
             )
         request.first_member = page.next_member
+
+
+def _unowned(one: admin_pb2.DescribeGroupsResponse.Unowned) -> UnownedPartitions:
+    return UnownedPartitions(
+        partitions=tuple(TopicPartition(one.topic, number) for number in one.partitions),
+        reason=one.reason,
+        since_wall_ms=one.since_wall_ms,
+        member_id=one.member_id,
+        until_wall_ms=one.until_wall_ms or None,
+    )
+
+
+def _claim(one: admin_pb2.DescribeGroupsResponse.Claim) -> PartitionClaim:
+    return PartitionClaim(
+        partition=TopicPartition(one.topic, one.partition),
+        partitions=one.partitions,
+        claimant=one.claimant,
+        owner=one.owner,
+        last_wall_ms=one.last_wall_ms,
+        requests=one.requests,
+    )
 
 
 def _header(group: _Group) -> tuple[str, int, int]:

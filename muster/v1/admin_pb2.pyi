@@ -573,6 +573,83 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["problems", b"problems", "topics", b"topics"]) -> None: ...
 
     @typing.final
+    class Unowned(google.protobuf.message.Message):
+        """Partitions of one topic that a modern group reads and nobody has a grant of, for one reason since one moment."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        REASON_FIELD_NUMBER: builtins.int
+        SINCE_WALL_MS_FIELD_NUMBER: builtins.int
+        MEMBER_ID_FIELD_NUMBER: builtins.int
+        UNTIL_WALL_MS_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        reason: builtins.str
+        """plan_due, not_released (who shall have them has others to release first), grant_due, away (who shall have them,
+        or all who could), topic_due (it is new), or over_limit (the group reads as many partitions as it may).
+        """
+        since_wall_ms: builtins.int
+        """by the answering node's clock, as exact as it looks: to a second or so"""
+        member_id: builtins.str
+        """who shall have them, or of those who are away the first that has to be back; "" = nobody yet"""
+        until_wall_ms: builtins.int
+        """until when that one is away; 0 = it is not"""
+        @property
+        def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+            """ascending; the first of them, see `unowned_by_reason`"""
+
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            partitions: collections.abc.Iterable[builtins.int] | None = ...,
+            reason: builtins.str = ...,
+            since_wall_ms: builtins.int = ...,
+            member_id: builtins.str = ...,
+            until_wall_ms: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["member_id", b"member_id", "partitions", b"partitions", "reason", b"reason", "since_wall_ms", b"since_wall_ms", "topic", b"topic", "until_wall_ms", b"until_wall_ms"]) -> None: ...
+
+    @typing.final
+    class Claim(google.protobuf.message.Message):
+        """A member reported a partition of which another one had the grant: what one claimed of one other, last."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        PARTITION_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        CLAIMANT_FIELD_NUMBER: builtins.int
+        OWNER_FIELD_NUMBER: builtins.int
+        LAST_WALL_MS_FIELD_NUMBER: builtins.int
+        REQUESTS_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        partition: builtins.int
+        """the first that its last such request named"""
+        partitions: builtins.int
+        """so many of others did that name"""
+        claimant: builtins.str
+        """member id; it may be none any more"""
+        owner: builtins.str
+        last_wall_ms: builtins.int
+        """by the answering node's clock"""
+        requests: builtins.int
+        """so many have named this one"""
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            partition: builtins.int = ...,
+            partitions: builtins.int = ...,
+            claimant: builtins.str = ...,
+            owner: builtins.str = ...,
+            last_wall_ms: builtins.int = ...,
+            requests: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["claimant", b"claimant", "last_wall_ms", b"last_wall_ms", "owner", b"owner", "partition", b"partition", "partitions", b"partitions", "requests", b"requests", "topic", b"topic"]) -> None: ...
+
+    @typing.final
     class Wait(google.protobuf.message.Message):
         """What an open round, or a generation that not everybody has synced in, waits for."""
 
@@ -619,6 +696,22 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
     class Group(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+        @typing.final
+        class UnownedByReasonEntry(google.protobuf.message.Message):
+            DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: builtins.int
+            VALUE_FIELD_NUMBER: builtins.int
+            key: builtins.str
+            value: builtins.int
+            def __init__(
+                self,
+                *,
+                key: builtins.str = ...,
+                value: builtins.int = ...,
+            ) -> None: ...
+            def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
         GROUP_ID_FIELD_NUMBER: builtins.int
         STATUS_FIELD_NUMBER: builtins.int
         STATE_FIELD_NUMBER: builtins.int
@@ -635,6 +728,9 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         TYPE_FIELD_NUMBER: builtins.int
         TARGET_EPOCH_FIELD_NUMBER: builtins.int
         COLOCATED_FIELD_NUMBER: builtins.int
+        UNOWNED_FIELD_NUMBER: builtins.int
+        UNOWNED_BY_REASON_FIELD_NUMBER: builtins.int
+        CLAIMS_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
         protocol_type: builtins.str
@@ -667,6 +763,16 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         def colocated(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Colocated]:
             """of a modern group, by its setting"""
 
+        @property
+        def unowned(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Unowned]:
+            """Of a modern group, on its first page: partitions without an owner, 1,000 at most in 200 of these; and all by reason."""
+
+        @property
+        def unowned_by_reason(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
+        @property
+        def claims(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Claim]:
+            """on the first page, the last one first: 8 at most that this coordinator has seen"""
+
         def __init__(
             self,
             *,
@@ -686,9 +792,12 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             type: builtins.str = ...,
             target_epoch: builtins.int = ...,
             colocated: collections.abc.Iterable[global___DescribeGroupsResponse.Colocated] | None = ...,
+            unowned: collections.abc.Iterable[global___DescribeGroupsResponse.Unowned] | None = ...,
+            unowned_by_reason: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+            claims: collections.abc.Iterable[global___DescribeGroupsResponse.Claim] | None = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status", "wait", b"wait"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "colocated", b"colocated", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "target_epoch", b"target_epoch", "type", b"type", "wait", b"wait"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "claims", b"claims", "colocated", b"colocated", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "target_epoch", b"target_epoch", "type", b"type", "unowned", b"unowned", "unowned_by_reason", b"unowned_by_reason", "wait", b"wait"]) -> None: ...
 
     GROUPS_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int

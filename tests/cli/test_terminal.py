@@ -131,6 +131,66 @@ def test_topics_that_go_together_are_shown_with_what_of_that_cannot_be_done(clus
     ]
 
 
+def test_what_nobody_has_and_what_members_claim_is_shown_with_when(cluster, muster):
+    """Those that are not named are counted; who is away is shown with until when."""
+    cluster.coordinate(cluster.nodes[0])
+    group = Described.Group(group_id="fleet", state="Stable", protocol_type="consumer")
+    group.unowned.add(
+        topic="t",
+        partitions=[1, 2],
+        reason="away",
+        since_wall_ms=1_000,
+        member_id="m",
+        until_wall_ms=61_000,
+    )
+    group.unowned.add(topic="u", partitions=[0], reason="over_limit", since_wall_ms=2_000)
+    group.unowned_by_reason.update({"away": 2, "over_limit": 5})
+    group.claims.add(
+        topic="t",
+        partition=3,
+        partitions=2,
+        claimant="late",
+        owner="m",
+        last_wall_ms=3_000,
+        requests=4,
+    )
+    cluster.nodes[0].script["DescribeGroups"] = Described(groups=[group])
+    at = ("--bootstrap", cluster.nodes[0].endpoint)
+    *_, unowned, claims = muster("group", "describe", "fleet", *at).out.split("\n\n")
+    rows = [re.split(r"  +", row.strip()) for row in (*unowned.splitlines(), *claims.splitlines())]
+    since = ("1970-01-01T00:00:01.000Z", "1970-01-01T00:00:02.000Z", "1970-01-01T00:00:03.000Z")
+    until = "1970-01-01T00:01:01.000Z"
+    assert rows == [
+        ["GROUP", "UNOWNED", "#PARTITIONS", "REASON", "SINCE", "MEMBER"],
+        ["fleet", "t(1,2)", "2", f"away until {until}", since[0], "m"],
+        ["fleet", "u(0)", "1", "over_limit", since[1], "-"],
+        ["fleet", "(others)", "4", "over_limit", "-", "-"],
+        ["GROUP", "CLAIMED", "#PARTITIONS", "BY", "OWNER", "LAST", "REQUESTS"],
+        ["fleet", "t(3)", "2", "late", "m", since[2], "4"],
+    ]
+    (told,) = json.loads(muster("group", "describe", "fleet", *at, "-o", "json").out)["groups"]
+    assert told["unowned_by_reason"] == {"away": 2, "over_limit": 5}
+    assert told["unowned"][0] == {
+        "topic": "t",
+        "partitions": [1, 2],
+        "reason": "away",
+        "since": since[0],
+        "member_id": "m",
+        "away_until": until,
+    }
+    assert told["claims"] == [
+        {
+            "topic": "t",
+            "partition": 3,
+            "partitions": 2,
+            "claimant": "late",
+            "owner": "m",
+            "last": since[2],
+            "requests": 4,
+        }
+    ]
+
+
 def headers(text):
     """Of all tables that a pipe gets."""
     firsts = [block.splitlines()[0] for block in text.split("\n\n")]

@@ -66,6 +66,42 @@ async def test_all_pages_are_read(open_cluster, monkeypatch):
         assert len(cluster.seen("DescribeGroups")) == 3
 
 
+async def test_what_nobody_has_and_what_members_claim_is_told_of_the_first_page(
+    open_cluster, monkeypatch
+):
+    """Another page says nothing of it."""
+    monkeypatch.setattr(kit, "MEMBERS_PAGE", 1)
+    describe = kit.Cluster._on_describe_groups
+
+    async def more(cluster, node, request):
+        answer = await describe(cluster, node, request)
+        group = answer.groups[0]
+        if not request.first_member:
+            group.unowned.add(topic="t", partitions=[1, 2], reason="away", since_wall_ms=5)
+            group.unowned.add(
+                topic="u", partitions=[0], reason="plan_due", member_id="m", until_wall_ms=9
+            )
+            group.unowned_by_reason.update({"away": 2, "plan_due": 4})
+            group.claims.add(
+                topic="t", partition=3, partitions=2, claimant="a", owner="b", last_wall_ms=7
+            )
+        return answer
+
+    monkeypatch.setattr(kit.Cluster, "_on_describe_groups", more)
+    async with open_cluster(1) as (_, client):
+        groups = [client.group("g", ["t"]) for _ in range(2)]
+        await asyncio.gather(*(group.next_assignment() for group in groups))
+        told = await client.describe_group("g")
+        assert len(told.members) == 2
+        place = muster.TopicPartition
+        assert told.unowned == (
+            muster.UnownedPartitions((place("t", 1), place("t", 2)), "away", 5, "", None),
+            muster.UnownedPartitions((place("u", 0),), "plan_due", 0, "m", 9),
+        )
+        assert told.unowned_by_reason == {"away": 2, "plan_due": 4}
+        assert told.claims == (muster.PartitionClaim(place("t", 3), 2, "a", "b", 7, 0),)
+
+
 async def test_a_group_that_moves_on_between_two_pages_is_described_anew(open_cluster, monkeypatch):
     """No member twice, none from an earlier generation."""
     monkeypatch.setattr(kit, "MEMBERS_PAGE", 1)

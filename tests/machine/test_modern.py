@@ -32,7 +32,8 @@ from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
-from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.modern.topics import is_clearing, unknown_topics, untaken_topics
+from musterd.coordinator.machine.modern.unowned import WhyUnowned, unowned
 from musterd.coordinator.machine.plan import Part, plan
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Committed
@@ -293,7 +294,8 @@ class Fleet:
     # ---- what must hold
 
     def look(self) -> None:
-        """One owner of each partition, whose token only rises with each new grant."""
+        """One owner of each partition, whose token only rises with each new grant, or a reason."""
+        self.look_at_unowned()
         owners: dict[tuple[str, int], str] = {}
         for member in self.modern.members.values() if self.modern is not None else ():
             for grant in member.grants():
@@ -312,6 +314,33 @@ class Fleet:
                     key = (topic, partition, token)
                     assert key not in working, "two work under one token"
                     working[key] = member_id
+
+    def look_at_unowned(self) -> None:
+        """Each partition of a topic that somebody reads is granted, or named once, and truly."""
+        group, modern, registry = self.group, self.modern, self.world.state
+        if modern is None:
+            return
+        named: dict[tuple[str, int], WhyUnowned] = {}
+        due = group.generation > modern.target_epoch or modern.storing
+        for one in finished(unowned(group, untaken_topics(modern, registry))):
+            owner = modern.members.get(one.member_id)
+            assert {
+                WhyUnowned.PLAN_DUE: due,
+                WhyUnowned.NOT_RELEASED: owner and owner.revoking,
+                WhyUnowned.GRANT_DUE: owner and owner.join_seq in modern.behind,
+                WhyUnowned.AWAY: owner and one.until_ms == owner.away_until_ms > 0,
+                WhyUnowned.TOPIC_DUE: unknown_topics(group, registry, 9) or is_clearing(modern),
+                WhyUnowned.OVER_LIMIT: False,  # so many there are not
+            }[one.why], one
+            for partition in one.partitions:
+                assert (one.topic, partition) not in named
+                named[one.topic, partition] = one.why
+        read = {topic for member in modern.members.values() for topic in member.said.topics}
+        for topic in read & registry.topics.keys():
+            # A grant of a former topic, of which the group knows that it is gone, is none of this.
+            held = modern.held.get(topic, {}) if topic in modern.topics else {}
+            for partition in range(registry.topics[topic]):
+                assert (partition in held) != ((topic, partition) in named), (topic, partition)
 
     def step(self) -> None:  # noqa: C901, PLR0912 - one arm for each thing that may happen
         members = list(self.owned)

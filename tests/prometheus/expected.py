@@ -157,6 +157,7 @@ EXPECTED: dict[str, Expected] = {
     "Rebalance duration / B": Appears(1e-5),
     "Partitions that moved / A": Rises(to=0.2),
     "Partitions nobody owns / A": Rises(to=3),
+    "Partitions nobody owns / B": Appears(1, label="away"),
     "Members, top 10 / A": Rises(to=4),
     "Idle members / A": Rises(to=1),
     "Sessions that timed out / A": Rises(to=0.2),

@@ -117,6 +117,7 @@ class Load:
     def _raw(self):
         return (
             self._again(self._forgetful_member),
+            self._again(self._absent_member),
             self._again(self._impatient),
             self._again(self._flood),
             self._again(self._operator),
@@ -138,6 +139,25 @@ class Load:
                     if error.code() not in EXPECTED:
                         raise
             await asyncio.sleep(RETRY_S)
+
+    async def _absent_member(self, channel):
+        """Of a modern group: goes away before there is what it reads, which is nobody's then."""
+        stub = GroupCoordinatorStub(channel)
+        beat = pb.ConsumerGroupHeartbeatRequest(
+            group_id="absent",
+            member_id="absent",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            topics=pb.ConsumerGroupHeartbeatRequest.Topics(names=["later"]),
+        )
+        if (await stub.ConsumerGroupHeartbeat(beat, timeout=5)).status.code:
+            return
+        beat.member_epoch, beat.back_in_ms = -2, 600_000
+        if (await stub.ConsumerGroupHeartbeat(beat, timeout=5)).status.code:
+            return
+        async with muster.Client(self._bootstrap) as client:
+            await client.create_topic("later", 2, exist_ok=True)
+        await asyncio.Event().wait()
 
     async def _impatient(self, channel):
         """Asks for a coordinator of a term to come, which waits for 1 s; gives up before that."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import dropwhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1.group_pb2 import ConsumerAssignment
@@ -27,8 +27,15 @@ from musterd.coordinator.machine.modern.spec import assignor_of
 from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.unowned import SinceWhen
 
 Described = pb.DescribeGroupsResponse.Group
+
+UNOWNED_PARTITIONS: Final = 1_000
+"""Partitions without an owner that are named of one group; all of them are counted."""
+
+UNOWNED_ROWS: Final = 200
+"""Topics, reasons and times by which they are named."""
 
 
 class _Seen(NamedTuple):
@@ -79,12 +86,13 @@ class GroupDescriptions(CoordinatorService):
                     size += one.ByteSize()
                 else:
                     await _colocated(one, shard.state.groups.get(group_id), slices)
+                    listed = await _unowned(one, shard, slices) if not first else 0
                     seen, assignor = self._head(one, shard, first)
                     group = shard.state.groups.get(group_id)
                     if group is not None and group.modern is not None:
                         away_ms = shard.envelope().wall_ms - shard.time_ms
                         taken = _consumers(one, group.modern, first, PAGE_BYTES - size, away_ms)
-                        await slices.did(taken)
+                        await slices.did(listed + taken)
                         size += one.ByteSize()
                     else:
                         size += await _members(one, seen, assignor, PAGE_BYTES - size, slices)
@@ -149,6 +157,50 @@ async def _colocated(described: Described, group: Group | None, slices: Slices) 
                 described.colocated.add(topics=one.topics, problems=one.problems)
             return
         await slices.did(SLICE_STEPS // KEYS_PER_ENTRY)
+
+
+async def _unowned(described: Described, shard: Shard, slices: Slices) -> int:
+    """Add the partitions of a modern group that are nobody's, and the last claims of others'.
+
+    Returns the count of entries. Nothing is awaited after the last slice: where one is enough, what
+    is nobody's and what members have are of one moment.
+    """
+    group, leadership = shard.state.groups.get(described.group_id), shard.leadership
+    if group is None or group.modern is None or leadership is None:
+        return 0
+    steps = leadership.unowned_now(group)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: list[SinceWhen] = end.value
+            break
+        await slices.did(SLICE_STEPS // KEYS_PER_ENTRY)
+    ahead_ms = shard.envelope().wall_ms - shard.time_ms
+    room = UNOWNED_PARTITIONS
+    for one, since_ms in found:
+        described.unowned_by_reason[one.why] += len(one.partitions)
+        if room > 0 and len(described.unowned) < UNOWNED_ROWS:
+            described.unowned.add(
+                topic=one.topic,
+                partitions=one.partitions[:room],
+                reason=one.why,
+                since_wall_ms=since_ms + ahead_ms,
+                member_id=one.member_id,
+                until_wall_ms=one.until_ms + ahead_ms if one.until_ms else 0,
+            )
+            room -= len(one.partitions)
+    for kept in leadership.claims.of(described.group_id):
+        described.claims.add(
+            topic=kept.claim.topic,
+            partition=kept.claim.partition,
+            partitions=kept.partitions,
+            claimant=kept.claim.claimant,
+            owner=kept.claim.owner,
+            last_wall_ms=kept.wall_ms,
+            requests=kept.requests,
+        )
+    return len(described.unowned) + len(described.claims) + len(found) // KEYS_PER_ENTRY
 
 
 def _consumers(

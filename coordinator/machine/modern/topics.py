@@ -40,6 +40,27 @@ def unknown_topics(group: Group, registry: ShardState, limit: int) -> NoteTopics
     return NoteTopics(group.group_id, tuple(counts), (), last)
 
 
+def untaken_topics(
+    modern: ModernGroup, registry: ShardState
+) -> tuple[list[TopicCount], list[TopicCount]]:
+    """Return topics with partitions that the group does not know: those to come, those too many.
+
+    A count is the registry's. The group is told of the first, of one that was made again once
+    nobody has a grant of the former; the second would make it read more partitions than it may, so
+    it goes on without what it does not know of them.
+    """
+    if registry.topics_version < modern.topics_version:
+        return [], []
+    gone, came = _differences(modern, registry)
+    fitting = {one.topic: None for one in (*gone, *_fitting(modern, gone, came))}
+    again = (TopicCount(one.topic, registry.topics.get(one.topic, 0)) for one in gone)
+    grown = [one for one in (*again, *came) if one.partitions > modern.topics.get(one.topic, 0)]
+    return (
+        [one for one in grown if one.topic in fitting],
+        [one for one in grown if one.topic not in fitting],
+    )
+
+
 def is_clearing(modern: ModernGroup) -> bool:
     """True while somebody has a grant of a topic that is gone: others of its name may wait."""
     return any(topic not in modern.topics for topic in modern.held)

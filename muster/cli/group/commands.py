@@ -3,6 +3,7 @@
 Kafka's columns come first and keep their names; muster's own follow.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import typer
@@ -68,6 +69,8 @@ MODERN_COLUMNS = (
 """Only where a member of a modern group is shown; TOKENS are in the order of ASSIGNMENT."""
 
 COLOCATED_COLUMNS = ("GROUP", "CO-LOCATED", "PROBLEM")
+UNOWNED_COLUMNS = ("GROUP", "UNOWNED", "#PARTITIONS", "REASON", "SINCE", "MEMBER")
+CLAIM_COLUMNS = ("GROUP", "CLAIMED", "#PARTITIONS", "BY", "OWNER", "LAST", "REQUESTS")
 
 
 def register(app: typer.Typer) -> None:
@@ -107,6 +110,8 @@ def describe(
                 _state_table(found),
                 member_table(found),
                 _colocated_table(found),
+                _unowned_table(found),
+                _claim_table(found),
             ],
             items=items,
             names=[group.group_id for group in found],
@@ -251,6 +256,50 @@ def _colocated_table(groups: Sequence[Group]) -> Table:
     )
 
 
+def _unowned_table(groups: Sequence[Group]) -> Table:
+    """Partitions that nobody has, with why and since when; at the end how many are not listed."""
+    rows: list[list[Value]] = []
+    for group in groups:
+        for one in group.unowned:
+            names = spelled(tuple((one.topic, number) for number in one.partitions))
+            until = rfc3339(one.until_wall_ms) if one.until_wall_ms else None
+            why = one.reason if until is None else f"{one.reason} until {until}"
+            since = rfc3339(one.since_wall_ms)
+            count = len(one.partitions)
+            rows.append([group.group_id, names, count, why, since, one.member_id or None])
+        for reason, more in _unlisted(group).items():
+            rows.append([group.group_id, "(others)", more, reason, None, None])
+    return Table(UNOWNED_COLUMNS, rows)
+
+
+def _unlisted(group: Group) -> dict[str, int]:
+    """How many partitions nobody has that are not among those that are named, by reason."""
+    left = Counter(group.unowned_by_reason)
+    for one in group.unowned:
+        left[one.reason] -= len(one.partitions)
+    return {reason: more for reason, more in sorted(left.items()) if more > 0}
+
+
+def _claim_table(groups: Sequence[Group]) -> Table:
+    """What members reported though it was another's, as far as this coordinator saw it."""
+    return Table(
+        CLAIM_COLUMNS,
+        [
+            [
+                group.group_id,
+                spelled(((one.topic, one.partition),)),
+                one.partitions,
+                one.claimant,
+                one.owner,
+                rfc3339(one.last_wall_ms),
+                one.requests,
+            ]
+            for group in groups
+            for one in group.claims
+        ],
+    )
+
+
 def _tokens(member: Member) -> str | None:
     """The fencing token of each partition, as "17,18"; None where there are none."""
     found = (str(member.tokens[one]) for one in member.partitions or () if one in member.tokens)
@@ -282,6 +331,30 @@ def _group_item(group: Group) -> dict[str, object]:
         "wait": wait_item(group),
         "colocated": [
             {"topics": list(one.topics), "problems": list(one.problems)} for one in group.colocated
+        ],
+        "unowned": [
+            {
+                "topic": one.topic,
+                "partitions": list(one.partitions),
+                "reason": one.reason,
+                "since": rfc3339(one.since_wall_ms),
+                "member_id": one.member_id or None,
+                "away_until": rfc3339(one.until_wall_ms) if one.until_wall_ms else None,
+            }
+            for one in group.unowned
+        ],
+        "unowned_by_reason": dict(sorted(group.unowned_by_reason.items())),
+        "claims": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "partitions": one.partitions,
+                "claimant": one.claimant,
+                "owner": one.owner,
+                "last": rfc3339(one.last_wall_ms),
+                "requests": one.requests,
+            }
+            for one in group.claims
         ],
         "members": [member_item(member) for member in members_of(group)],
     }

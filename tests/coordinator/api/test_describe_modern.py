@@ -1,9 +1,11 @@
 """DescribeGroups of a modern group: what each member has, and what it shall have."""
 
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.api.rpcs import describe_groups
 from tests.coordinator.api.test_group_service import run
 from tests.coordinator.local import local_node
 
@@ -21,11 +23,17 @@ async def join(node, member_id):
     assert not answer.status.code
 
 
+async def describe(node):
+    """The group as it is now."""
+    request = admin.DescribeGroupsRequest(group_ids=["g"], linearizable=True)
+    (group,) = (await node.admin.DescribeGroups(request)).groups
+    return group
+
+
 async def described(node, until):
     """The members, as soon as they are so."""
     while True:
-        request = admin.DescribeGroupsRequest(group_ids=["g"], linearizable=True)
-        (group,) = (await node.admin.DescribeGroups(request)).groups
+        group = await describe(node)
         held = [partitions(one.grants) for one in group.members]
         shall = [partitions(one.target) for one in group.members]
         if until(held, shall):
@@ -80,3 +88,34 @@ async def test_who_reports_a_partition_of_another_member_is_told_of_by_its_shard
         answer = await node.groups.OffsetCommit(commit)
         assert answer.partitions[0].status.code
         assert len(seen) == 2
+        (claim,) = (await describe(node)).claims
+        assert (claim.topic, claim.partition, claim.partitions) == ("a", 0, 1)
+        assert (claim.claimant, claim.owner, claim.requests) == ("y", "x", 2)
+        assert abs(claim.last_wall_ms - node.wall_ms()) < 60_000
+
+
+@run
+async def test_partitions_without_an_owner_are_told_with_the_reason_and_since_when():
+    """All are counted, and as many are named as fit."""
+    with patch.object(describe_groups, "UNOWNED_PARTITIONS", 3):
+        async with granted(1) as (node, group):
+            await look_at_unowned(node, group)
+
+
+async def look_at_unowned(node, group):
+    """The one member is away, and partitions are added to its topic."""
+    assert not group.unowned
+    assert not group.unowned_by_reason
+    away = pb.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="x", member_epoch=-2, back_in_ms=30_000
+    )
+    assert not (await node.groups.ConsumerGroupHeartbeat(away)).status.code
+    before_ms = node.wall_ms()
+    await node.topics.AddPartitions(admin.AddPartitionsRequest(name="a", partitions=6))
+    while not (group := await describe(node)).unowned or group.unowned[0].reason != "away":
+        assert sum(group.unowned_by_reason.values()) in (0, 5)
+    (one,) = group.unowned
+    assert (one.topic, [*one.partitions], one.member_id) == ("a", [1, 2, 3], "x")
+    assert group.unowned_by_reason == {"away": 5}
+    assert one.until_wall_ms == group.members[0].away_until_wall_ms > before_ms
+    assert before_ms - 2_000 < one.since_wall_ms <= node.wall_ms()

@@ -213,7 +213,7 @@ def test_quiet_groups_fill_free_places(rig):
 def test_ownership_counts_unowned_partitions_and_idle_members(rig):
     """Topic t has 4 partitions, 3 are assigned, all to a: one is unowned, b is idle."""
     rig.settle("a", "b", shares={"a": (0, 1, 2)})
-    found = ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4})
+    found = ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4}, {})
     assert (found.unassigned, found.idle_members) == (1, 1)
 
 
@@ -222,7 +222,7 @@ def test_ownership_is_unknown_while_a_group_rebalances(rig):
     rig.settle("a", "b")
     rig.ask("leave", leave("b"))
     rig.turn()
-    assert ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4}) is None
+    assert ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4}, {}) is None
 
 
 def _fall_silent(rig, members=(), *, until_gone=("a", "b")):
@@ -244,11 +244,11 @@ def test_of_a_group_whose_workers_all_died_nothing_is_owned(rig):
     _fall_silent(rig)
     group = rig.shard.state.groups["g"]
     assert group.phase is Phase.EMPTY
-    found = ownership(group, rig.meter.own["g"], {"t": 4, "u": 9})
+    found = ownership(group, rig.meter.own["g"], {"t": 4, "u": 9}, {})
     assert found is not None
     assert (found.unassigned, found.idle_members) == (4, 0)
     rig.settle("c", shares={"c": (0, 1, 2, 3)})
-    assert ownership(group, rig.meter.own["g"], {"t": 4}).unassigned == 0
+    assert ownership(group, rig.meter.own["g"], {"t": 4}, {}).unassigned == 0
 
 
 def test_a_new_coordinator_knows_that_the_workers_died(rig):
@@ -256,10 +256,10 @@ def test_a_new_coordinator_knows_that_the_workers_died(rig):
     rig.settle("a", shares={"a": (0,)})
     _fall_silent(rig, until_gone=("a",))
     group = rig.shard.state.groups["g"]
-    assert ownership(group, GroupCounts(), {"t": 4}).unassigned == 1
+    assert ownership(group, GroupCounts(), {"t": 4}, {}).unassigned == 1
     rig.ask("commit", commit("", -1, 1))
     rig.turn()
-    assert ownership(group, GroupCounts(), {"t": 4}).unassigned == 4
+    assert ownership(group, GroupCounts(), {"t": 4}, {}).unassigned == 4
 
 
 def test_workers_that_died_are_missed_in_a_group_of_any_kind(rig):
@@ -268,7 +268,7 @@ def test_workers_that_died_are_missed_in_a_group_of_any_kind(rig):
     _fall_silent(rig, until_gone=("a",))
     group = rig.shard.state.groups["g"]
     group.protocol_type = "tasks"
-    assert ownership(group, GroupCounts(), {"t": 4}).unassigned == 1
+    assert ownership(group, GroupCounts(), {"t": 4}, {}).unassigned == 1
 
 
 def test_a_death_while_others_leave_is_a_death(rig):
@@ -276,7 +276,7 @@ def test_a_death_while_others_leave_is_a_death(rig):
     rig.settle("a", "b", shares={"a": (0, 1), "b": (2, 3)})
     rig.ask("leave", leave("a"))
     _fall_silent(rig, until_gone=("b",))
-    found = ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4})
+    found = ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4}, {})
     assert found is not None
     assert found.unassigned == 4
 
@@ -289,7 +289,7 @@ def test_a_group_whose_members_all_left_is_not_missed(rig):
         rig.turn()
     group = rig.shard.state.groups["g"]
     assert group.phase is Phase.EMPTY
-    assert ownership(group, rig.meter.own["g"], {"t": 4}) is None
+    assert ownership(group, rig.meter.own["g"], {"t": 4}, {}) is None
 
 
 def test_partitions_that_change_their_owner_are_counted(rig):
@@ -357,7 +357,7 @@ def test_who_owns_what_is_not_known_of_a_group_that_is_too_large(rig, most, more
         assert (counts.owners is None) == (assignments is more)
     assert counts.partitions_moved == 0
     group = Group("g", Phase.STABLE, "consumer", "range", generation=2)
-    assert ownership(group, counts, {"t": 4}) is None
+    assert ownership(group, counts, {"t": 4}, {}) is None
 
 
 def test_of_a_large_group_whose_workers_all_died_nothing_is_owned(rig):
@@ -366,10 +366,10 @@ def test_of_a_large_group_whose_workers_all_died_nothing_is_owned(rig):
     assert rig.meter.own["g"].owners is None
     _fall_silent(rig, until_gone=("a",))
     group = rig.shard.state.groups["g"]
-    assert ownership(group, rig.meter.own["g"], {"t": 4}).unassigned == 1
+    assert ownership(group, rig.meter.own["g"], {"t": 4}, {}).unassigned == 1
     rig.ask("commit", commit("", -1, 1))
     rig.turn()
-    assert ownership(group, rig.meter.own["g"], {"t": 4}).unassigned == 4
+    assert ownership(group, rig.meter.own["g"], {"t": 4}, {}).unassigned == 4
 
 
 def test_a_static_member_that_comes_back_costs_nothing_for_each_partition(rig):
@@ -384,7 +384,7 @@ def test_a_static_member_that_comes_back_costs_nothing_for_each_partition(rig):
     group = Group("g", Phase.STABLE, "consumer", "range", generation=1)
     group.members = dict.fromkeys(("a3", "b", "c"), SimpleNamespace())
     group.tally.topics["t"] = 3
-    assert ownership(group, counts, {"t": 4}) == Ownership(unassigned=1, idle_members=1)
+    assert ownership(group, counts, {"t": 4}, {}) == Ownership(unassigned=1, idle_members=1)
     rig.meter._moved(published(2, {"a3": assignment(0, 2), "b": assignment(1)}))
     assert counts.partitions_moved == 2
     rig.meter._moved(published(3, {"a3": assignment(0, 2), "b": assignment(1)}))

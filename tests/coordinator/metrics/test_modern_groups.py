@@ -21,6 +21,7 @@ from musterd.coordinator.machine.events import (
     Trigger,
 )
 from musterd.coordinator.machine.modern.spec import NUMBER_OF
+from musterd.coordinator.machine.modern.unowned import WhyUnowned
 from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.metrics.groups import (
@@ -32,6 +33,7 @@ from musterd.coordinator.metrics.groups import (
     type_and_state,
     workers_died,
 )
+from musterd.coordinator.metrics.node import _GroupPage
 from musterd.coordinator.runtime.claims import Claim
 from musterd.raft.contract import Role
 from tests.machine.world import World
@@ -162,15 +164,31 @@ def test_an_expired_session_is_counted(metered, cause, count):
     assert metered.counts.expirations == count
 
 
-def test_what_nobody_owns_is_known_of_a_group_at_rest(metered):
-    """What a member that is away keeps has an owner; a member without anything is idle."""
+def test_what_nobody_owns_is_known_while_a_group_rebalances_and_who_is_idle_at_rest(metered):
+    """What waits for a member that is away does not count; a member without anything is idle."""
     busy = SimpleNamespace(assigned={"t": {0: 1}}, revoking={})
     idle = SimpleNamespace(assigned={}, revoking={})
     metered.modern.members = {"a": busy, "b": idle}
     metered.modern.held = {"t": {0: "a"}}
-    assert ownership(metered.group, GroupCounts(), {"t": 3}) == Ownership(2, 1)
+    unowned = {WhyUnowned.OVER_LIMIT: 3, WhyUnowned.GRANT_DUE: 2, WhyUnowned.AWAY: 7}
+    assert ownership(metered.group, GroupCounts(), {"t": 3}, unowned) == Ownership(5, 1)
     metered.modern.behind = {0: None}
-    assert ownership(metered.group, GroupCounts(), {"t": 3}) is None
+    assert ownership(metered.group, GroupCounts(), {"t": 3}, unowned) == Ownership(5, None)
+    assert ownership(metered.group, GroupCounts(), {"t": 3}, {}) == Ownership(0, None)
+
+
+def test_partitions_without_an_owner_have_a_series_for_each_reason(metered):
+    """As the leader of the group's shard saw them last; a group that it does not know has none."""
+    page = _GroupPage()
+    counts = {WhyUnowned.OVER_LIMIT: 3, WhyUnowned.AWAY: 7}
+    known = SimpleNamespace(counts=lambda group_id: counts if group_id == "g" else None)
+    metered.meter._shards[0].leadership = SimpleNamespace(unowned=known)
+    assert metered.meter.unowned("other") == {}
+    metered.group.group_id, metered.group.member_count = "g", 1
+    page.gauges(metered.group, GroupCounts(), {}, metered.meter.unowned("g"))
+    found = {sample.labels["reason"]: sample.value for sample in page.unowned.samples}
+    assert found == {why.value: counts.get(why, 0) for why in WhyUnowned}
+    assert [sample.value for sample in page.unassigned.samples] == [3]
 
 
 def test_partitions_that_a_member_reports_though_they_are_anothers_are_counted(metered):

@@ -99,7 +99,7 @@ def test_a_turn_of_notices_counts_what_it_looks_at(group, registry):
 def test_what_nobody_owns_is_counted_among_the_topics_that_exist(group, registry):
     """The metrics page asks for each group that it shows."""
     counts = GroupCounts(owners_generation=1, owners={("t", 0): "m", ("t", 1): "m", ("u", 3): "m"})
-    assert ownership(group, counts, registry.topics) == Ownership(unassigned=3, idle_members=0)
+    assert ownership(group, counts, registry.topics, {}) == Ownership(unassigned=3, idle_members=0)
     assert Counted.looked_up <= 2 * len(registry.topics)
 
 
