@@ -132,6 +132,11 @@ USES = {
             "ints, and stable"
         ),
     },
+    "modern/unowned": {
+        "sorted(modern.topics.items())": "names, by code points, each once",
+        "max(held)": "ints",
+        "sorted(found, key=lambda one: (one.topic, one.partitions[0]))": "names, then ints",
+    },
     "records/modern_values": {
         "sorted(modern.behind)": "ints",
         "sorted(tokens)": "names, by code points",
