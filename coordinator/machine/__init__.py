@@ -7,7 +7,7 @@ standard library, three files of musterd/, and nothing else.
 """
 
 from musterd.coordinator.machine.decide.decision import Decision
-from musterd.coordinator.machine.decide.dispatch import decide, heartbeat, would_refuse
+from musterd.coordinator.machine.decide.dispatch import decide, heartbeat, replans, would_refuse
 from musterd.coordinator.machine.decide.join import is_noop_join
 from musterd.coordinator.machine.decide.sync import is_noop_sync
 from musterd.coordinator.machine.evolve import evolve
@@ -22,5 +22,6 @@ __all__ = [
     "heartbeat",
     "is_noop_join",
     "is_noop_sync",
+    "replans",
     "would_refuse",
 ]

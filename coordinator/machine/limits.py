@@ -76,6 +76,11 @@ class Limits:
     """Bytes of answers that a node's connections have not taken."""
     queue_max_commands: int = 4_096
     queue_max_bytes: int = 8 * MIB
+    held_changes_max: int = 2_000
+    """Calls of a shard that would change modern groups, and wait until plans of these are
+    stored."""
+    held_changes_max_bytes: int = 4 * MIB
+    """Bytes of these calls."""
     queue_max_partitions: int = 5_000
     """That callers' commands in a shard's queue name: what applying them takes, in some 20 ms."""
     entry_max_partitions: int = 1_000

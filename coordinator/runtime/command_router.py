@@ -78,6 +78,10 @@ class Coordinator(Protocol):
         """The answer that names who coordinates the shard."""
         ...
 
+    def hold_change(self, call: Call, size: int) -> bool:
+        """Keep a call back that would change a group of which a plan is overdue; False: none is."""
+        ...
+
     def claimed(self, claims: Sequence[Claim]) -> None:
         """A request of a member named these, of which others have the grants; mostly none."""
         ...
@@ -172,6 +176,8 @@ class CommandRouter:
         rest is stored.
         """
         coordinator = self._coordinator
+        if type(call.command) is not OffsetCommit and coordinator.hold_change(call, size):
+            return
         growth = growth_of(coordinator.state, call.command)
         refusal = self._no_room(call.command, growth)
         if refusal is not None:

@@ -7,6 +7,7 @@ replicated: it is built from applied state when the replica is promoted, and dro
 from collections.abc import Callable, Generator, Sequence
 from typing import Final, Protocol
 
+from musterd.coordinator.machine import replans
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     BeginDrop,
@@ -55,6 +56,7 @@ from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.claims import Claim, ClaimBook, claims_of_commit
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest
 from musterd.coordinator.runtime.growth import StateSize
+from musterd.coordinator.runtime.held_changes import HeldChanges
 from musterd.coordinator.runtime.large_commits import Share
 from musterd.coordinator.runtime.level_keeper import LevelKeeper
 from musterd.coordinator.runtime.node_context import NodeContext
@@ -180,6 +182,7 @@ class Leadership:
         self.claims = ClaimBook()
         self.unowned = Unowned(shard.unowned)
         self.unowned.begin(self.state.groups.values(), self._time.now_ms)
+        self._held_changes = HeldChanges()
         self._fires = False
         """Whether the shard was served, with room on the disks, in the last whole turn."""
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
@@ -201,6 +204,7 @@ class Leadership:
         for call in self.waiters.release():
             let_go(call)
         self._planner.release()
+        self._held_changes.release(self.elsewhere())
         self.proposer.fail_queue(self.elsewhere())
         waiting, self._settling = self._settling, []
         for _, done in waiting:
@@ -285,6 +289,20 @@ class Leadership:
     def elsewhere(self) -> NotHere:
         return self._shard.elsewhere()
 
+    def hold_change(self, call: Call, size: int) -> bool:
+        """Keep a call back that would change a group of which a plan is overdue; False: none is."""
+        group_id: str = getattr(call.command, "group_id", "")
+        if not self._is_held(group_id):
+            return False
+        command: GroupCommand = call.command  # type: ignore[assignment]
+        if not replans(self.state.groups.get(group_id), command, self.envelope()):
+            return False
+        self._held_changes.hold(group_id, call, size)
+        return True
+
+    def _is_held(self, group_id: str) -> bool:
+        return self._planner.holds(group_id, self._shard.clock_ms)
+
     def claimed(self, claims: Sequence[Claim]) -> None:
         """A request of a member named these, of which others have the grants; mostly none."""
         if claims:
@@ -367,6 +385,8 @@ class Leadership:
             self._served = serving
 
     def _flush(self, time_ms: int) -> None:
+        for call, size in self._held_changes.free(self._is_held):
+            self._router.offer(call, size)
         if self.room is Room.NONE:
             self.proposer.refuse_queue("the room on the nodes' disks")
         if self.proposer.flush(time_ms, self._shard.node.wall_ms(), self._shard.propose):
@@ -378,10 +398,11 @@ class Leadership:
         self.begin_drop()
         self._raise_level()
         for closing in self.sessions.rounds_due(many_joins=many_joins):
-            self.proposer.offer(closing, FIRING_BYTES)
+            if not self._is_held(closing.group_id):  # it comes again soon
+                self.proposer.offer(closing, FIRING_BYTES)
         if self.proposer.drains:  # so that a call heard until now withdraws it (sc-H19)
             for key in self.sessions.sessions_due():
-                expiry = self._expiry(key)
+                expiry = None if self._is_held(key.group_id) else self._expiry(key)
                 if expiry is not None:
                     self.proposer.offer(expiry, FIRING_BYTES)
         clock_ms = self._shard.clock_ms

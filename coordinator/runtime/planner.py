@@ -4,6 +4,7 @@ All it needs is replicated, so a new leader finds what the last one did not get 
 group does not know of as they are, a plan that is due, grants that are behind the target. Planning
 takes as long as the group is large. It goes in slices between other work, outside of what applies
 entries; what it was made from is named with the result, and refused where that is another by then.
+A group whose plans come to nothing for a second is held: nothing changes it until one is stored.
 """
 
 from collections import Counter, OrderedDict
@@ -32,6 +33,7 @@ from musterd.coordinator.runtime.timeouts import (
     ASSIGNMENT_INTERVAL_MS,
     ASSIGNMENT_INTERVAL_MS_MAX,
     ASSIGNMENT_QUIET_MS,
+    CHANGES_HELD_MS_MAX,
 )
 
 PLANS_MAX: Final = 16
@@ -48,6 +50,9 @@ STEPS_PER_TURN: Final = SLICE_STEPS
 
 STEPS_PER_UNIT: Final = 4
 """Steps that a slice of a small plan takes at most for each of its partitions and members."""
+
+HELD_SLICES: Final = 4
+"""Slices in a turn of the plan of a group that is held: for that others wait, too."""
 
 _NEVER: Final = -1
 _NAME_BYTES: Final = 32
@@ -105,10 +110,11 @@ class _Plan:
     """The next of them."""
     number: int = 0
 
-    def make(self) -> int:
-        """Make one slice of it; returns at most how many steps that took."""
+    def make(self, slices: int) -> int:
+        """Make so many slices of it; returns at most how many steps one took."""
         try:
-            next(self.steps)
+            for _ in range(slices):
+                next(self.steps)
         except StopIteration as end:
             self.parts = parts(end.value)
             self.part = next(self.parts)
@@ -157,6 +163,11 @@ class Planner:
     """By group that was planned lately, the oldest first."""
     _ends: KeyedHeap[str] = field(default_factory=KeyedHeap)
     """When groups whose interval is not over may be planned."""
+    _due_ms: dict[str, int] = field(default_factory=dict)
+    """Since when a plan of a group is due. A plan that is stored begins that anew, and so does the
+    end of the time for which the group was held."""
+    _held_ms: dict[str, int] = field(default_factory=dict)
+    """Until when a group is held at most."""
     _plans: OrderedDict[str, _Plan] = field(default_factory=OrderedDict)
     _under_way: Counter[tuple[str, type]] = field(default_factory=Counter)
     """How many commands of a group and kind are waiting or in the log."""
@@ -182,13 +193,20 @@ class Planner:
         """True where the next turn should come soon."""
         return bool(self._left or self._plans) and not self._blocked
 
+    def holds(self, group_id: str, clock_ms: int) -> bool:
+        """True while nothing but its plan should change this group."""
+        return clock_ms < self._held_ms.get(group_id, _NEVER)
+
     def moved(self, group_id: str, group: Group | None) -> None:
         """An entry changed this group."""
         modern = modern_of(group)
-        if modern is None:
+        if group is None or modern is None:
             if group_id in self._known:
                 self._forget(group_id)
             return
+        if group.generation == modern.target_epoch:
+            self._due_ms.pop(group_id, None)
+            self._held_ms.pop(group_id, None)
         self._known.setdefault(group_id, _Known())
         self._left[group_id] = None
         self._blocked = False
@@ -271,6 +289,10 @@ class Planner:
         known = self._known[group_id]
         if self._is_under_way(group_id, NoteTopics):
             return 0
+        is_due = group.generation > modern.target_epoch
+        is_held = is_due and self._is_held(group_id, clock_ms)
+        if is_held:
+            registry = None  # it is told of topics afterwards
         if registry is not None and (
             known.topics_version,
             known.spec_version,
@@ -289,7 +311,7 @@ class Planner:
                 known.spec_version = modern.spec_version
                 known.access_version = registry.access_version
         storing = group_id in self._plans or self._is_under_way(group_id, StoreTarget)
-        if group.generation > modern.target_epoch and not storing:
+        if is_due and not storing:
             self._plan(group, clock_ms)
         stored = not modern.storing and not self._is_under_way(group_id, StoreTarget)
         if modern.behind and stored and not self._is_under_way(group_id, Reconcile):
@@ -353,8 +375,25 @@ class Planner:
         self.turns.plans += 1
         self._plans[group_id] = _Plan(modern.spec_version, _units(modern), _planned(group))
 
+    def _is_held(self, group_id: str, clock_ms: int) -> bool:
+        """Whether a group whose plan is due is held, from now on where it has waited too long."""
+        if self.holds(group_id, clock_ms):
+            return True
+        if self._held_ms.pop(group_id, None) is not None:
+            self._due_ms[group_id] = clock_ms  # others had to wait; now it does
+        due_ms = self._due_ms.setdefault(group_id, clock_ms)
+        if clock_ms < due_ms + ASSIGNMENT_INTERVAL_MS_MAX or self.turns.plans >= PLANS_MAX:
+            return False
+        self._held_ms[group_id] = clock_ms + CHANGES_HELD_MS_MAX
+        self._ends.arm(group_id, clock_ms + CHANGES_HELD_MS_MAX)
+        return True
+
     def _interval_is_over(self, group_id: str, clock_ms: int) -> bool:
         """Whether the next plan may begin. The first after quiet waits for nothing."""
+        if self.holds(group_id, clock_ms):
+            self._intervals.setdefault(group_id, _Interval(clock_ms)).began_ms = clock_ms
+            self._intervals.move_to_end(group_id)
+            return True
         while self._intervals:
             oldest_id, oldest = next(iter(self._intervals.items()))
             if oldest.began_ms + 2 * ASSIGNMENT_INTERVAL_MS_MAX > clock_ms:
@@ -383,17 +422,18 @@ class Planner:
         while self._plans and self._credit > 0 and self.turns.steps(turn) > 0:
             group_id, plan = self._plans.popitem(last=False)
             self._plans[group_id] = plan  # it is the last now
-            steps = self._go_on_with(plan, groups[group_id], offer)
+            slices = HELD_SLICES if group_id in self._held_ms else 1
+            steps = self._go_on_with(plan, groups[group_id], offer, slices)
             if not steps:
                 self._blocked = True
                 return
             self._credit -= steps
             self.turns.took(steps)
 
-    def _go_on_with(self, plan: _Plan, group: Group, offer: Offer) -> int:
-        """Make a slice of a plan, or store a part of it; 0 where the log takes none now."""
+    def _go_on_with(self, plan: _Plan, group: Group, offer: Offer, slices: int) -> int:
+        """Make slices of a plan, or store a part of it; 0 where the log takes none now."""
         if plan.parts is None or plan.part is None:
-            return plan.make()
+            return plan.make(slices)
         part = plan.part
         changes = changes_of(group, part)
         store = StoreTarget(group.group_id, plan.spec_version, plan.number, changes, part.last)
@@ -429,6 +469,8 @@ class Planner:
         self._left.pop(group_id, None)
         self._known.pop(group_id, None)
         self._intervals.pop(group_id, None)
+        self._due_ms.pop(group_id, None)
+        self._held_ms.pop(group_id, None)
         self._ends.drop(group_id)
 
 

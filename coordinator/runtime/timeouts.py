@@ -76,6 +76,10 @@ UNOWNED_TOLD_MS: Final = 10_000
 UNOWNED_LINES_MS: Final = 60_000
 """The time in which a shard logs a bounded number of groups that have such partitions."""
 
+CHANGES_HELD_MS_MAX: Final = 3_000
+"""Where a plan has been due for ASSIGNMENT_INTERVAL_MS_MAX, what would change the group again waits
+until a plan is stored, and no longer than this (held_changes.py)."""
+
 LEVEL_PAUSE_MS: Final = 1_000
 """Between two commands about levels of one shard (level_keeper.py)."""
 

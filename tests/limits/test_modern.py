@@ -32,6 +32,9 @@ from musterd.coordinator.machine.shard_state import (
     apply_entry,
     evolve_shard_counted,
 )
+from musterd.coordinator.runtime.answers import Shed
+from musterd.coordinator.runtime.calls import Call, NodeCallLimits
+from musterd.coordinator.runtime.held_changes import HeldChanges
 from musterd.coordinator.runtime.patterns import matching
 from musterd.levels import LEVEL
 from tests.limits.rows import limit
@@ -183,3 +186,40 @@ def test_a_classic_member_says_as_many_topics_as_there_may_be_and_not_much_more(
     assert read_subscription(field * FIELDS_MAX).keeps == {}
     with pytest.raises(UnreadableError):
         read_subscription(field * (FIELDS_MAX + 1))
+
+
+class Asker:
+    """Calls that are held, and what those are told that were not."""
+
+    def __init__(self):
+        self.held, self.shed, self.calls = HeldChanges(), [], []
+
+    def ask(self, size):
+        call = Call(JOIN, self.shed.append, NodeCallLimits())
+        self.calls.append(call)
+        self.held.hold("g", call, size)
+
+
+@limit("held_changes_max")
+def test_changes_that_wait_for_a_plan(step):
+    """One too many is shed, and may come again; those before are kept in their order."""
+    asker = Asker()
+    for _ in range(LIMITS.held_changes_max + step):
+        asker.ask(1)
+    assert asker.shed == [Shed("the changes that wait for a plan")] * max(step, 0)
+    kept = [call for call, _ in asker.held.free(lambda _: False)]
+    assert kept == asker.calls[: LIMITS.held_changes_max]
+    asker.ask(1)
+    assert len(asker.held.free(lambda _: False)) == 1
+
+
+@limit("held_changes_max_bytes")
+def test_bytes_of_changes_that_wait_for_a_plan(step):
+    """Counted as their commands are announced; they count until they go on."""
+    asker = Asker()
+    asker.ask(LIMITS.held_changes_max_bytes - 1_000)
+    asker.ask(1_000 + step)
+    assert asker.shed == [Shed("the changes that wait for a plan")] * max(step, 0)
+    assert asker.held.free(lambda _: True) == []
+    asker.ask(2)
+    assert len(asker.shed) == 1

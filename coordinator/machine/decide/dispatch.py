@@ -40,6 +40,7 @@ from musterd.coordinator.machine.decide.timer import decide_timer
 from musterd.coordinator.machine.decide.topics import decide_topics
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import SpecChanged
 from musterd.coordinator.machine.modern.decide_heartbeat import decide_consumer_heartbeat
 from musterd.coordinator.machine.modern.decide_target import (
     decide_note_topics,
@@ -112,6 +113,11 @@ def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> R
     decision = decide(group, command, env)
     refused = isinstance(decision.reply, Refused) and not decision.events
     return cast("Refused", decision.reply) if refused else None
+
+
+def replans(group: Group | None, command: GroupCommand, env: Envelope) -> bool:
+    """Whether `command`, from this state, changes what plans of a modern group are made from."""
+    return any(isinstance(event, SpecChanged) for event in decide(group, command, env).events)
 
 
 def heartbeat(group: Group | None, member_id: str, generation: int, instance_id: str = "") -> Error:

@@ -82,7 +82,9 @@ class _Flow:
     def fill(self) -> Generator[None, None, None]:
         """Give what is free straight to members with room: a way of no cost, and mostly enough."""
         for number, lot in enumerate(self.lots):
+            looked = 0
             for at in lot.near or lot.readers:
+                looked += 1
                 if not lot.free:
                     break
                 if self.room[at] > 0:
@@ -90,7 +92,7 @@ class _Flow:
                     self._give(number, at, amount)
                     lot.free -= amount
                     self.room[at] -= amount
-            if self._pace.due(1 + len(lot.readers)):
+            if self._pace.due(1 + looked):
                 yield
 
     def send(self) -> Generator[None, None, None]:

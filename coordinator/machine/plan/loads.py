@@ -85,7 +85,7 @@ class _Numbers:
                 if share:
                     self.has[at][number] = share
                     self.load[at] += share
-            if pace.due(4 * len(loads)):
+            if pace.due(1 + len(loads)):
                 yield
 
     def even_out(self, evenness: Evenness, pace: Pace) -> Generator[None, None, None]:
@@ -131,8 +131,10 @@ class _Numbers:
                     seen[at] = True
                     search.given[at] = number
                 search.reached += takers
-                if pace.due(1 + len(self.pools[number].readers) // 2):
+                if pace.due(1 + len(self.pools[number].readers) // 16):
                     yield
+            if pace.due(1 + len(self.has[giver]) // 4):
+                yield
         return search
 
     def _use(self, search: _Chains, source: int, target: int) -> None:

@@ -159,7 +159,7 @@ def _pools(spec: Spec, kinds: Sequence[_Alike], pace: Pace) -> Generator[None, N
     for number, kind in enumerate(kinds):
         for topic in kind.topics:
             readers.setdefault(topic, []).append(number)
-        if pace.due(len(kind.topics)):
+        if pace.due(1 + len(kind.topics) // 8):
             yield
     together = {topic: names for names in spec.colocate for topic in names}
     by_kinds: dict[tuple[int, ...], Pool] = {}
@@ -185,7 +185,7 @@ def _pools(spec: Spec, kinds: Sequence[_Alike], pace: Pace) -> Generator[None, N
             away = sorted(at for number in common for at in kinds[number].away)
             pool = by_kinds[tuple(common)] = Pool(present, away)
         pool.families.append(Family(topics, max(spec.topics[name] for name in topics)))
-        if pace.due(1 + len(common) + len(topics)):
+        if pace.due(len(topics) + len(common) // 4):
             yield
     return sorted(by_kinds.values(), key=lambda pool: (len(pool.readers), pool.name))
 
@@ -254,7 +254,7 @@ def _hold(
     """Find who holds each unit of a pool; what members hold that are away is theirs."""
     away = dict.fromkeys(pool.away)
     able = {**dict.fromkeys(pool.readers), **away}
-    if pace.due(1 + len(able)):
+    if pace.due(1 + len(able) // 8):
         yield
     for family in pool.families:
         rows = [_held(spec, topic, family.count, positions, able) for topic in family.topics]

@@ -95,7 +95,7 @@ class _Scale:
             for at, share in zip(readers, shares, strict=True):
                 loads[at] += share
                 self.lacks[at] += share
-            if self._pace.due(4 * len(readers)):
+            if self._pace.due(1 + len(readers)):
                 yield
 
     def hand_out(self) -> Generator[None, None, None]:

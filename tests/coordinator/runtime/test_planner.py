@@ -1,5 +1,6 @@
 """The leader sees to modern groups: topics first, then plans, in slices, then what they ask for."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
@@ -17,8 +18,12 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.plan import PlanMember, Spec
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime import planner as module
-from musterd.coordinator.runtime.planner import PLANS_MAX, Planner, PlanTurns
-from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS_MAX, ASSIGNMENT_QUIET_MS
+from musterd.coordinator.runtime.planner import HELD_SLICES, PLANS_MAX, Planner, PlanTurns
+from musterd.coordinator.runtime.timeouts import (
+    ASSIGNMENT_INTERVAL_MS_MAX,
+    ASSIGNMENT_QUIET_MS,
+    CHANGES_HELD_MS_MAX,
+)
 
 TURN_MS = 10
 
@@ -258,6 +263,73 @@ def test_a_burst_costs_a_plan_an_interval_that_doubles_up_to_a_second(shard):
     assert waits[-1] == ASSIGNMENT_INTERVAL_MS_MAX
 
 
+def overdue(shard, **fields):
+    """A large group that changes in each turn until its plan has been due for a second."""
+    group = shard.group(topics={"t": 20_000}, **fields)
+    since_ms = shard.clock_ms
+    while shard.clock_ms <= since_ms + ASSIGNMENT_INTERVAL_MS_MAX:
+        assert not shard.planner.holds("g", shard.clock_ms)
+        shard.changes(group)
+        assert shard.turn() == []
+    assert shard.planner.holds("g", shard.clock_ms)
+    return group
+
+
+def test_a_plan_that_came_to_nothing_for_a_second_has_its_group_held_until_it_is_stored(shard):
+    """It is made at once, however long the interval, and again where something was under way."""
+    group = overdue(shard)
+    shard.changes(group)
+    began_ms, version = shard.clock_ms, group.modern.spec_version
+    offered = []
+    while not offered or not offered[-1].last:
+        offered += [one for one in shard.turn() if isinstance(one, StoreTarget)]
+        assert shard.planner.holds("g", shard.clock_ms)
+    assert {one.spec_version for one in offered} == {version}
+    assert shard.clock_ms - began_ms < CHANGES_HELD_MS_MAX
+    for one in offered:
+        assert shard.planner.holds("g", shard.clock_ms)
+        shard.applies(one)
+    assert not shard.planner.holds("g", shard.clock_ms)
+
+
+def test_a_group_is_held_for_a_bounded_time_and_then_not_for_another_second(shard):
+    """Also where its plan cannot be stored."""
+    overdue(shard)
+    shard.takes = False
+    until_ms = shard.clock_ms + CHANGES_HELD_MS_MAX
+    while shard.clock_ms < until_ms - TURN_MS:
+        shard.turn()
+        assert shard.planner.holds("g", shard.clock_ms)
+    shard.turn()
+    free_ms = shard.clock_ms
+    while not shard.planner.holds("g", shard.clock_ms):
+        shard.turn()
+    assert shard.clock_ms - free_ms == ASSIGNMENT_INTERVAL_MS_MAX
+
+
+def test_topics_that_come_all_the_time_put_a_plan_off_for_a_second(shard):
+    """A group that is held is told of them afterwards."""
+    group = overdue(shard)
+    news_of(shard)
+    offered = []
+    while not offered or not offered[-1].last:
+        offered += [one for one in shard.turn() if not isinstance(one, Reconcile)]
+    assert {*kinds(offered)} == {StoreTarget}
+    for one in offered:
+        shard.applies(one)
+    shard.planner.moved("g", group)
+    assert NoteTopics in kinds(shard.turn())
+
+
+def test_a_group_that_is_held_has_several_slices_a_turn(shard):
+    """For its plan others wait, too."""
+    overdue(shard)
+    made = []
+    shard.planner._plans["g"].steps = (made.append(shard.clock_ms) for _ in range(50))
+    shard.turn(2)
+    assert {*Counter(made).values()} == {HELD_SLICES}
+
+
 def test_a_change_after_quiet_waits_for_nothing(shard):
     """However many there were before."""
     group = shard.group()
@@ -459,7 +531,7 @@ def test_matching_many_topics_goes_in_slices(shard):
     names = [f"t{n:05}" for n in range(3_000)]
     with_topics(shard, *names)
     pattern = "(.*t.{20}){5}|t0[0-2].*[05]"
-    group = shard.group(pattern_readers={pattern: {"": 1}})
+    group = shard.group(epoch=0, pattern_readers={pattern: {"": 1}})
     turns = 0
     while not shard.offered:
         shard.turn()
