@@ -93,7 +93,7 @@ class CommittedOffset:
 class GroupSetting:
     """The value of a group's setting, and the bounds between which it may be set.
 
-    A setting that is a text has it in `text`; its numbers are 0, and its default is "".
+    A setting that is a text has it in `text`; its numbers are 0.
     """
 
     value: int
@@ -103,6 +103,7 @@ class GroupSetting:
     lowest: int
     highest: int
     text: str | None = None
+    default_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

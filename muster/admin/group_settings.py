@@ -69,6 +69,7 @@ def _settings(told: Iterable[admin_pb2.GroupSetting]) -> dict[str, GroupSetting]
             one.lowest,
             one.highest,
             one.text if one.HasField("text") else None,
+            one.default_text,
         )
         for one in told
     }

@@ -1298,6 +1298,7 @@ class GroupSetting(google.protobuf.message.Message):
     LOWEST_FIELD_NUMBER: builtins.int
     HIGHEST_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
+    DEFAULT_TEXT_FIELD_NUMBER: builtins.int
     name: builtins.str
     value: builtins.int
     overridden: builtins.bool
@@ -1306,7 +1307,8 @@ class GroupSetting(google.protobuf.message.Message):
     """what may be set"""
     highest: builtins.int
     text: builtins.str
-    """Set where the value is a text; the numbers are 0 then, and the default is ""."""
+    """Set where the value is a text; the numbers are 0 then."""
+    default_text: builtins.str
     def __init__(
         self,
         *,
@@ -1317,9 +1319,10 @@ class GroupSetting(google.protobuf.message.Message):
         lowest: builtins.int = ...,
         highest: builtins.int = ...,
         text: builtins.str | None = ...,
+        default_text: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_text", b"_text", "text", b"text"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_text", b"_text", "default_value", b"default_value", "highest", b"highest", "lowest", b"lowest", "name", b"name", "overridden", b"overridden", "text", b"text", "value", b"value"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_text", b"_text", "default_text", b"default_text", "default_value", b"default_value", "highest", b"highest", "lowest", b"lowest", "name", b"name", "overridden", b"overridden", "text", b"text", "value", b"value"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_text", b"_text"]) -> typing.Literal["text"] | None: ...
 
 global___GroupSetting = GroupSetting

@@ -8,8 +8,9 @@ DEFAULTS = {
     "classic.max.session.timeout.ms": (1_800_000, 1_000, 1_800_000),
     "classic.max.size": (2_000, 1, 2_000),
     "classic.min.session.timeout.ms": (1_000, 1_000, 1_800_000),
-    "consumer.colocate": None,
+    "consumer.colocate": "",
     "consumer.max.away.ms": (600_000, 1_000, 86_400_000),
+    "consumer.migration.policy": "bidirectional",
     "offsets.retention.ms": (604_800_000, 0, 315_360_000_000),
 }
 
@@ -22,8 +23,8 @@ class SettingsStore:
 
     def _settings(self, own):
         return [
-            _text(name, own) if bounds is None else _number(name, own, *bounds)
-            for name, bounds in DEFAULTS.items()
+            _text(name, own, default) if isinstance(default, str) else _number(name, own, *default)
+            for name, default in DEFAULTS.items()
         ]
 
     def describe(self, request):
@@ -46,7 +47,8 @@ class SettingsStore:
                 result.status.CopyFrom(self._no(ErrorCode.INVALID_CONFIG, text))
                 continue
             after = before | {
-                s.name: s.value if DEFAULTS[s.name] is None else int(s.value) for s in one.settings
+                s.name: s.value if isinstance(DEFAULTS[s.name], str) else int(s.value)
+                for s in one.settings
             }
             after = {name: value for name, value in after.items() if name not in one.removed}
             result.before.extend(self._settings(before))
@@ -56,8 +58,10 @@ class SettingsStore:
         return response
 
 
-def _text(name, own):
-    return admin_pb2.GroupSetting(name=name, text=own.get(name, ""), overridden=name in own)
+def _text(name, own, default):
+    return admin_pb2.GroupSetting(
+        name=name, text=own.get(name, default), overridden=name in own, default_text=default
+    )
 
 
 def _number(name, own, default, lowest, highest):

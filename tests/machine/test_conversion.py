@@ -18,7 +18,9 @@ from muster.group.consumer_protocol import (
 from muster.types import TopicPartition
 from musterd.coordinator.machine import heartbeat
 from musterd.coordinator.machine.commands import (
+    AlterGroupConfig,
     Assignment,
+    ConfigSetting,
     ExpireMember,
     JoinGroup,
     LeaveGroup,
@@ -36,6 +38,7 @@ from musterd.coordinator.machine.modern.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from musterd.coordinator.machine.modern.conversion import MIGRATION_POLICY, POLICIES
 from musterd.coordinator.machine.replies import Committed, Joined, Synced
 from musterd.coordinator.machine.state import Phase
 from tests.machine.test_modern import TOPICS, Fleet
@@ -211,6 +214,8 @@ class Mixed(Fleet):
         super().look()
         group = self.group
         self.phases.add("" if group is None else group.phase)
+        if self.modern is not None and all(m.is_classic for m in self.modern.members.values()):
+            self.phases.add("classic members alone")
         working: dict[tuple[str, int], str] = {}
         held = {m: owned for m, owned in self.owned.items() if m not in self.away}
         held |= {m: one.owned for m, one in self.classic.items()}
@@ -221,7 +226,12 @@ class Mixed(Fleet):
                     working[place] = member_id
 
     def topics(self) -> None:
-        """Topics only grow: what a classic member does when one is made again is its own affair."""
+        """Topics only grow: what a classic member does when one is made again is its own affair.
+
+        An operator changes what the group may become instead.
+        """
+        policy = self.random.choice(POLICIES)
+        self.world.apply(AlterGroupConfig("g", (ConfigSetting(MIGRATION_POLICY, policy),), ()))
 
     def step(self) -> None:
         choice = self.random.random()
@@ -304,6 +314,7 @@ def settled(mixed: Mixed) -> None:
 def test_members_of_both_kinds_never_share_a_partition_and_lose_no_commit():
     phases = live_through(range(FEW_HISTORIES))
     assert {"Modern", "Stable", "PreparingRebalance", "CompletingRebalance"} <= phases
+    assert "classic members alone" in phases
 
 
 @pytest.mark.histories

@@ -67,6 +67,8 @@ USES = {
         "{self.first}": "text",
     },
     "modern/conversion": {
+        "{MIGRATION_POLICY}": "a name of our own",
+        "{policy}": "a word of our own",
         "max(last.get(topic, 0), partition + 1)": "ints",
         "max(tokens)": "ints",
         "max(group.fence, group.generation)": "ints",
@@ -159,6 +161,8 @@ USES = {
         "{COLOCATE}": "a name of our own",
         "{colocate or 'not set any more'}": "text",
         "{wrong}": "text",
+        "{words}": "names of our own",
+        "', '.join(CHOICES[name])": "names of our own",
         "sorted(after.items())": "names are keys, so values are never compared",
         "int(value)": "of ASCII digits alone: _wrong has looked",
         "str(high)": "of an int",

@@ -155,6 +155,7 @@ from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
+from musterd.coordinator.machine.modern.conversion import MIGRATION_POLICY
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan import Part, plan
@@ -767,6 +768,7 @@ SHORT = {
     "longest": MAX_SESSION_TIMEOUT_MS,
     "size": MAX_SIZE,
     "least": MIN_SESSION_TIMEOUT_MS,
+    "policy": MIGRATION_POLICY,
     "retention": OFFSETS_RETENTION_MS,
 }
 """Settings as the lines of `config` name them."""

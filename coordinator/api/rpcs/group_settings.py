@@ -16,6 +16,7 @@ from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from musterd.coordinator.machine.decide.config import (
+    CHOICES,
     COLOCATE,
     OFFSETS_RETENTION_MS,
     SETTINGS,
@@ -121,6 +122,13 @@ def _settings(own: Own, shard: Shard) -> list[pb.GroupSetting]:
         if name == COLOCATE:
             text = str(own.get(name, ""))
             found.append(pb.GroupSetting(name=name, text=text, overridden=name in own))
+            continue
+        if name in CHOICES:
+            words = CHOICES[name]
+            text = words[int(own.get(name, len(words) - 1))]
+            one = pb.GroupSetting(name=name, text=text, overridden=name in own)
+            one.default_text = words[-1]
+            found.append(one)
             continue
         setting = SETTINGS[name]
         lowest, highest = setting.bounds(LIMITS)

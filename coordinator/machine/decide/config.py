@@ -22,6 +22,7 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.modern import colocation
+from musterd.coordinator.machine.modern.conversion import MIGRATION_POLICY, POLICIES
 from musterd.coordinator.machine.modern.departures import spec_changed
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Configured
@@ -84,10 +85,14 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
 )
 """Every setting that is a number, by name."""
 
+CHOICES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({MIGRATION_POLICY: POLICIES})
+"""Every setting that is one of some words, by name. Its number is stored; the default is the last.
+All are of modern groups."""
+
 
 def names_at(level: int) -> tuple[str, ...]:
     """Return the names of the settings that there are at this level of the cluster, in order."""
-    texts = (COLOCATE,) if level >= MODERN_LEVEL else ()
+    texts = (COLOCATE, *CHOICES) if level >= MODERN_LEVEL else ()
     numbers = (name for name, setting in SETTINGS.items() if setting.level <= level)
     return tuple(sorted((*numbers, *texts)))
 
@@ -96,6 +101,8 @@ def own_limits(group: Group, limits: Limits) -> Limits:
     """The limits that count for this group."""
     own: dict[str, int] = {}
     for name, value in group.config.items():
+        if name in CHOICES:
+            continue
         low, high = SETTINGS[name].bounds(limits)
         own[SETTINGS[name].limit] = min(max(value, low), high)
     return replace(limits, **own)
@@ -118,6 +125,8 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
             return _invalid(wrong)
         if name == COLOCATE:
             colocate = colocation.normal(value)
+        elif name in CHOICES:
+            after[name] = CHOICES[name].index(value)
         else:
             after[name] = int(value)
     low = after.get(MIN_SESSION_TIMEOUT_MS, env.limits.session_timeout_min_ms)
@@ -144,6 +153,9 @@ def _wrong(name: str, value: str, known: Sequence[str], limits: Limits) -> str:
     if name == COLOCATE:
         wrong = colocation.wrong(value, limits)
         return wrong and f"{COLOCATE} is sets of topics, such as `a,b;c,d`. {wrong}"
+    if name in CHOICES:
+        words = ", ".join(CHOICES[name])
+        return "" if value in CHOICES[name] else f"{name} is one of {words}."
     setting = SETTINGS[name]
     low, high = setting.bounds(limits)
     if not (0 < len(value) <= len(str(high)) and _DIGITS.issuperset(value)):

@@ -24,9 +24,32 @@ from musterd.coordinator.machine.state import Group, Member, Phase, Tally, recou
 CONVERTIBLE: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 """Assignors in whose place the coordinator may assign. What others mean by it nobody else knows."""
 
+MIGRATION_POLICY: Final = "consumer.migration.policy"
+POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
+"""What the setting may be; the number that is stored has a bit for each way."""
+_UPGRADE: Final = 1
+_DOWNGRADE: Final = 2
+_BOTH: Final = _UPGRADE | _DOWNGRADE
+
+
+def _allows(group: Group, way: int) -> bool:
+    return bool(group.config.get(MIGRATION_POLICY, _BOTH) & way)
+
+
+def stays_modern(group: Group, left: int, limits: Limits) -> bool:
+    """True where a modern group does not become a classic one though its last modern member went.
+
+    So it is where its policy forbids that, and where more members are left than a classic group of
+    its size takes in: a round would cost those beyond it their seats (gp-1.11).
+    """
+    return not _allows(group, _DOWNGRADE) or left > limits.group_max_members
+
 
 def why_not(group: Group, limits: Limits) -> str:
     """Return why a classic group with an assignment cannot become a modern one; "" = it can."""
+    if not _allows(group, _UPGRADE):
+        policy = POLICIES[group.config[MIGRATION_POLICY]]
+        return f"its setting {MIGRATION_POLICY} is {policy}"
     name = group.protocol_name
     if name and name not in CONVERTIBLE:
         return f"its members use the assignor {quoted(name)}, which is their own"

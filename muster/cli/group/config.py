@@ -121,9 +121,9 @@ def _item(group_id: str, one: GroupSetting) -> dict[str, Value]:
 
 
 def _values(one: GroupSetting) -> tuple[Value, Value, Value, Value]:
-    """Return its value, its default and its bounds. A text has no bounds, and is "" by default."""
+    """Return its value, its default and its bounds. A text has no bounds."""
     if one.HasField("text"):
-        return one.text, "", None, None
+        return one.text, one.default_text, None, None
     return one.value, one.default_value, one.lowest, one.highest
 
 

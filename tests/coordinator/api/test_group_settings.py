@@ -20,6 +20,7 @@ LEAST = "classic.min.session.timeout.ms"
 DELAY = "classic.initial.rebalance.delay.ms"
 COLOCATE = "consumer.colocate"
 AWAY = "consumer.max.away.ms"
+POLICY = "consumer.migration.policy"
 RETENTION = "offsets.retention.ms"
 
 
@@ -135,6 +136,29 @@ async def test_settings_of_modern_groups_are_there_once_the_level_knows_such_gro
         assert not (await alter(node, "g", consumer_max_away_ms=5_000)).status.code
         away = (await settings_of(node, "g"))[AWAY]
         assert (away.value, away.default_value, away.overridden) == (5_000, 600_000, True)
+
+
+@run
+async def test_a_setting_that_is_one_of_some_words_is_told_as_a_word():
+    """Its default, too; another word is refused, with those that there are."""
+    async with local_node() as node:
+        assert POLICY not in await settings_of(node, "g")
+        for shard in node.shards:
+            shard.state.level = 6
+        before = (await settings_of(node, "g"))[POLICY]
+        assert (before.text, before.default_text) == ("bidirectional", "bidirectional")
+        assert not before.overridden
+        for word in ("", "3", "both"):
+            told = await alter(node, "g", consumer_migration_policy=word)
+            assert code(told.status) == "INVALID_CONFIG"
+            assert "disabled, upgrade, downgrade, bidirectional" in told.status.message
+        for word in ("disabled", "upgrade", "downgrade", "bidirectional"):
+            told = await alter(node, "g", consumer_migration_policy=word, classic_max_size=3)
+            assert {one.text for one in told.after if one.name == POLICY} == {word}
+            now = (await settings_of(node, "g"))[POLICY]
+            assert (now.text, now.default_text, now.overridden) == (word, "bidirectional", True)
+        await alter(node, "g", [POLICY])
+        assert not (await settings_of(node, "g"))[POLICY].overridden
 
 
 async def shares(node, members):
