@@ -543,6 +543,7 @@ class Driver:
     def _persist(self, now: float) -> bool:
         """Write what is due; True where the database asks to wait, so nothing may leave.
 
+        Between two writes of all there are those of new entries of the log alone.
         A full disk may take long: what depends on no write leaves meanwhile, so that this node is
         heard. What does is held until this batch is synced, as ever.
         """
@@ -550,13 +551,15 @@ class Driver:
             return False
         store = self.store
         target = store.pending_epoch
-        if store.write() < target:
+        whole = self._whole_write_due(now, 1 / 2)
+        if (store.write() if whole else store.write_hard()) < target:
             self.stats.write_stalls += 1
             if self.room is Room.NONE:
                 return False
             self._outbox.keep()
             return store.hard_epoch >= target
-        self._soft_since = None
+        if not store.pending_bytes:
+            self._soft_since = None
         return False
 
     def _on_synced(self, epoch: int) -> None:
@@ -615,10 +618,18 @@ class Driver:
             return False
         if self._soft_since is None:
             self._soft_since = now
+        return store.hard_epoch > store.written_epoch or self._whole_write_due(now, 1)
+
+    def _whole_write_due(self, now: float, share: float) -> bool:
+        """Whether all that is pending is long, or its oldest part older than a share of `soft_ms`.
+
+        A write that has to be synced takes along what has waited for half as long, so that under
+        load none is written for that alone, and no sync of it is in the way.
+        """
+        since = now if self._soft_since is None else self._soft_since
         return (
-            store.hard_epoch > store.written_epoch
-            or store.pending_bytes >= self.settings.write_bytes
-            or now - self._soft_since >= self._seconds(self.settings.soft_ms)
+            self.store.pending_bytes >= self.settings.write_bytes
+            or now - since >= self._seconds(self.settings.soft_ms) * share
         )
 
     @property

@@ -201,7 +201,7 @@ class Journal:
         invariant(term >= self.last_term, f"term {term} of entry {idx} goes back")
         self._evict()
         self._append(command, idx, term)
-        self._store.batch.put(
+        self._store.appends.put(
             Family.LOG, keys.log_key(self._shard, idx), encode_value(command, term)
         )
         self._touch(idx)

@@ -84,7 +84,7 @@ class RaftSettings:
     # The node's turn.
     soft_ms: int = 100
     write_bytes: int = 512 * KIB
-    """Soft data is written at this age or size."""
+    """Soft data is written at this age or size; with hard data from half that age on."""
     mark_ms: int = 500
     epoch_ms: int = 100
     """How often a node tells all others what is on its disk, where that has risen."""

@@ -22,32 +22,32 @@ class ShardBatch:
         self._applied_key = keys.applied_key(shard)
 
     def put(self, key: bytes, value: bytes) -> None:
-        self._store.batch.put(_STATE, self._prefix + key, value)
+        self._store.deferred.put(_STATE, self._prefix + key, value)
 
     def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """`put` each of these keys and values."""
         prefix = self._prefix
-        self._store.batch.put_all(_STATE, [(prefix + key, value) for key, value in pairs])
+        self._store.deferred.put_all(_STATE, [(prefix + key, value) for key, value in pairs])
 
     def delete(self, key: bytes) -> None:
-        self._store.batch.delete(Family.STATE, self._prefix + key)
+        self._store.deferred.delete(_STATE, self._prefix + key)
 
     def delete_prefix(self, prefix: bytes) -> None:
         """Remove all state keys that start with `prefix`."""
         start = self._prefix + prefix
-        self._store.batch.delete_range(Family.STATE, start, keys.after(start))
+        self._store.batch.delete_range(_STATE, start, keys.after(start))
 
     def put_meta(self, key: bytes, value: bytes) -> None:
         """Set a key of this replica alone."""
-        self._store.batch.put(Family.META, self._meta + key, value)
+        self._store.deferred.put(Family.META, self._meta + key, value)
 
     def delete_meta(self, key: bytes) -> None:
         """Remove a key of this replica alone."""
-        self._store.batch.delete(Family.META, self._meta + key)
+        self._store.deferred.delete(Family.META, self._meta + key)
 
     def put_applied(self, index: int) -> None:
         """The replica's own: everything up to `index` is in the state."""
-        self._store.batch.put(Family.META, self._applied_key, encode_number(index))
+        self._store.deferred.put(Family.META, self._applied_key, encode_number(index))
 
 
 class ShardView:

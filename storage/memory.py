@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from musterd.invariant import invariant
 from musterd.storage import keys
+from musterd.storage.deferred import Deferred
 from musterd.storage.life import Life, Start
-from musterd.storage.store import Batch, Family, StoreError
+from musterd.storage.store import Appends, Batch, Family, StoreError
 
 _PUT, _DELETE, _DELETE_RANGE = range(3)
 _Op = tuple[int, Family, bytes, bytes]
@@ -117,6 +118,9 @@ class MemoryStore:
         self._durable: _Tables = {family: _Table() for family in Family}
         self._unsynced: deque[tuple[int, list[_Op]]] = deque()
         self._batch = _MemoryBatch()
+        self._deferred = Deferred()
+        self._whole = False
+        """The next write takes what is deferred, too."""
         self._hard = 0
         self._written = 0
         self._synced = 0
@@ -127,7 +131,17 @@ class MemoryStore:
 
     @property
     def batch(self) -> Batch:
+        self._deferred.settle(self._batch)
+        self._whole = True
         return self._batch
+
+    @property
+    def appends(self) -> Appends:
+        return self._batch
+
+    @property
+    def deferred(self) -> Deferred:
+        return self._deferred
 
     @property
     def pending_epoch(self) -> int:
@@ -137,7 +151,7 @@ class MemoryStore:
     @property
     def pending_bytes(self) -> int:
         """About how much is pending."""
-        return self._batch.bytes
+        return self._batch.bytes + self._deferred.size
 
     @property
     def written_epoch(self) -> int:
@@ -176,16 +190,23 @@ class MemoryStore:
         self._hard = self._written + 1
 
     def write(self) -> int:
-        """Make the pending batch visible; it is lost in a crash until it is synced."""
+        """Make all that is pending visible; it is lost in a crash until it is synced."""
+        self._whole = True
+        return self.write_hard()
+
+    def write_hard(self) -> int:
+        """Make what is not deferred visible; see the contract."""
         if self._dead or self.fail_writes:
             raise StoreError("the simulated disk refuses to write")
+        if self._whole:
+            self._deferred.settle(self._batch)
         if not self._batch.ops:
             invariant(self._hard <= self._written, "an empty batch was marked hard")
             return self._written
         if self.stall_writes:
             self.stall_writes -= 1
             return self._written
-        ops, self._batch = self._batch.ops, _MemoryBatch()
+        ops, self._batch, self._whole = self._batch.ops, _MemoryBatch(), False
         self._written += 1
         self._unsynced.append((self._written, ops))
         _apply(self._tables, ops)

@@ -36,8 +36,9 @@ from rocksdict import (
 from musterd.invariant import invariant
 from musterd.storage import keys, manifest
 from musterd.storage.cells import read_until
+from musterd.storage.deferred import Deferred
 from musterd.storage.life import Life, Start
-from musterd.storage.store import Batch, CorruptStoreError, Family, StoreError
+from musterd.storage.store import Appends, Batch, CorruptStoreError, Family, StoreError
 
 MIB = 1024 * 1024
 WRITE_BUFFER_BYTES = 4 * MIB
@@ -197,6 +198,9 @@ class RocksStore:
         self._write_options = WriteOptions()
         self._write_options.no_slowdown = True
         self._batch = _RocksBatch()
+        self._deferred = Deferred()
+        self._whole = False
+        """The next write takes what is deferred, too."""
         sequence = self.get(Family.META, keys.SEQUENCE)
         self._written = self._synced = self._hard = self._number_in(sequence)
         self._mark_payload = self._read_mark_file()
@@ -298,7 +302,17 @@ class RocksStore:
 
     @property
     def batch(self) -> Batch:
+        self._deferred.settle(self._batch)
+        self._whole = True
         return self._batch
+
+    @property
+    def appends(self) -> Appends:
+        return self._batch
+
+    @property
+    def deferred(self) -> Deferred:
+        return self._deferred
 
     @property
     def pending_epoch(self) -> int:
@@ -308,7 +322,7 @@ class RocksStore:
     @property
     def pending_bytes(self) -> int:
         """About how much is pending."""
-        return self._batch.bytes
+        return self._batch.bytes + self._deferred.size
 
     @property
     def written_epoch(self) -> int:
@@ -347,10 +361,17 @@ class RocksStore:
         self._hard = self._written + 1
 
     def write(self) -> int:
-        """Write the pending batch without waiting for the disk; see the contract."""
+        """Write all that is pending without waiting for the disk; see the contract."""
+        self._whole = True
+        return self.write_hard()
+
+    def write_hard(self) -> int:
+        """Write what is not deferred; see the contract."""
         if self._failed is not None:
             raise self._failed
         batch = self._batch
+        if self._whole:
+            self._deferred.settle(batch)
         if not batch.bytes:
             return self._written
         if disk_usage(self._path).free < SPARE_BYTES + batch.bytes:
@@ -368,7 +389,7 @@ class RocksStore:
             raise self._failed from error
         self._no_space = False
         self.bytes_written += batch.bytes
-        self._batch = _RocksBatch()
+        self._batch, self._whole = _RocksBatch(), False
         self._written += 1
         self._wanted.set()
         return self._written

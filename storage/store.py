@@ -71,6 +71,24 @@ class Batch(Protocol):
         ...
 
 
+class Appends(Protocol):
+    """The pending write, for what nothing that was deferred has to do with."""
+
+    def put(self, family: Family, key: bytes, value: bytes) -> None: ...
+
+
+class LateWrites(Protocol):
+    """Writes that may come late: the last value of each key (storage/deferred.py)."""
+
+    def put(self, family: Family, key: bytes, value: bytes) -> None: ...
+
+    def put_all(self, family: Family, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """`put` each of these keys and values, which nobody changes afterwards."""
+        ...
+
+    def delete(self, family: Family, key: bytes) -> None: ...
+
+
 class Reader(Protocol):
     """A database to read: a node's own `Store`, or a view of it in another process."""
 
@@ -92,7 +110,17 @@ class Store(Reader, Protocol):
 
     @property
     def batch(self) -> Batch:
-        """Collects what the next `write()` writes."""
+        """Collects what the next write writes, after what was put into `deferred` until now."""
+        ...
+
+    @property
+    def appends(self) -> Appends:
+        """The same batch, for new keys of the log: what was deferred before may come after them."""
+        ...
+
+    @property
+    def deferred(self) -> LateWrites:
+        """Collects state, which the log can make again: `write_hard` may leave it pending."""
         ...
 
     @property
@@ -148,8 +176,16 @@ class Store(Reader, Protocol):
         """
         ...
 
+    def write_hard(self) -> int:
+        """`write` what is not deferred.
+
+        All of it where `batch` was taken since the last write: what one turn deferred belongs
+        together, and a part of it may be in the batch.
+        """
+        ...
+
     def write(self) -> int:
-        """Hand the pending batch to the operating system; returns `written_epoch`.
+        """Hand all that is pending to the operating system; returns `written_epoch`.
 
         Where the database asks to wait (a write stall, a full disk) nothing is written,
         `written_epoch` stays below `pending_epoch` and the same batch is tried again by the next
