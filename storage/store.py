@@ -115,7 +115,7 @@ class Store(Reader, Protocol):
 
     @property
     def appends(self) -> Appends:
-        """The same batch, for new keys of the log: what was deferred before may come after them."""
+        """Collects new keys of the log in that batch: what was deferred may come after them."""
         ...
 
     @property
