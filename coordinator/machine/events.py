@@ -667,6 +667,19 @@ class GroupDowngraded:
     protocol_name: str
 
 
+ModernEvent = (
+    ConsumerJoined
+    | ConsumerUpdated
+    | ConsumerRejoined
+    | ConsumerAway
+    | ConsumerRemoved
+    | SpecChanged
+    | TopicsNoted
+    | TargetStored
+    | GrantsChanged
+    | ConsumerGroupEmptied
+)
+"""Events of modern groups alone."""
 GroupEvent = (
     MemberJoined
     | MemberRejoined
@@ -686,16 +699,7 @@ GroupEvent = (
     | GroupDeleted
     | BlobCommitted
     | GroupConfigChanged
-    | ConsumerJoined
-    | ConsumerUpdated
-    | ConsumerRejoined
-    | ConsumerAway
-    | ConsumerRemoved
-    | SpecChanged
-    | TopicsNoted
-    | TargetStored
-    | GrantsChanged
-    | ConsumerGroupEmptied
+    | ModernEvent
     | GroupUpgraded
     | GroupDowngraded
 )

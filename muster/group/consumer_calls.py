@@ -60,7 +60,7 @@ class ConsumerCalls:
         return changed
 
     async def make(self, action: Call | Farewell) -> Input:
-        """Make a call; the input that its answer is."""
+        """Make a call, and return its answer as an input of the membership."""
         match action:
             case SendConsumerHeartbeat():
                 return await self.heartbeat(action)

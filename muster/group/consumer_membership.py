@@ -159,20 +159,20 @@ class ConsumerMembership:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is a member, nothing is being given up, and no more is to come."""
+        """True where it is a member, gives nothing up, and no more is to come."""
         return self.state is State.STABLE and not self._dropping and not self._incomplete
 
     def keeps(self, under: Assignment, partition: TopicPartition) -> bool:
-        """Whether it still works on the partition under the token that it had then."""
+        """True where it still works on the partition under the token that it had then."""
         token = self.held_since.get(partition)
         return token is not None and under.fencing_tokens.get(partition) == token
 
     def committing(self, held: Assignment) -> Assignment:
-        """This assignment, with the epoch that the member has now."""
+        """Return this assignment with the epoch that the member has now."""
         return replace(held, generation=self.identity.generation)
 
     def handle(self, given: Input) -> list[Action]:  # noqa: C901, PLR0912 - one arm per input
-        """Take one input; what the caller must do now, in order."""
+        """Take one input, and return what the caller must do now, in order."""
         self._out = []
         match given:
             case Start():
@@ -261,7 +261,7 @@ class ConsumerMembership:
         self._go_on()
 
     def _counts(self, call_id: int) -> bool:
-        """Whether this answers the call that is open; it is not open any more."""
+        """Return whether this answers the open call, which it ends."""
         if not self._asked or call_id != self._call_id:
             return False
         self._asked = False
@@ -296,7 +296,10 @@ class ConsumerMembership:
             self._wait(refusal, self._next_wait_ms())
 
     def _wait_for_release(self, refusal: Refusal) -> None:
-        """The other process is heard no more, or it is: then this one is one too many."""
+        """Try again while the holder of the instance id may be gone: for a session's time.
+
+        After that it is still heard, and this process is one too many: the membership fails.
+        """
         if self._unreleased_ms >= self._session_timeout_ms:
             self._fail(refusal.error)
             return
@@ -432,7 +435,7 @@ class ConsumerMembership:
             self._fail(answer.refusal.error)
 
     def _on_fenced(self, refusal: Refusal) -> None:
-        """It is a member no more: what it worked on is lost. It joins again, under its id."""
+        """Lose what it worked on, as it is no member any more, and join again under its id."""
         if self.state in _OVER or self.state is State.UNJOINED or self._lost:
             return
         if self.state is State.JOINING:
@@ -458,7 +461,7 @@ class ConsumerMembership:
         self._grants = {}
 
     def _lose(self, reason: str) -> None:
-        """Everything, what is being given up included. Once."""
+        """Have everything dropped, also what is being given up; do so once."""
         if self.assignment is None or self._lost:
             return
         self._lost = True
@@ -516,7 +519,7 @@ class ConsumerMembership:
                 self._give_up()
 
     def _give_up(self) -> None:
-        """What it still works on, and then it leaves."""
+        """Give up what it still works on, and then leave."""
         if self.assignment is not None:
             self.state = State.CLOSING
             self.assignment = self._named(self._tokens, self._tokens)

@@ -39,13 +39,13 @@ class MemberMachine(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is a member, nothing is being given up, and no more is to come."""
+        """True where it is a member, gives nothing up, and no more is to come."""
 
     def keeps(self, under: Assignment, partition: TopicPartition) -> bool:
-        """Whether it has held the partition without a break since it had it under this one."""
+        """True where it has held the partition without a break since it had this assignment."""
 
     def committing(self, held: Assignment) -> Assignment:
-        """This assignment with the generation that a commit says now."""
+        """Return this assignment with the generation that a commit says now."""
 
     def handle(self, given: Input) -> list[Action]:
-        """Take one input; what the caller must do now, in order."""
+        """Take one input, and return what the caller must do now, in order."""

@@ -10,7 +10,7 @@ from muster.types import Assignment, TopicPartition
 
 
 def owned(machine: MemberMachine, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """These, if all of them are held.
+    """Return these partitions, if all of them are held.
 
     Raises:
         IllegalGeneration: one of them is not.
@@ -23,7 +23,7 @@ def owned(machine: MemberMachine, partitions: Iterable[TopicPartition]) -> list[
 
 
 def current(machine: MemberMachine) -> Assignment:
-    """The assignment that work is done under now.
+    """Return the assignment that work is done under now.
 
     Raises:
         RebalanceInProgress: there is none now.
@@ -40,7 +40,7 @@ def committable(
     offsets: Offsets,
     partitions: Collection[TopicPartition] | None = None,
 ) -> Assignment:
-    """The assignment to commit under, for work that was done under this one.
+    """Return the assignment to commit under, for work that was done under this one.
 
     `partitions` are those that the work may be for, where it is not all that was held.
 
@@ -67,6 +67,6 @@ def committable(
 
 
 def was_kept(machine: MemberMachine, sent_under: Assignment, offsets: Offsets) -> bool:
-    """Whether these partitions were kept beyond the generation that a commit was sent under."""
+    """Return whether these partitions were kept since a commit of them was sent."""
     held = bool(machine.held_since)
     return held and all(machine.keeps(sent_under, partition) for partition in offsets)

@@ -14,6 +14,7 @@ from musterd.coordinator.machine.events import (
     GrantsChanged,
     GroupDowngraded,
     GroupUpgraded,
+    ModernEvent,
     SpecChanged,
     TargetStored,
     TopicsNoted,
@@ -41,19 +42,6 @@ from musterd.coordinator.machine.modern.history_of_plans import (
 )
 from musterd.coordinator.machine.state import Group, Phase, modern_of
 from musterd.invariant import InvariantError, invariant
-
-ModernEvent = (
-    ConsumerJoined
-    | ConsumerUpdated
-    | ConsumerRejoined
-    | ConsumerAway
-    | ConsumerRemoved
-    | SpecChanged
-    | TopicsNoted
-    | TargetStored
-    | GrantsChanged
-    | ConsumerGroupEmptied
-)
 
 
 def evolve_modern(  # noqa: PLR0912 - one arm per event

@@ -24,7 +24,11 @@ def spec_of(group: Group) -> Spec:
 
 
 def specifying(group: Group) -> Generator[None, None, Spec]:
-    """Make the same in slices; `modern.spec_version` has to stay what it is until the end."""
+    """Copy all that a plan of this group depends on, in slices.
+
+    `modern.spec_version` has to stay what it is until the end. Raises InvariantError where the
+    group is no modern one.
+    """
     modern = group.modern
     if modern is None:
         raise InvariantError("the spec of a group that is not modern")

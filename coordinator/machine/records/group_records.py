@@ -77,6 +77,7 @@ from musterd.coordinator.machine.events import (
     MemberRemoved,
     MemberReplaced,
     MemberSynced,
+    ModernEvent,
     OffsetCommitted,
     OffsetRemoved,
     OffsetSuperseded,
@@ -91,7 +92,6 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
 from musterd.coordinator.machine.modern.conversion import downgraded, upgraded
-from musterd.coordinator.machine.modern.evolve_modern import ModernEvent
 from musterd.coordinator.machine.modern.group import ModernGroup, derive
 from musterd.coordinator.machine.modern.history_of_plans import open_plan
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
