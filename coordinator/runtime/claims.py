@@ -78,14 +78,14 @@ class ClaimBook:
         yield from reversed(self._groups.get(group_id, {}).values())
 
     def forget(self, group_id: str) -> None:
-        """The group is gone, or no modern one any more."""
+        """Drop the claims of a group that is gone, or no modern one any more."""
         self._groups.pop(group_id, None)
 
 
 def claims_of_heartbeat(group: Group | None, command: ConsumerGroupHeartbeat) -> Sequence[Claim]:
-    """What a heartbeat says the member works on, though another has the grant.
+    """Return what a heartbeat says the member works on, though another has the grant.
 
-    It says so whether it is taken or refused, of a member or of one that is none any more.
+    The heartbeat may be taken or refused, and may come from one that is no member any more.
     """
     modern = modern_of(group)
     if modern is None or not command.owned:
@@ -97,9 +97,9 @@ def claims_of_heartbeat(group: Group | None, command: ConsumerGroupHeartbeat) ->
 def claims_of_commit(
     group: Group | None, command: OffsetCommit, committed: Committed
 ) -> Sequence[Claim]:
-    """Partitions that a commit names under a stale token, epoch or generation, and another has.
+    """Return what a commit names under a stale token, epoch or generation, and another has.
 
-    With tokens the SDK's, without them one of Kafka's clients or of a classic member (KIP-1251).
+    Commits of the SDK name tokens; those of Kafka's clients and classic members do not (KIP-1251).
     """
     modern = modern_of(group)
     if modern is None:
