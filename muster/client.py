@@ -139,10 +139,23 @@ class Client:
 
     # ---- topics
 
-    async def create_topic(self, name: str, partitions: int, *, exist_ok: bool = False) -> Topic:
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        zones: Sequence[Collection[str]] = (),
+        exist_ok: bool = False,
+    ) -> Topic:
         """Create a topic; with `exist_ok`, one that exists is fine, also where it has grown since.
 
         With `exist_ok` who may only describe the topic needs no right to create it, once it exists.
+
+        Args:
+            name: what it shall be called.
+            partitions: how many.
+            zones: in which zones each partition is, as in `set_topic_zones`.
+            exist_ok: whether one that exists is fine.
 
         Returns:
             The topic as it is: it may have more partitions than were asked for.
@@ -152,11 +165,18 @@ class Client:
             InvalidPartitions: it exists with fewer partitions (`add_partitions` raises the count),
                 or, where `exist_ok` is False, with more; or the count is not possible.
             InvalidTopic: the name is not possible.
+            InvalidRequest: the zones are not possible, or the topic exists in others.
+            UnsupportedVersion: the cluster is at a level without zones.
             TopicAuthorizationFailed: the caller may not create it.
         """
         core = self._opened()
         return await topics.create_topic(
-            core.caller, name, partitions, exist_ok=exist_ok, timeout_ms=self._timeout_ms
+            core.caller,
+            name,
+            partitions,
+            zones=zones,
+            exist_ok=exist_ok,
+            timeout_ms=self._timeout_ms,
         )
 
     async def topics(self) -> list[Topic]:
@@ -195,6 +215,25 @@ class Client:
         """
         core = self._opened()
         return await topics.add_partitions(core.caller, name, partitions, self._timeout_ms)
+
+    async def set_topic_zones(self, name: str, zones: Sequence[Collection[str]]) -> Topic:
+        """Say in which zones a topic's partitions are.
+
+        Where the coordinator assigns by `uniform`, as many partitions as balance allows go to
+        members whose `rack` is one of theirs.
+
+        Args:
+            name: of a topic that exists.
+            zones: a list of zones for each partition, which repeat: partition n is in those of the
+                list at n modulo their number, so one list is for all. None: they are in no zone.
+
+        Raises:
+            InvalidRequest: the zones are not possible.
+            UnknownTopicOrPartition: there is no such topic.
+            UnsupportedVersion: the cluster is at a level without zones.
+        """
+        core = self._opened()
+        return await topics.set_topic_zones(core.caller, name, zones, self._timeout_ms)
 
     # ---- groups
 

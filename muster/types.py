@@ -299,6 +299,9 @@ class Topic:
     partitions: int
     created_wall_ms: int | None = field(default=None, compare=False)
     """When it was created, in milliseconds since 1970; None where the cluster does not know."""
+    zones: tuple[tuple[str, ...], ...] = ()
+    """In which zones the partitions are: a list of zones for each, and then again from the first;
+    none where they are in none."""
 
 
 @dataclass(slots=True)

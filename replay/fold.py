@@ -33,6 +33,7 @@ from musterd.coordinator.machine.commands import (
     RecordAudit,
     ReplaceNode,
     RevokeToken,
+    SetTopicZones,
     ShardLevel,
 )
 from musterd.coordinator.machine.envelope import Envelope
@@ -54,6 +55,7 @@ from musterd.coordinator.machine.events import (
     TokensRemoved,
     TopicCreated,
     TopicDeleted,
+    TopicZonesSet,
 )
 from musterd.coordinator.machine.limits import LIMITS_BY_VERSION
 from musterd.coordinator.machine.records.group_records import GROUP_PREFIX, group_of_key
@@ -181,6 +183,7 @@ class GroupFold:
             case (
                 TopicCreated()
                 | PartitionsAdded()
+                | TopicZonesSet()
                 | TopicDeleted()
                 | DropBegun()
                 | DropEnded()
@@ -236,6 +239,7 @@ class GroupFold:
             case (
                 CreateTopic()
                 | AddPartitions()
+                | SetTopicZones()
                 | DeleteTopic()
                 | BeginDrop()
                 | EndDrop()

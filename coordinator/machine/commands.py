@@ -257,10 +257,11 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """Shard 0: register a topic with this many partitions."""
+    """Shard 0: register a topic with this many partitions, in these zones (zones.py)."""
 
     name: str
     partitions: int
+    zones: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,14 @@ class AddPartitions:
 
     name: str
     partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTopicZones:
+    """Shard 0: the partitions of a topic are in these zones (zones.py)."""
+
+    name: str
+    zones: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,10 +498,11 @@ class ConsumerGroupHeartbeat:
 
 
 class TopicCount(NamedTuple):
-    """How many partitions a topic has; 0: it is no more."""
+    """How many partitions a topic has, and in which zones (zones.py); 0: it is no more."""
 
     topic: str
     partitions: int
+    zones: str = ""
 
 
 class PatternTopics(NamedTuple):
@@ -507,7 +517,8 @@ class PatternTopics(NamedTuple):
 class NoteTopics:
     """The leader tells a modern group what became of the topics that it reads (arch-6).
 
-    Of what changed at most `note_topics_max`. `topics_version`: of the registry.
+    Of what changed at most `note_topics_max`, with at most `note_zones_max_bytes` of zones.
+    `topics_version`: of the registry.
     """
 
     group_id: str
@@ -574,6 +585,7 @@ GroupCommand = (
 ShardCommand = (
     CreateTopic
     | AddPartitions
+    | SetTopicZones
     | DeleteTopic
     | BeginDrop
     | EndDrop

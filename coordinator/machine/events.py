@@ -351,7 +351,8 @@ class TopicCreated:
     """A topic is registered; the registry has `topics_version` from now on, 0 under rules 1.
 
     `wall_ms` is when, for people; 0 under rules 1 to 3. `creation_version` is that `topics_version`
-    where a topic was deleted before, else 0, and under rules 1 to 4.
+    where a topic was deleted before, else 0, and under rules 1 to 4. `zones` are those of its
+    partitions (zones.py), from level 6 on.
     """
 
     name: str
@@ -359,6 +360,7 @@ class TopicCreated:
     topics_version: int = 0
     wall_ms: int = 0
     creation_version: int = 0
+    zones: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +370,15 @@ class PartitionsAdded:
     name: str
     partitions: int
     topics_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicZonesSet:
+    """A topic's partitions are in these zones (zones.py); the registry has `topics_version`."""
+
+    name: str
+    zones: str
+    topics_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -706,6 +717,7 @@ GroupEvent = (
 ShardEvent = (
     TopicCreated
     | PartitionsAdded
+    | TopicZonesSet
     | TopicDeleted
     | DropBegun
     | DropEnded

@@ -97,6 +97,14 @@ class Limits:
     alter_config_max_settings: int = 100
     modern_max_partitions: int = 100_000
     """Partitions of all topics that a modern group reads."""
+    topic_zones_max_bytes: int = 16 * KIB
+    """Bytes of the zones of one topic's partitions, as text (zones.py)."""
+    all_zones_max_bytes: int = 1024 * KIB
+    """Bytes of the zones of all topics; a modern group knows those of the ones that it reads."""
+    partition_max_zones: int = 8
+    """Zones that one partition is in."""
+    note_zones_max_bytes: int = 64 * KIB
+    """Bytes of zones in one command that tells a modern group of topics."""
     note_topics_max: int = 1_000
     """Topics, and names of patterns, in one command that tells a modern group of them."""
     reconcile_max_partitions: int = 1_000

@@ -34,6 +34,7 @@ from musterd.coordinator.machine.commands import (
     RecordAudit,
     ReplaceNode,
     RevokeToken,
+    SetTopicZones,
     ShardLevel,
 )
 from musterd.coordinator.machine.commit_events import CommitEvents
@@ -69,6 +70,7 @@ from musterd.coordinator.machine.events import (
     TokensRemoved,
     TopicCreated,
     TopicDeleted,
+    TopicZonesSet,
 )
 from musterd.coordinator.machine.evolve import (
     evolve,
@@ -123,6 +125,7 @@ from musterd.coordinator.machine.records.shard_records import (
     topic_created_key,
     topic_deleted_key,
     topic_key,
+    zones_key,
 )
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES, record_size
 from musterd.coordinator.machine.records.values import put_header, put_number, put_offset
@@ -250,6 +253,7 @@ def _apply_command(state: ShardState, command: Command, env: Envelope) -> Comman
         case (
             CreateTopic()
             | AddPartitions()
+            | SetTopicZones()
             | DeleteTopic()
             | BeginDrop()
             | EndDrop()
@@ -607,10 +611,13 @@ def _touched(  # noqa: PLR0912 - one per event
                 topic_changed_key(name),
                 topic_created_key(name),
                 creation_key(name),
+                zones_key(name),
             )
             if isinstance(event, TopicDeleted):
                 return (*made, topic_deleted_key(name), DELETIONS_KEY)
             return made
+        case TopicZonesSet():
+            return (zones_key(event.name), DELETIONS_KEY)
         case DropBegun():
             return (*(dropping_key(name) for name, _ in event.topics), DROPPED_KEY)
         case DropEnded():

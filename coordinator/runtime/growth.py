@@ -50,6 +50,7 @@ from musterd.coordinator.machine.commands import (
     RecordAudit,
     ReplaceNode,
     RevokeToken,
+    SetTopicZones,
     ShardLevel,
     StoreTarget,
     SyncGroup,
@@ -159,7 +160,11 @@ def growth_of(  # noqa: C901, PLR0911, PLR0912 - one per command that grows the 
             return Growth(header + added * (RECORD_BYTES + SETTING_BYTES) + texts)
         case CreateTopic():
             new = command.name not in state.topics
-            return Growth(new * (TOPIC_BYTES + 3 * len(command.name.encode())))
+            zones = _zones_bytes(command) if command.zones else 0
+            return Growth(new * (TOPIC_BYTES + 3 * len(command.name.encode()) + zones))
+        case SetTopicZones():
+            more = _zones_bytes(command) - len(state.topic_zones.get(command.name, ""))
+            return Growth(more) if more > 0 else NO_GROWTH
         case AlterAcls():
             fresh = [rule for rule in command.added if rule not in state.rules]
             return Growth(sum(RULE_BYTES + len((r.principal + r.name).encode()) for r in fresh))
@@ -289,6 +294,10 @@ def _of_known_consumer(known: Consumer, command: ConsumerGroupHeartbeat, new: in
     return Growth(joins + more, 1.0 if more else GOES_ON_SHARE)
 
 
+def _zones_bytes(command: CreateTopic | SetTopicZones) -> int:
+    return RECORD_BYTES + len(command.name.encode()) + len(command.zones.encode())
+
+
 def _names_bytes(names: tuple[str, ...]) -> int:
     return sum(len(name.encode()) + NAME_BYTES for name in names)
 
@@ -298,8 +307,11 @@ def _of_topics(group: Group | None, command: NoteTopics) -> Growth:
     if modern is None:
         return NO_GROWTH
     size = 0
-    for topic, partitions in command.counts:
+    for topic, partitions, zones in command.counts:
         known = modern.topics.get(topic)
+        if zones:
+            kept = len(modern.zones.get(topic, ""))
+            size += max(0, RECORD_BYTES + _names_bytes((topic, zones)) - kept)
         if known is None and partitions:
             size += RECORD_BYTES + 2 * _names_bytes((topic,))
         size += OWNER_BYTES * max(0, partitions - (known or 0))

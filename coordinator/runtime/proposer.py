@@ -44,6 +44,7 @@ from musterd.coordinator.machine.commands import (
     RecordAudit,
     ReplaceNode,
     RevokeToken,
+    SetTopicZones,
     ShardLevel,
     StoreTarget,
     SyncGroup,
@@ -458,6 +459,7 @@ def work_of(  # noqa: C901, PLR0911 - one per kind of work
             | AlterGroupConfig()
             | CreateTopic()
             | AddPartitions()
+            | SetTopicZones()
             | DeleteTopic()
             | ReplaceNode()
             | FinalizeLevel()

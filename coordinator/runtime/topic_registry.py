@@ -100,6 +100,10 @@ class TopicRegistry:
         """When a topic was created; 0 where that is not known."""
         return self._state().topics_created.get(name, 0)
 
+    def zones(self, name: str) -> str:
+        """The zones of a topic's partitions, as text (machine/zones.py); "" = none."""
+        return self._state().topic_zones.get(name, "")
+
     def is_deleting(self, name: str) -> bool:
         """Whether it was deleted, and some shard may have offsets of it still."""
         return name in self._state().topics_deleted

@@ -75,7 +75,8 @@ class Move:
     former: str
     owner: str
     why: str
-    """new, owner left, owner replaced, owner unsubscribed, gone, co-located, balance, away."""
+    """new, owner left, owner replaced, owner unsubscribed, gone, co-located, balance, away,
+    zone."""
     partitions: int
 
 

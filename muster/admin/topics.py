@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from muster import timeouts
 from muster.admin.rebalances import KEPT, Rebalance, rebalances_of
+from muster.admin.zones import zones_of, zones_text
 from muster.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -28,18 +29,27 @@ PARTITIONS_PER_TOPIC_MAX = 2**31 - 1
 
 
 def _topic(message: admin_pb2.Topic) -> Topic:
-    return Topic(message.name, message.partitions, message.created_wall_ms or None)
+    created_ms, zones = message.created_wall_ms or None, zones_of(message.zones)
+    return Topic(message.name, message.partitions, created_ms, zones)
 
 
 async def create_topic(
-    caller: Caller, name: str, partitions: int, *, exist_ok: bool, timeout_ms: float
+    caller: Caller,
+    name: str,
+    partitions: int,
+    *,
+    zones: Sequence[Collection[str]] = (),
+    exist_ok: bool,
+    timeout_ms: float,
 ) -> Topic:
     response = await call_any(
         caller,
         "/muster.v1.Topics/CreateTopic",
         admin_pb2.CreateTopicResponse.FromString,
         lambda r: r.status,
-        admin_pb2.CreateTopicRequest(name=name, partitions=_checked_count(partitions)),
+        admin_pb2.CreateTopicRequest(
+            name=name, partitions=_checked_count(partitions), zones=zones_text(zones)
+        ),
         timeout_ms,
         is_sure=lambda r: exist_ok or r.created or int(r.status.code) != ErrorCode.NONE,
     )
@@ -132,6 +142,21 @@ async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms:
         admin_pb2.AddPartitionsResponse.FromString,
         lambda r: r.status,
         admin_pb2.AddPartitionsRequest(name=name, partitions=_checked_count(partitions)),
+        timeout_ms,
+    )
+    raise_status(response.status)
+    return _topic(response.topic)
+
+
+async def set_topic_zones(
+    caller: Caller, name: str, zones: Sequence[Collection[str]], timeout_ms: float
+) -> Topic:
+    response = await call_any(
+        caller,
+        "/muster.v1.Topics/SetTopicZones",
+        admin_pb2.SetTopicZonesResponse.FromString,
+        lambda r: r.status,
+        admin_pb2.SetTopicZonesRequest(name=name, zones=zones_text(zones)),
         timeout_ms,
     )
     raise_status(response.status)

@@ -4,8 +4,8 @@ They run in the group leader only. `range` and `roundrobin` look at subscription
 and `cooperative-sticky` are one algorithm that also looks at what each member owned before. A
 function of your own may stand wherever a name does (docs/assignors.md).
 
-No assignor here looks at racks: muster's registry holds partition counts, and no replicas that
-could be near to a member. A member's rack travels in its subscription, for your own assignors.
+No assignor here looks at racks: they are given partition counts, and no zones that could be near to
+a member. A member's rack travels in its subscription, for your own assignors.
 """
 
 from muster.assignors.base import Assignor, Function, Shares, Subscriber, in_order, wants_owned

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from muster import timeouts
+from muster.admin.zones import zones_of
 from muster.cli.connection import Connection, Removal, Stubs
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import (
@@ -30,6 +31,7 @@ from muster.v1.admin_pb2 import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
     ListTopicsRequest,
+    SetTopicZonesRequest,
     Topic,
 )
 from muster.v1.errors_pb2 import ErrorCode
@@ -42,6 +44,20 @@ Partitions = Annotated[
     int,
     typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="How many partitions."),
 ]
+
+
+Zones = Annotated[
+    str | None,
+    typer.Option(
+        "--zones",
+        metavar="a,b;b,c",
+        help="In which zones the partitions are: commas between zones, semicolons between "
+        'partitions; the lists repeat, so one is for all. "" for none.',
+    ),
+]
+
+ZONES_SHOWN = 40
+"""Characters of a topic's zones in a table."""
 
 
 def register(app: typer.Typer) -> None:
@@ -57,12 +73,16 @@ def register(app: typer.Typer) -> None:
 def create(
     name: Name,
     partitions: Partitions,
+    zones: Zones = None,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Create a topic. If it exists: success with the same count, exit 4 with another."""
+    """Create a topic. If it exists: success with the same count, exit 4 with another.
+
+    With --zones, where it exists in other zones: exit 2.
+    """
     with Connection(bootstrap, timeout) as to:
         if dry_run:
             before = _described(to, [name]).results[0]
@@ -74,18 +94,30 @@ def create(
                     ErrorCode.INVALID_PARTITIONS,
                     f"{name} exists with {before.topic.partitions} partitions",
                 )
-            count = partitions
+            wanted = [sorted(one) for one in zones_of(zones or "")]
+            if not created and wanted and wanted != list(map(list, zones_of(before.topic.zones))):
+                raise refused(ErrorCode.INVALID_REQUEST, f"{name} exists in other zones")
+            count, text = partitions, zones or before.topic.zones
         else:
-            request = CreateTopicRequest(name=name, partitions=partitions)
+            request = CreateTopicRequest(name=name, partitions=partitions, zones=zones or "")
             answer = to.ask(lambda at, s: at.topics.CreateTopic(request, timeout=s))
-            created, count = answer.created, answer.topic.partitions
-    document = {"name": name, "partitions": count, "created": created, "dry_run": dry_run}
+            created, count, text = answer.created, answer.topic.partitions, answer.topic.zones
+    document = {
+        "name": name,
+        "partitions": count,
+        "zones": zones_of(text),
+        "created": created,
+        "dry_run": dry_run,
+    }
     show(
         Result(
             schema="muster.topic.create/v1",
             document=document,
             tables=[
-                Table(("TOPIC", "PARTITIONS", "RESULT"), [(name, count, _word(created, dry_run))])
+                Table(
+                    ("TOPIC", "PARTITIONS", "ZONES", "RESULT"),
+                    [(name, count, _shown(text), _word(created, dry_run))],
+                )
             ],
             items=[document],
             names=[name],
@@ -97,19 +129,27 @@ def create(
 def alter(
     name: Name,
     partitions: Annotated[
-        int,
+        int | None,
         typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="The new total."),
-    ],
+    ] = None,
+    zones: Zones = None,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Let a topic grow to a total. Groups that read it rebalance at once."""
+    """Let a topic grow to a total, or say in which zones its partitions are.
+
+    Groups that read it rebalance at once; of zones those whose coordinator assigns take notice.
+    """
+    if partitions is None and zones is None:
+        raise CommandError(
+            "nothing to alter", next_step="give --partitions or --zones", exit_code=ExitCode.USAGE
+        )
     with Connection(bootstrap, timeout) as to:
         before = _described(to, [name]).results[0]
-        if before.status.code == ErrorCode.NONE and before.topic.partitions > partitions:
-            has = before.topic.partitions
+        has = before.topic.partitions
+        if partitions is not None and before.status.code == ErrorCode.NONE and has > partitions:
             raise CommandError(
                 f"INVALID_PARTITIONS: {name} has {has} partitions, and topics only grow",
                 next_step=f"--partitions is the new total: give more than {has}",
@@ -118,26 +158,49 @@ def alter(
         if dry_run:
             if before.status.code != ErrorCode.NONE:
                 raise refused(before.status.code, before.status.message)
-            count = partitions
+            after = Topic(partitions=partitions or has)
+            after.zones = before.topic.zones if zones is None else zones
         else:
-            request = AddPartitionsRequest(name=name, partitions=partitions)
-            answer = to.ask(lambda at, s: at.topics.AddPartitions(request, timeout=s))
-            count = answer.topic.partitions
-    known = before.topic.partitions if before.status.code == ErrorCode.NONE else None
-    word = "unchanged" if count == known else "would be altered" if dry_run else "altered"
-    document = {"name": name, "partitions": count, "before": known, "dry_run": dry_run}
+            after = _altered(to, name, partitions, zones)
+    known = before.topic if before.status.code == ErrorCode.NONE else None
+    is_same = known is not None and (after.partitions, after.zones) == (has, known.zones)
+    word = "unchanged" if is_same else "would be altered" if dry_run else "altered"
+    count_before = None if known is None else has
+    document = {
+        "name": name,
+        "partitions": after.partitions,
+        "zones": zones_of(after.zones),
+        "before": count_before,
+        "dry_run": dry_run,
+    }
+    row = (name, after.partitions, _shown(after.zones), word, count_before)
     show(
         Result(
             schema="muster.topic.alter/v1",
             document=document,
-            tables=[
-                Table(("TOPIC", "PARTITIONS", "RESULT", "BEFORE"), [(name, count, word, known)])
-            ],
+            tables=[Table(("TOPIC", "PARTITIONS", "ZONES", "RESULT", "BEFORE"), [row])],
             items=[document],
             names=[name],
         ),
         output,
     )
+
+
+def _altered(to: Connection, name: str, partitions: int | None, zones: str | None) -> Topic:
+    """Grow first, so that no zones are of partitions that are yet to come."""
+    topic = Topic()
+    if partitions is not None:
+        more = AddPartitionsRequest(name=name, partitions=partitions)
+        topic = to.ask(lambda at, s: at.topics.AddPartitions(more, timeout=s)).topic
+    if zones is not None:
+        request = SetTopicZonesRequest(name=name, zones=zones)
+        topic = to.ask(lambda at, s: at.topics.SetTopicZones(request, timeout=s)).topic
+    return topic
+
+
+def _shown(zones: str) -> str:
+    """The zones as text, in so far as a table has room."""
+    return zones if len(zones) <= ZONES_SHOWN else zones[: ZONES_SHOWN - 3] + "..."
 
 
 def delete(
@@ -265,14 +328,19 @@ def _topics(schema: str, topics: list[Topic]) -> Result:
         {
             "name": topic.name,
             "partitions": topic.partitions,
+            "zones": zones_of(topic.zones),
             "created_at": rfc3339(topic.created_wall_ms),
         }
+        for topic in topics
+    ]
+    rows = [
+        (topic.name, topic.partitions, _shown(topic.zones), rfc3339(topic.created_wall_ms))
         for topic in topics
     ]
     return Result(
         schema=schema,
         document={"topics": items},
-        tables=[Table(("TOPIC", "PARTITIONS", "CREATED"), [tuple(i.values()) for i in items])],
+        tables=[Table(("TOPIC", "PARTITIONS", "ZONES", "CREATED"), rows)],
         items=items,
         names=[topic.name for topic in topics],
     )

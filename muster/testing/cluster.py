@@ -122,6 +122,7 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
             "ListTopics",
             "DescribeTopics",
             "AddPartitions",
+            "SetTopicZones",
             "DeleteTopic",
         )
     },
@@ -180,6 +181,7 @@ class Cluster:
         self._has_streams = streams
         self.topics = dict(topics or {})
         self._creation_versions: dict[str, int] = {}
+        self._zones: dict[str, str] = {}
         """Creation versions of topics that were made after another one was deleted."""
         self._topics_version = 0
         self.groups: dict[str, Group] = {}
@@ -862,6 +864,10 @@ class Cluster:
             return admin_pb2.CreateTopicResponse(status=status(Code.INVALID_PARTITIONS, message))
         if existing is None:
             self._change_topic(request.name, request.partitions)
+            self._zones[request.name] = request.zones
+        elif request.zones not in ("", self._zones.get(request.name, "")):
+            message = f"topic {request.name!r} is in other zones"
+            return admin_pb2.CreateTopicResponse(status=status(Code.INVALID_REQUEST, message))
         topic = self._topic(request.name)
         return admin_pb2.CreateTopicResponse(topic=topic, created=existing is None)
 
@@ -918,15 +924,28 @@ class Cluster:
             self._change_topic(request.name, request.partitions)
         return admin_pb2.AddPartitionsResponse(topic=self._topic(request.name))
 
+    async def _on_set_topic_zones(
+        self, _node: _Node, request: admin_pb2.SetTopicZonesRequest
+    ) -> admin_pb2.SetTopicZonesResponse:
+        """They are kept, and decide nothing here."""
+        if request.name not in self.topics:
+            unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {request.name!r}")
+            return admin_pb2.SetTopicZonesResponse(status=unknown)
+        self._zones[request.name] = request.zones
+        return admin_pb2.SetTopicZonesResponse(topic=self._topic(request.name))
+
     def _topic(self, name: str) -> admin_pb2.Topic:
-        version = self._creation_versions.get(name, 0)
-        return admin_pb2.Topic(name=name, partitions=self.topics[name], creation_version=version)
+        version, zones = self._creation_versions.get(name, 0), self._zones.get(name, "")
+        return admin_pb2.Topic(
+            name=name, partitions=self.topics[name], creation_version=version, zones=zones
+        )
 
     def _change_topic(self, name: str, partitions: int) -> None:
         """0 deletes it. Groups that share it share it anew."""
         if not partitions:
             del self.topics[name]
             self._creation_versions.pop(name, None)
+            self._zones.pop(name, None)
             self._topics_version += 1
         else:
             if name not in self.topics and self._topics_version:

@@ -24,6 +24,7 @@ class Topic(google.protobuf.message.Message):
     PARTITIONS_FIELD_NUMBER: builtins.int
     CREATED_WALL_MS_FIELD_NUMBER: builtins.int
     CREATION_VERSION_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
     created_wall_ms: builtins.int
@@ -32,6 +33,10 @@ class Topic(google.protobuf.message.Message):
     """Tells it from others that had its name: the registry's topics_version when it was created. 0 = before any topic was
     deleted, or under rules 1 to 4.
     """
+    zones: builtins.str
+    """In which zones each partition is: commas between zones, semicolons between partitions ("a,b;b,c"), at most 16 KiB. The
+    lists repeat: partition n has the one at n modulo their number. Empty = in none.
+    """
     def __init__(
         self,
         *,
@@ -39,8 +44,9 @@ class Topic(google.protobuf.message.Message):
         partitions: builtins.int = ...,
         created_wall_ms: builtins.int = ...,
         creation_version: builtins.int = ...,
+        zones: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_wall_ms", b"created_wall_ms", "creation_version", b"creation_version", "name", b"name", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_wall_ms", b"created_wall_ms", "creation_version", b"creation_version", "name", b"name", "partitions", b"partitions", "zones", b"zones"]) -> None: ...
 
 global___Topic = Topic
 
@@ -50,15 +56,19 @@ class CreateTopicRequest(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
+    zones: builtins.str
+    """as in Topic, from level 6 on; a topic that is there in others is INVALID_REQUEST. Empty = not said"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         partitions: builtins.int = ...,
+        zones: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions", "zones", b"zones"]) -> None: ...
 
 global___CreateTopicRequest = CreateTopicRequest
 
@@ -254,6 +264,46 @@ class DeleteTopicResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["groups", b"groups", "offsets", b"offsets", "reading_group_ids", b"reading_group_ids", "reading_groups", b"reading_groups", "status", b"status", "topic", b"topic", "topics_version", b"topics_version"]) -> None: ...
 
 global___DeleteTopicResponse = DeleteTopicResponse
+
+@typing.final
+class SetTopicZonesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    zones: builtins.str
+    """as in Topic"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        zones: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "zones", b"zones"]) -> None: ...
+
+global___SetTopicZonesRequest = SetTopicZonesRequest
+
+@typing.final
+class SetTopicZonesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def topic(self) -> global___Topic: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        topic: global___Topic | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status", "topic", b"topic"]) -> None: ...
+
+global___SetTopicZonesResponse = SetTopicZonesResponse
 
 @typing.final
 class AddPartitionsRequest(google.protobuf.message.Message):
@@ -902,7 +952,7 @@ class DescribeRebalancesResponse(google.protobuf.message.Message):
         """instance id, else member id; "" = nobody"""
         owner: builtins.str
         why: builtins.str
-        """new, owner left, owner unsubscribed, gone, co-located, balance, ..."""
+        """new, owner left, owner unsubscribed, gone, co-located, balance, zone, ..."""
         partitions: builtins.int
         def __init__(
             self,

@@ -54,6 +54,11 @@ class TopicsStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.AddPartitionsRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.AddPartitionsResponse.FromString,
                 _registered_method=True)
+        self.SetTopicZones = channel.unary_unary(
+                '/muster.v1.Topics/SetTopicZones',
+                request_serializer=muster_dot_v1_dot_admin__pb2.SetTopicZonesRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.SetTopicZonesResponse.FromString,
+                _registered_method=True)
         self.DeleteTopic = channel.unary_unary(
                 '/muster.v1.Topics/DeleteTopic',
                 request_serializer=muster_dot_v1_dot_admin__pb2.DeleteTopicRequest.SerializeToString,
@@ -90,6 +95,13 @@ class TopicsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetTopicZones(self, request, context):
+        """In which zones the partitions are: modern groups give them to members in one of these. From level 6 on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteTopic(self, request, context):
         """The topic is gone once this is answered; its offsets go at once in every shard that has a leader, and in the others
         as soon as they have one. Until all are gone the name is not free: CreateTopic is COORDINATOR_LOAD_IN_PROGRESS.
@@ -120,6 +132,11 @@ def add_TopicsServicer_to_server(servicer, server):
                     servicer.AddPartitions,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.AddPartitionsRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.AddPartitionsResponse.SerializeToString,
+            ),
+            'SetTopicZones': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTopicZones,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.SetTopicZonesRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.SetTopicZonesResponse.SerializeToString,
             ),
             'DeleteTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTopic,
@@ -235,6 +252,33 @@ class Topics(object):
             '/muster.v1.Topics/AddPartitions',
             muster_dot_v1_dot_admin__pb2.AddPartitionsRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.AddPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTopicZones(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Topics/SetTopicZones',
+            muster_dot_v1_dot_admin__pb2.SetTopicZonesRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.SetTopicZonesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,12 @@ class TopicsStub:
     ]
     """Counts only grow: a smaller one is INVALID_PARTITIONS."""
 
+    SetTopicZones: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.SetTopicZonesRequest,
+        muster.v1.admin_pb2.SetTopicZonesResponse,
+    ]
+    """In which zones the partitions are: modern groups give them to members in one of these. From level 6 on."""
+
     DeleteTopic: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DeleteTopicRequest,
         muster.v1.admin_pb2.DeleteTopicResponse,
@@ -71,6 +77,12 @@ class TopicsAsyncStub:
         muster.v1.admin_pb2.AddPartitionsResponse,
     ]
     """Counts only grow: a smaller one is INVALID_PARTITIONS."""
+
+    SetTopicZones: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.SetTopicZonesRequest,
+        muster.v1.admin_pb2.SetTopicZonesResponse,
+    ]
+    """In which zones the partitions are: modern groups give them to members in one of these. From level 6 on."""
 
     DeleteTopic: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DeleteTopicRequest,
@@ -110,6 +122,14 @@ class TopicsServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.AddPartitionsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.AddPartitionsResponse]]:
         """Counts only grow: a smaller one is INVALID_PARTITIONS."""
+
+    @abc.abstractmethod
+    def SetTopicZones(
+        self,
+        request: muster.v1.admin_pb2.SetTopicZonesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.SetTopicZonesResponse, collections.abc.Awaitable[muster.v1.admin_pb2.SetTopicZonesResponse]]:
+        """In which zones the partitions are: modern groups give them to members in one of these. From level 6 on."""
 
     @abc.abstractmethod
     def DeleteTopic(

@@ -206,6 +206,7 @@ class Command(google.protobuf.message.Message):
     REPLACE_NODE_FIELD_NUMBER: builtins.int
     CHECKPOINT_FIELD_NUMBER: builtins.int
     DELETE_TOPIC_FIELD_NUMBER: builtins.int
+    SET_TOPIC_ZONES_FIELD_NUMBER: builtins.int
     BEGIN_DROP_FIELD_NUMBER: builtins.int
     DROP_OFFSETS_FIELD_NUMBER: builtins.int
     END_DROP_FIELD_NUMBER: builtins.int
@@ -264,6 +265,10 @@ class Command(google.protobuf.message.Message):
     @property
     def delete_topic(self) -> global___DeleteTopic:
         """shard 0"""
+
+    @property
+    def set_topic_zones(self) -> global___SetTopicZones:
+        """shard 0; from level 6 on"""
 
     @property
     def begin_drop(self) -> global___BeginDrop:
@@ -344,6 +349,7 @@ class Command(google.protobuf.message.Message):
         replace_node: global___ReplaceNode | None = ...,
         checkpoint: global___Checkpoint | None = ...,
         delete_topic: global___DeleteTopic | None = ...,
+        set_topic_zones: global___SetTopicZones | None = ...,
         begin_drop: global___BeginDrop | None = ...,
         drop_offsets: global___DropOffsets | None = ...,
         end_drop: global___EndDrop | None = ...,
@@ -362,9 +368,9 @@ class Command(google.protobuf.message.Message):
         store_target: global___StoreTarget | None = ...,
         reconcile: global___Reconcile | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token", "note_backup", "alter_quotas", "consumer_group_heartbeat", "note_topics", "store_target", "reconcile"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "set_topic_zones", b"set_topic_zones", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "set_topic_zones", b"set_topic_zones", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "set_topic_zones", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token", "note_backup", "alter_quotas", "consumer_group_heartbeat", "note_topics", "store_target", "reconcile"] | None: ...
 
 global___Command = Command
 
@@ -876,15 +882,19 @@ class CreateTopic(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
+    zones: builtins.str
+    """of its partitions: "a,b;b,c"; from level 6 on"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         partitions: builtins.int = ...,
+        zones: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions", "zones", b"zones"]) -> None: ...
 
 global___CreateTopic = CreateTopic
 
@@ -905,6 +915,24 @@ class AddPartitions(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions"]) -> None: ...
 
 global___AddPartitions = AddPartitions
+
+@typing.final
+class SetTopicZones(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    zones: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        zones: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "zones", b"zones"]) -> None: ...
+
+global___SetTopicZones = SetTopicZones
 
 @typing.final
 class ReplaceNode(google.protobuf.message.Message):
@@ -1236,6 +1264,7 @@ class Event(google.protobuf.message.Message):
     CHECKPOINT_TAKEN_FIELD_NUMBER: builtins.int
     GROUP_CONFIG_CHANGED_FIELD_NUMBER: builtins.int
     TOPIC_DELETED_FIELD_NUMBER: builtins.int
+    TOPIC_ZONES_SET_FIELD_NUMBER: builtins.int
     DROP_BEGUN_FIELD_NUMBER: builtins.int
     DROP_ENDED_FIELD_NUMBER: builtins.int
     DELETION_FORGOTTEN_FIELD_NUMBER: builtins.int
@@ -1305,6 +1334,8 @@ class Event(google.protobuf.message.Message):
     def group_config_changed(self) -> global___GroupConfigChanged: ...
     @property
     def topic_deleted(self) -> global___TopicDeleted: ...
+    @property
+    def topic_zones_set(self) -> global___TopicZonesSet: ...
     @property
     def drop_begun(self) -> global___DropBegun: ...
     @property
@@ -1377,6 +1408,7 @@ class Event(google.protobuf.message.Message):
         checkpoint_taken: global___CheckpointTaken | None = ...,
         group_config_changed: global___GroupConfigChanged | None = ...,
         topic_deleted: global___TopicDeleted | None = ...,
+        topic_zones_set: global___TopicZonesSet | None = ...,
         drop_begun: global___DropBegun | None = ...,
         drop_ended: global___DropEnded | None = ...,
         deletion_forgotten: global___DeletionForgotten | None = ...,
@@ -1401,9 +1433,9 @@ class Event(google.protobuf.message.Message):
         group_upgraded: global___GroupUpgraded | None = ...,
         group_downgraded: global___GroupDowngraded | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topics_noted", b"topics_noted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered", "consumer_joined", "consumer_updated", "consumer_rejoined", "consumer_away", "consumer_removed", "spec_changed", "topics_noted", "target_stored", "grants_changed", "consumer_group_emptied", "group_upgraded", "group_downgraded"] | None: ...
+    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_zones_set", b"topic_zones_set", "topics_noted", b"topics_noted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_zones_set", b"topic_zones_set", "topics_noted", b"topics_noted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "topic_zones_set", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered", "consumer_joined", "consumer_updated", "consumer_rejoined", "consumer_away", "consumer_removed", "spec_changed", "topics_noted", "target_stored", "grants_changed", "consumer_group_emptied", "group_upgraded", "group_downgraded"] | None: ...
 
 global___Event = Event
 
@@ -2101,6 +2133,7 @@ class TopicCreated(google.protobuf.message.Message):
     TOPICS_VERSION_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     CREATION_VERSION_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
     topics_version: builtins.int
@@ -2109,6 +2142,8 @@ class TopicCreated(google.protobuf.message.Message):
     """when, for people; 0 = not kept (rules 1 to 3)"""
     creation_version: builtins.int
     """topics_version where a topic was deleted before; else 0, and under rules 1 to 4."""
+    zones: builtins.str
+    """from level 6 on"""
     def __init__(
         self,
         *,
@@ -2117,10 +2152,32 @@ class TopicCreated(google.protobuf.message.Message):
         topics_version: builtins.int = ...,
         wall_ms: builtins.int = ...,
         creation_version: builtins.int = ...,
+        zones: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["creation_version", b"creation_version", "name", b"name", "partitions", b"partitions", "topics_version", b"topics_version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["creation_version", b"creation_version", "name", b"name", "partitions", b"partitions", "topics_version", b"topics_version", "wall_ms", b"wall_ms", "zones", b"zones"]) -> None: ...
 
 global___TopicCreated = TopicCreated
+
+@typing.final
+class TopicZonesSet(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    zones: builtins.str
+    topics_version: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        zones: builtins.str = ...,
+        topics_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "topics_version", b"topics_version", "zones", b"zones"]) -> None: ...
+
+global___TopicZonesSet = TopicZonesSet
 
 @typing.final
 class PartitionsAdded(google.protobuf.message.Message):
@@ -2706,15 +2763,18 @@ class TopicCount(google.protobuf.message.Message):
 
     TOPIC_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    ZONES_FIELD_NUMBER: builtins.int
     topic: builtins.str
     partitions: builtins.int
+    zones: builtins.str
     def __init__(
         self,
         *,
         topic: builtins.str = ...,
         partitions: builtins.int = ...,
+        zones: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "topic", b"topic"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "topic", b"topic", "zones", b"zones"]) -> None: ...
 
 global___TopicCount = TopicCount
 

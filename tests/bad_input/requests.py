@@ -643,6 +643,12 @@ def partitions_of_nothing(world: World):
     return refused(admin_call(world, "topics", "AddPartitions", request))
 
 
+@case("topic_zones")
+def topic_zones(world: World):
+    requests = [admin.SetTopicZonesRequest(name=TOPIC, zones=zones) for zones in ("a,;b", "a b")]
+    return [refused(admin_call(world, "topics", "SetTopicZones", one)) for one in requests]
+
+
 @case("delete_unknown_topic")
 def delete_unknown_topic(world: World):
     request = admin.DeleteTopicRequest(name="nope")

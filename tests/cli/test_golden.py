@@ -215,9 +215,9 @@ def _deleting(groups, no):
 
 
 def _topic(name, partitions):
-    """Of orders the cluster knows when it was created."""
-    created = 1_790_000_000_000 if name == "orders" else 0
-    return admin_pb2.Topic(name=name, partitions=partitions, created_wall_ms=created)
+    """Of orders the cluster knows when it was created, and where its partitions are."""
+    created, zones = (1_790_000_000_000, "a,b;b,c") if name == "orders" else (0, "")
+    return admin_pb2.Topic(name=name, partitions=partitions, created_wall_ms=created, zones=zones)
 
 
 def _deleting_topic(topics, no):
@@ -249,6 +249,20 @@ def _deleting_offsets(no):
         return response
 
     return delete_offsets
+
+
+def _setting_zones(topics, no):
+    """SetTopicZones, whose answer has them."""
+
+    def set_zones(request):
+        count = topics.get(request.name)
+        if count is None:
+            status = no(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+            return admin_pb2.SetTopicZonesResponse(status=status)
+        topic = admin_pb2.Topic(name=request.name, partitions=count, zones=request.zones)
+        return admin_pb2.SetTopicZonesResponse(topic=topic)
+
+    return set_zones
 
 
 def _adding(topics, no):
@@ -295,7 +309,7 @@ def scene(cluster, no):
             text = f"{request.name} has {count} partitions; ask for {count}, or use another name"
             return admin_pb2.CreateTopicResponse(status=no(ErrorCode.INVALID_PARTITIONS, text))
         return admin_pb2.CreateTopicResponse(
-            topic=admin_pb2.Topic(name=request.name, partitions=count),
+            topic=admin_pb2.Topic(name=request.name, partitions=count, zones=request.zones),
             created=request.name not in topics,
         )
 
@@ -345,6 +359,7 @@ def scene(cluster, no):
             "DescribeTopics": describe_topics,
             "CreateTopic": create,
             "AddPartitions": _adding(topics, no),
+            "SetTopicZones": _setting_zones(topics, no),
             "DeleteTopic": _deleting_topic(topics, no),
             "ListGroups": admin_pb2.ListGroupsResponse(),
             "Verify": admin_pb2.VerifyResponse(

@@ -32,6 +32,24 @@ from muster.testing import Abort, Cluster, Hang, LoseAnswer, Refuse
 from muster.v1 import admin_pb2, errors_pb2
 
 
+async def test_zones_are_lists_for_programs(open_cluster):
+    """Of new topics and of those that are there; text is none."""
+    async with open_cluster(1, topics={}) as (_, client):
+        made = await client.create_topic("a", 3, zones=[["y", "x"], []])
+        assert made.zones == (("x", "y"), ())
+        assert await client.create_topic("a", 3, exist_ok=True) == made
+        with pytest.raises(InvalidRequest):
+            await client.create_topic("a", 3, zones=[["x"]], exist_ok=True)
+        assert (await client.set_topic_zones("a", [["z"]])).zones == (("z",),)
+        assert (await client.describe_topics(["a"]))["a"].zones == (("z",),)
+        assert (await client.set_topic_zones("a", [])).zones == ()
+        for wrong in (["x", "y"], "x;y", [["x,y"]], [[""]]):
+            with pytest.raises(InvalidRequest):
+                await client.set_topic_zones("a", wrong)
+        with pytest.raises(UnknownTopicOrPartition):
+            await client.set_topic_zones("b", [["x"]])
+
+
 async def test_topics_are_created_listed_and_grow(open_cluster):
     """With exist_ok the same count is fine, and more; fewer never are; counts only grow."""
     async with open_cluster(1, topics={}) as (_, client):

@@ -146,6 +146,7 @@ CHANGES = {
     "DeleteGroups": {"group_ids": [access.MINE, access.OTHERS]},
     "DeleteTopic": {"name": access.MINE},
     "AddPartitions": {"name": access.MINE, "partitions": 9},
+    "SetTopicZones": {"name": access.MINE, "zones": "a"},
     "CreateTopic": {"name": "guest-1", "partitions": 1},
     "KickMembers": {"group_id": KEPT, "members": [{"member_id": f"kept-{NONCE}"}]},
     "OffsetDelete": {"group_id": access.MINE, "partitions": [{"topic": access.MINE}]},

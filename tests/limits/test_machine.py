@@ -23,6 +23,7 @@ from musterd.coordinator.machine.commands import (
     ReplaceNode,
     RevokeToken,
     RoundTimer,
+    SetTopicZones,
     SyncGroup,
     TopicPartition,
 )
@@ -358,6 +359,36 @@ def test_partitions_of_a_topic(shard, grown, step):
         shard.apply(CreateTopic("t", 1))
     wanted = AddPartitions("t", count) if grown else CreateTopic("t", count)
     shard.hold_against(wanted, step, Error.INVALID_PARTITIONS)
+
+
+@limit("topic_zones_max_bytes")
+@pytest.mark.parametrize("altered", [False, True])
+def test_bytes_of_the_zones_of_a_topic(shard, altered, step):
+    """Of a new one, or of one that is there."""
+    size = LIMITS.topic_zones_max_bytes + step
+    text = ("zz;" * size)[: size - 1] + "z"
+    if altered:
+        shard.apply(CreateTopic("t", 1))
+    wanted = SetTopicZones("t", text) if altered else CreateTopic("t", 1, text)
+    shard.hold_against(wanted, step, Error.INVALID_REQUEST)
+
+
+@limit("partition_max_zones")
+def test_zones_of_a_partition(shard, step):
+    """Whichever of the topic's."""
+    zones = ",".join(f"z{n}" for n in range(LIMITS.partition_max_zones + step))
+    shard.hold_against(CreateTopic("t", 1, f"a;{zones}"), step, Error.INVALID_REQUEST)
+
+
+@limit("all_zones_max_bytes")
+def test_bytes_of_the_zones_of_all_topics(shard, step):
+    """One whose zones are set again counts once."""
+    size = LIMITS.topic_zones_max_bytes
+    text = ("zz;" * size)[: size - 1] + "z"
+    for number in range(LIMITS.all_zones_max_bytes // size - 1):
+        shard.apply(CreateTopic(f"t{number}", 1, text))
+    shard.apply(CreateTopic("one", 1, "zzz"), CreateTopic("last", 1, "a"))
+    shard.hold_against(SetTopicZones("last", text[3 - step :]), step, Error.INVALID_REQUEST)
 
 
 @limit("max_nodes")

@@ -163,6 +163,25 @@ def test_topics_of_which_a_group_is_told_at_once(step):
     assert told == [min(count, LIMITS.note_topics_max), *([1] if step > 0 else [])]
 
 
+@limit("note_zones_max_bytes")
+def test_zones_of_which_a_group_is_told_at_once(step):
+    """The rest comes with the next command."""
+    state, size = shard(), LIMITS.topic_zones_max_bytes
+    full = ("zz;" * size)[: size - 1] + "z"
+    zones = [full] * (LIMITS.note_zones_max_bytes // size - 1)
+    zones += [full[1:]] if step < 0 else [full]
+    zones += ["z"] * (step > 0)
+    names = tuple(f"t{n}" for n in range(len(zones)))
+    topics = (CreateTopic(name, 1, text) for name, text in zip(names, zones, strict=True))
+    applied(state, *topics, replace(JOIN, topics=names))
+    told = []
+    while (note := unknown_topics(state.groups["g"], state, LIMITS.note_topics_max)) is not None:
+        applied(state, note)
+        told.append(len(note.counts))
+    assert told == [len(zones) - (step > 0), *([1] if step > 0 else [])]
+    assert state.groups["g"].modern.zones == dict(zip(names, zones, strict=True))
+
+
 @limit("reconcile_max_partitions")
 def test_partitions_in_one_part_of_a_target(step):
     """A larger part is refused; a member gets no more at once, and the rest with the next."""

@@ -38,7 +38,12 @@ def worlds() -> Iterator[World]:
         ["quota group:g joins=3 commits=4", "quota principal joins=9", "quota group:g joins=0"],
         ["topic t 3", "grow t 4", "config size=3 delay=0", "join a", "fire", "commit a-1 t/0=1..5"],
         [
-            *("topic t 3", "hear a join instance=i zone=z capacity=5", "settle", "hear b join"),
+            *(
+                "topic t 3 zones=y;z",
+                "hear a join instance=i zone=z capacity=5",
+                "settle",
+                "hear b join",
+            ),
             *("tell", "plan", "hear a away back=9", "hear c join topics=t,u assignor=range"),
         ],
         ["topic t 3", "hear a join", "settle", "hear b join", "settle", "hear c join", "plan"],

@@ -26,6 +26,7 @@ from musterd.coordinator.machine.commands import (
     PartitionCommit,
     PartitionSet,
     Reconcile,
+    SetTopicZones,
     StoreTarget,
 )
 from musterd.coordinator.machine.decide.config import COLOCATE
@@ -47,6 +48,7 @@ FEW_HISTORIES = 60
 """What make test has of them."""
 STEPS = 40
 TOPICS = ("a", "b", "c")
+ZONES = ("", "z1", "z1;z2", "z2;;z1,z3")
 COLOCATED = ("a,b", "b,c", "a,b,c")
 
 
@@ -285,10 +287,13 @@ class Fleet:
             self.world.apply(DeleteTopic(topic))
             for verb in ("begin-drop", "end-drop", "forget"):
                 self.world.run(f"{verb} {topic}")
+        elif count and self.random.random() < 0.5:
+            self.world.apply(SetTopicZones(topic, self.random.choice(ZONES)))
         elif count:
             self.world.apply(AddPartitions(topic, count + 1))
         else:
-            self.world.apply(CreateTopic(topic, self.random.randint(1, 4)))
+            zones = self.random.choice(ZONES)
+            self.world.apply(CreateTopic(topic, self.random.randint(1, 4), zones))
         self.look()
 
     # ---- what must hold

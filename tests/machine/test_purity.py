@@ -303,6 +303,7 @@ USES = {
         "sorted(group.members.values(), key=lambda member: member.join_seq)": "no number twice",
         "sorted(modern.patterns)": "texts, by code points",
         "sorted(modern.target)": "names, by code points",
+        "sorted(modern.zones)": "names, by code points",
     },
     "decide/requests": {
         "max(sizes)": "ints",
@@ -343,6 +344,11 @@ USES = {
         "max((event.fence for event in deleted), default=0)": "ints",
         "max(generation, fence)": "ints",
         "max(entry.topics_version, state.dropped_version)": "ints",
+    },
+    "zones": {
+        "one.split(',')": "at commas, which no Unicode moves",
+        "text.split(';')": "at semicolons, which no Unicode moves",
+        "sorted(dict.fromkeys(zones))": "names of ASCII, by code points",
     },
     "state": {
         "max(member.token, self.token or self.generation)": "ints",

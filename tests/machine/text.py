@@ -81,7 +81,8 @@ def put_value(value: object) -> str:  # noqa: C901, PLR0911, PLR0912
                 f"{value.member_id}:{_partitions(value.assignment) or put_value(value.assignment)}"
             )
         case TopicCount():
-            return f"{value.topic}:{value.partitions}"
+            zones = f"[{value.zones}]" if value.zones else ""
+            return f"{value.topic}:{value.partitions}{zones}"
         case PartitionSet():
             return f"{value.topic}/{','.join(map(str, value.partitions))}"
         case TargetChange():
@@ -298,6 +299,8 @@ def put_modern(modern: ModernGroup) -> Iterator[str]:
         + (f" storing={modern.storing} part={modern.next_part}" if modern.storing else "")
         + (f" behind={','.join(map(str, sorted(modern.behind)))}" if modern.behind else "")
     )
+    for topic, zones in sorted(modern.zones.items()):
+        yield f"  zones of {topic} {zones}"
     for consumer in modern.members.values():
         yield "  " + _put_consumer(modern, consumer)
 

@@ -122,6 +122,7 @@ from musterd.coordinator.machine.commands import (
     ReplaceNode,
     RevokeToken,
     RoundTimer,
+    SetTopicZones,
     ShardCommand,
     ShardLevel,
     StoreTarget,
@@ -594,8 +595,12 @@ class World:
         instance_id = options.get("instance", "")
         self.out.append(heartbeat(group, plain[0], generation, instance_id).name)
 
-    def do_topic(self, plain, _options):
-        return CreateTopic(plain[0], int(plain[1]))
+    def do_topic(self, plain, options):
+        return CreateTopic(plain[0], int(plain[1]), options.get("zones", ""))
+
+    def do_zones(self, plain, _options):
+        """Say in which zones a topic's partitions are; without any: in none."""
+        return SetTopicZones(plain[0], plain[1] if len(plain) > 1 else "")
 
     def do_grow(self, plain, _options):
         return AddPartitions(plain[0], int(plain[1]))

@@ -95,7 +95,7 @@ PASSED: Final[Mapping[str, PassedMethod]] = MappingProxyType(
         **{
             name: _method(name, on_cluster=True)
             for name in (
-                *("CreateTopic", "AddPartitions", "DeleteTopic"),
+                *("CreateTopic", "AddPartitions", "SetTopicZones", "DeleteTopic"),
                 *("DescribeClientQuotas", "AlterClientQuotas", "ReplaceNode", "FinalizeLevel"),
                 *("DescribeAudit", "NoteBackup", "AlterAcls", "CreateToken", "RevokeToken"),
             )

@@ -19,6 +19,7 @@ from musterd.coordinator.machine.decide import requests
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, Limits
 from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.machine.zones import wrong_zones
 from musterd.coordinator.runtime.patterns import why_invalid
 
 COMMAND_MARGIN_BYTES: Final = 512
@@ -117,6 +118,11 @@ def _group(request: Any) -> Refused | None:
 def _topic(request: Any) -> Refused | None:
     """No name at all is the machine's to refuse: a new topic needs one, an old one has one."""
     return requests.refuse_topic_name(request.name, LIMITS) if request.name else None
+
+
+def _zones(request: Any) -> Refused | None:
+    wrong = wrong_zones(request.zones, LIMITS)
+    return Refused(Error.INVALID_REQUEST, wrong) if wrong else None
 
 
 def _command(*rules: Rule, bytes_max: int = LIMITS.command_max_bytes) -> Bounds:
@@ -340,6 +346,7 @@ def _refuse_acls(count: int) -> Refused | None:
 # ---- Topics
 
 CHANGE_TOPIC: Final = Bounds((_topic,))
+CHANGE_ZONES: Final = Bounds((_topic, _zones))
 DESCRIBE_TOPICS: Final = Bounds(
     (_at_most("names", LIMITS.max_topics, "At most {most} topics are described in one call."),)
 )

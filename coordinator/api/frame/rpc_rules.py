@@ -59,6 +59,7 @@ RULES: Final[Mapping[str, RpcRule]] = MappingProxyType(
         # Topics
         "CreateTopic": RpcRule(_ALTER, _TOPIC, "name"),
         "AddPartitions": RpcRule(_ALTER, _TOPIC, "name"),
+        "SetTopicZones": RpcRule(_ALTER, _TOPIC, "name"),
         "DeleteTopic": RpcRule(_ALTER, _TOPIC, "name"),
         "ListTopics": RpcRule(_DESCRIBE, _TOPIC),
         "DescribeTopics": RpcRule(_DESCRIBE, _TOPIC),

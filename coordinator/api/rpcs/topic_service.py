@@ -12,14 +12,21 @@ from musterd.coordinator.api.frame.handler import (
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import KEYS_PER_ENTRY, TOPIC_ENTRIES
 from musterd.coordinator.machine.access import Operation, Resource
-from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, DeleteTopic
+from musterd.coordinator.machine.commands import (
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    SetTopicZones,
+)
+from musterd.coordinator.machine.decide.level import LEVEL_OF, LEVEL_OF_ZONES
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done, Refused
 from musterd.coordinator.machine.subscriptions import is_subscribed
 from musterd.coordinator.runtime.answers import Loading
 
 SHARD_COMMAND_BYTES = 1_024
-"""A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
+"""A shard-wide command's encoding is shorter, but for zones: a name of at most 249 bytes and a
+number."""
 
 READING_GROUPS = 8
 """Groups that read a topic, as a dry run of its deletion names them."""
@@ -34,14 +41,16 @@ def _missing(name: str) -> Refused:
 class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
     """Serves `muster.v1.Topics`."""
 
-    @handler(Kind.ORDINARY, bounds.CHANGE_TOPIC, with_status(pb.CreateTopicResponse))
+    @handler(Kind.ORDINARY, bounds.CHANGE_ZONES, with_status(pb.CreateTopicResponse))
     async def CreateTopic(
         self, request: pb.CreateTopicRequest, call: ActiveCall
     ) -> pb.CreateTopicResponse:
         """Register a topic; the same name with the same count is success."""
+        if request.zones:
+            call.needs_level(LEVEL_OF_ZONES)
         call.changed(self.core.topics.count(request.name), request.partitions)
-        command = CreateTopic(request.name, request.partitions)
-        done = await call.ask(command, SHARD_COMMAND_BYTES, Done)
+        command = CreateTopic(request.name, request.partitions, request.zones)
+        done = await call.ask(command, SHARD_COMMAND_BYTES + len(request.zones), Done)
         topic = self._topic(request.name, request.partitions)
         return pb.CreateTopicResponse(topic=topic, created=done.changed)
 
@@ -55,6 +64,18 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
         await call.ask(command, SHARD_COMMAND_BYTES, Done)
         return pb.AddPartitionsResponse(topic=self._topic(request.name, request.partitions))
 
+    @handler(Kind.ORDINARY, bounds.CHANGE_ZONES, with_status(pb.SetTopicZonesResponse))
+    async def SetTopicZones(
+        self, request: pb.SetTopicZonesRequest, call: ActiveCall
+    ) -> pb.SetTopicZonesResponse:
+        """Say in which zones a topic's partitions are; modern groups that read it are planned."""
+        call.needs_level(LEVEL_OF[SetTopicZones])
+        topics, name = self.core.topics, request.name
+        call.changed(topics.zones(name), request.zones)
+        command = SetTopicZones(name, request.zones)
+        await call.ask(command, SHARD_COMMAND_BYTES + len(request.zones), Done)
+        return pb.SetTopicZonesResponse(topic=self._topic(name, topics.count(name) or 0))
+
     def _topic(self, name: str, partitions: int) -> pb.Topic:
         topics = self.core.topics
         return pb.Topic(
@@ -62,6 +83,7 @@ class TopicService(CoordinatorService, admin_pb2_grpc.TopicsServicer):
             partitions=partitions,
             created_wall_ms=topics.created_wall_ms(name),
             creation_version=topics.creation_version(name),
+            zones=topics.zones(name),
         )
 
     @handler(Kind.ORDINARY, bounds.CHANGE_TOPIC, with_status(pb.DeleteTopicResponse))

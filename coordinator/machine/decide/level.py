@@ -10,12 +10,14 @@ from musterd.coordinator.machine.commands import (
     Command,
     ConsumerGroupHeartbeat,
     CreateToken,
+    CreateTopic,
     NoteBackup,
     NoteLevels,
     NoteTopics,
     Reconcile,
     RecordAudit,
     RevokeToken,
+    SetTopicZones,
     StoreTarget,
 )
 from musterd.coordinator.machine.errors import Error
@@ -31,6 +33,7 @@ LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
         RevokeToken: 6,
         NoteBackup: 6,
         AlterQuotas: 6,
+        SetTopicZones: 6,
         ConsumerGroupHeartbeat: 6,
         NoteTopics: 6,
         StoreTarget: 6,
@@ -42,10 +45,15 @@ LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
 FinalizeLevel and ShardLevel are what makes the level, so they stand behind none.
 """
 
+LEVEL_OF_ZONES: Final = LEVEL_OF[SetTopicZones]
+"""The level from which on CreateTopic may have zones."""
+
 
 def refuse_command(level: int, command: Command) -> Refused | None:
     """Why a shard at `level` does not take the command, or None."""
     needed = LEVEL_OF.get(type(command))
+    if isinstance(command, CreateTopic) and command.zones:
+        needed = LEVEL_OF_ZONES
     return None if needed is None else refuse_below(level, needed)
 
 

@@ -22,6 +22,7 @@ from musterd.coordinator.machine.commands import (
     RecordAudit,
     ReplaceNode,
     RevokeToken,
+    SetTopicZones,
     ShardCommand,
     ShardLevel,
 )
@@ -53,12 +54,14 @@ from musterd.coordinator.machine.events import (
     TokensRemoved,
     TopicCreated,
     TopicDeleted,
+    TopicZonesSet,
 )
 from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.records.digest import digest_bytes
 from musterd.coordinator.machine.records.shard_records import ShardState
 from musterd.coordinator.machine.replies import Done, Refused, Reply
+from musterd.coordinator.machine.zones import normal_zones, wrong_zones
 from musterd.invariant import invariant
 from musterd.levels import LAST_UNNAMED, LEVEL
 
@@ -98,6 +101,8 @@ def decide_shard(  # noqa: PLR0912 - one per command
             return _ended(state.topics_deleted, command.topics, DeletionForgotten)
         case AddPartitions():
             return _decide_add(state, command, limits, level)
+        case SetTopicZones():
+            return _decide_zones(state, command, limits)
         case ReplaceNode():
             return _decide_replace(state, command, limits)
         case FinalizeLevel():
@@ -142,7 +147,16 @@ def _decide_create(
             Error.INVALID_PARTITIONS, f"A topic has 1 to {limits.topic_max_partitions} partitions."
         )
     known = state.topics.get(command.name)
+    refused = _refuse_zones(state, command.name, command.zones, limits)
+    if refused is not None:
+        return ShardDecision((), refused)
+    zones = normal_zones(command.zones)
     if known == command.partitions:
+        if zones and zones != state.topic_zones.get(command.name, ""):
+            return _refused(
+                Error.INVALID_REQUEST,
+                f"Topic {quoted(command.name)} is there already, in other zones: set them.",
+            )
         return ShardDecision((), Done(changed=False))
     if known is not None:
         return _refused(
@@ -165,8 +179,34 @@ def _decide_create(
         return _refused(Error.INVALID_REQUEST, f"The cluster has its {limits.max_topics} topics.")
     version = _version_after(state, command.partitions, level)
     keeps = level >= 5 and state.deletions_version  # noqa: PLR2004 - since when it is kept
-    made = TopicCreated(command.name, command.partitions, version, wall_ms, version if keeps else 0)
+    creation_version = version if keeps else 0
+    made = TopicCreated(command.name, command.partitions, version, wall_ms, creation_version, zones)
     return ShardDecision((made,), Done())
+
+
+def _refuse_zones(state: ShardState, name: str, zones: str, limits: Limits) -> Refused | None:
+    """Why these cannot be the zones of a topic's partitions, or None."""
+    wrong = wrong_zones(zones, limits)
+    size = sum(len(kept) for topic, kept in state.topic_zones.items() if topic != name)
+    if not wrong and zones and size + len(zones) > limits.all_zones_max_bytes:
+        wrong = f"The zones of all topics have at most {limits.all_zones_max_bytes} bytes."
+    return Refused(Error.INVALID_REQUEST, wrong) if wrong else None
+
+
+def _decide_zones(state: ShardState, command: SetTopicZones, limits: Limits) -> ShardDecision:
+    if command.name not in state.topics:
+        return _refused(
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            f"There is no topic {quoted(command.name)}; create it.",
+        )
+    refused = _refuse_zones(state, command.name, command.zones, limits)
+    if refused is not None:
+        return ShardDecision((), refused)
+    zones = normal_zones(command.zones)
+    if zones == state.topic_zones.get(command.name, ""):
+        return ShardDecision((), Done(changed=False))
+    altered = TopicZonesSet(command.name, zones, state.topics_version + 1)
+    return ShardDecision((altered,), Done())
 
 
 def is_topic_name(name: str) -> bool:
@@ -322,6 +362,8 @@ def evolve_shard(  # noqa: PLR0912 - one per event
                 state.topics_created[event.name] = event.wall_ms
             if event.creation_version:
                 state.creation_versions[event.name] = event.creation_version
+            if event.zones:
+                state.topic_zones[event.name] = event.zones
             _set_topic(state, event)
         case PartitionsAdded():
             invariant(
@@ -329,6 +371,8 @@ def evolve_shard(  # noqa: PLR0912 - one per event
                 "topics only grow",
             )
             _set_topic(state, event)
+        case TopicZonesSet():
+            _set_zones(state, event)
         case TopicDeleted():
             _delete_topic(state, event)
         case DropBegun():
@@ -367,12 +411,25 @@ def _set_topic(state: ShardState, event: TopicCreated | PartitionsAdded) -> None
         state.topics_changed[event.name] = event.topics_version
 
 
+def _set_zones(state: ShardState, event: TopicZonesSet) -> None:
+    """The version rises by one; no classic group has to know, so the topic counts as unchanged."""
+    invariant(event.name in state.topics, "zones of a topic that there is")
+    invariant(event.topics_version == state.topics_version + 1, "another registry's version")
+    state.topics_counted_out += 1
+    state.topics_version = event.topics_version
+    if event.zones:
+        state.topic_zones[event.name] = event.zones
+    else:
+        state.topic_zones.pop(event.name, None)
+
+
 def _delete_topic(state: ShardState, event: TopicDeleted) -> None:
     """The version rises by one, though the partitions are no longer counted."""
     invariant(event.name in state.topics, "a topic is deleted once")
     invariant(event.topics_version == state.topics_version + 1, "another registry's version")
     state.topics_counted_out += state.topics.pop(event.name) + 1
     state.topics_changed.pop(event.name, None)
+    state.topic_zones.pop(event.name, None)
     state.topics_created.pop(event.name, None)
     state.creation_versions.pop(event.name, None)
     state.topics_version = state.deletions_version = event.topics_version

@@ -2,7 +2,12 @@
 
 from typing import Final
 
-from musterd.coordinator.machine.commands import NO_OWNER, NoteTopics, StoreTarget
+from musterd.coordinator.machine.commands import (
+    NO_OWNER,
+    NoteTopics,
+    StoreTarget,
+    TopicCount,
+)
 from musterd.coordinator.machine.decide.decision import NOTHING, Decision, refuse
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
@@ -15,6 +20,7 @@ from musterd.coordinator.machine.replies import Done
 from musterd.coordinator.machine.state import Group, modern_of
 
 TOPICS_CHANGED: Final = "topics that the group reads changed"
+ZONES_CHANGED: Final = "zones of topics that the group reads changed"
 _REASONS: Final = len(Why)
 
 
@@ -23,9 +29,7 @@ def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) 
     modern = modern_of(group)
     if group is None or modern is None or command.topics_version < modern.topics_version:
         return NOTHING
-    counts = tuple(
-        count for count in command.counts if modern.topics.get(count.topic, 0) != count.partitions
-    )
+    counts = tuple(count for count in command.counts if count != _known(modern, count.topic))
     patterns = tuple(one for one in command.patterns if one.pattern in modern.pattern_readers)
     partitions = sum(modern.topics.values())
     partitions += sum(c.partitions - modern.topics.get(c.topic, 0) for c in counts)
@@ -41,7 +45,14 @@ def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) 
         same = command.topics_version == modern.topics_version
         return NOTHING if same else Decision((noted,), Done())
     trigger = Trigger.TOPICS_CHANGED
-    return Decision((noted, spec_changed(group, modern, env, trigger, "", TOPICS_CHANGED)), Done())
+    others = patterns or any(one.partitions != modern.topics.get(one.topic, 0) for one in counts)
+    reason = TOPICS_CHANGED if others else ZONES_CHANGED
+    return Decision((noted, spec_changed(group, modern, env, trigger, "", reason)), Done())
+
+
+def _known(modern: ModernGroup, topic: str) -> TopicCount:
+    """What the group knows of a topic."""
+    return TopicCount(topic, modern.topics.get(topic, 0), modern.zones.get(topic, ""))
 
 
 def decide_store_target(group: Group | None, command: StoreTarget, env: Envelope) -> Decision:

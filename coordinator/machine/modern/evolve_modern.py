@@ -258,8 +258,8 @@ def _topics_noted(group: Group, modern: ModernGroup, event: TopicsNoted) -> None
     for pattern in sorted(modern.patterns):
         if pattern not in modern.pattern_readers:
             del modern.patterns[pattern]
-    for topic, partitions in event.counts:
-        for seq in resize(modern, topic, partitions):
+    for topic, partitions, zones in event.counts:
+        for seq in resize(modern, topic, partitions, zones):
             if seq in modern.by_seq:
                 modern.behind[seq] = None
     modern.topics_version = event.topics_version

@@ -150,7 +150,8 @@ class ModernGroup:
     `planned_epoch` is what it was when the last plan came into force. `storing` is the spec version
     of the plan of which `next_part` parts are stored and not all, 0 = none: nothing is granted or
     revoked by half a target. `topics` are the existing topics that the members read, with their
-    partition counts, as of `topics_version` of the registry; `patterns` what each pattern stands
+    partition counts, as of `topics_version` of the registry, and `zones` those of their partitions,
+    where they are in any (zones.py); `patterns` what each pattern stands
     for, sorted. `target` says for each of the topics who shall own each partition, by join
     sequence. `behind` are the join sequences of those for whom the target is still to be carried
     out.
@@ -165,6 +166,7 @@ class ModernGroup:
     next_join_seq: int = 0
     topics: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
     topics_version: int = 0
+    zones: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     target: dict[str, list[int]] = field(default_factory=dict)
     behind: dict[int, None] = field(default_factory=dict)
@@ -381,13 +383,17 @@ def _unwant(modern: ModernGroup, owner: int, topic: str, partition: int) -> None
             del modern.wanted[owner]
 
 
-def resize(modern: ModernGroup, topic: str, partitions: int) -> list[int]:
-    """Set how many partitions a topic has, 0 = it is gone; return the owners of those that went.
+def resize(modern: ModernGroup, topic: str, partitions: int, zones: str) -> list[int]:
+    """Set how many partitions a topic has, 0 = it is gone, and their zones.
 
-    They are join sequences. Partitions of a topic only become more, but for those that never
-    existed (topics.py).
+    Return the owners of those that went, as join sequences. Partitions of a topic only become more,
+    but for those that never existed (topics.py).
     """
     owners = modern.target.get(topic, [])
+    if zones and partitions:
+        modern.zones[topic] = zones
+    else:
+        modern.zones.pop(topic, None)
     if partitions:
         modern.topics[topic] = partitions
         new = [NO_OWNER] * (partitions - len(owners))

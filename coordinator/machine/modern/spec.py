@@ -9,6 +9,7 @@ from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plan import Assignor, Part, PlanMember, Spec, Why
 from musterd.coordinator.machine.plan.pace import Pace, finished
 from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.zones import Zones, zones_of
 from musterd.invariant import InvariantError
 
 NAMES_PER_STEP: Final = 20
@@ -53,8 +54,13 @@ def specifying(group: Group) -> Generator[None, None, Spec]:
         last[topic] = [names[owner] if owner in names else _gone(owner) for owner in owners]
         if pace.due(1 + len(owners) // 4):
             yield
+    zones: dict[str, Zones] = {}
+    for topic, text in modern.zones.items():
+        zones[topic] = zones_of(text)
+        if pace.due(1 + len(zones[topic]) // 4):
+            yield
     together = sets_of(group.colocate)
-    return Spec(members, dict(modern.topics), last, assignor, colocate=together)
+    return Spec(members, dict(modern.topics), last, assignor, zones=zones, colocate=together)
 
 
 def _gone(seq: int) -> str:

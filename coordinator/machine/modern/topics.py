@@ -30,9 +30,12 @@ def unknown_topics(group: Group, registry: ShardState, limit: int) -> NoteTopics
         last = min((one - 1 for one in former if one > version), default=last)
         came = [one for one in came if changed.get(one.topic, 0) <= last]
     came = _fitting(modern, gone, came)
-    if len(gone) + len(came) > limit:
+    if len(gone) + len(came) > limit or _zones_bytes(came) > LIMITS.note_zones_max_bytes:
         came.sort(key=lambda one: (changed.get(one.topic, 0), one.topic))
         came = came[: max(0, limit - len(gone))]
+        size = _zones_bytes(came)
+        while size > LIMITS.note_zones_max_bytes:
+            size -= len(came.pop().zones)
         last = max(version, changed.get(came[-1].topic, 0)) if came else version
     counts = sorted((*gone[:limit], *came))
     if not counts and last <= version:
@@ -59,6 +62,10 @@ def untaken_topics(
         [one for one in grown if one.topic in fitting],
         [one for one in grown if one.topic not in fitting],
     )
+
+
+def _zones_bytes(came: list[TopicCount]) -> int:
+    return sum(len(one.zones) for one in came)
 
 
 def is_clearing(modern: ModernGroup) -> bool:
@@ -90,10 +97,11 @@ def _order(known: int, now: int) -> int:
 def _differences(
     modern: ModernGroup, registry: ShardState
 ) -> tuple[list[TopicCount], list[TopicCount]]:
-    """The topics that are gone for the group, and those of another count, in order of names.
+    """Return topics that are gone for the group, and those of another count or in other zones.
 
-    A topic has fewer partitions than the group knows where an assignor of the group's own gave out
-    some that do not exist, before the coordinator assigned (conversion.py).
+    They are in order of names. A topic has fewer partitions than the group knows where an assignor
+    of the group's own gave out some that do not exist, before the coordinator assigned
+    (conversion.py).
     """
     read = dict(modern.readers)
     for pattern in modern.pattern_readers:
@@ -106,6 +114,8 @@ def _differences(
         again = registry.creation_versions.get(topic, 0) > modern.topics_version
         if known and (again or not now):
             gone.append(TopicCount(topic, 0))
-        elif now != known:
-            came.append(TopicCount(topic, now))
+            continue
+        zones = registry.topic_zones.get(topic, "") if now else ""
+        if (now, zones) != (known, modern.zones.get(topic, "")):
+            came.append(TopicCount(topic, now, zones))
     return gone, came

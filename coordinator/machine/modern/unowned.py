@@ -82,7 +82,7 @@ def unowned(group: Group, untaken: Untaken) -> Generator[None, None, list[Unowne
         elif pace.due(1):
             yield
     for topics, why in zip(untaken, (WhyUnowned.TOPIC_DUE, WhyUnowned.OVER_LIMIT), strict=True):
-        for topic, count in topics:
+        for topic, count, _ in topics:
             unknown = range(modern.topics.get(topic, 0), count)
             if unknown and topic in read:
                 found.append(UnownedPartitions(topic, unknown, why))

@@ -20,6 +20,8 @@ Keys are relative to the shard:
     b"g" + group id           + b"w"                        since when it is Empty, if known
     b"g" + group id           + b"x"                        what an application keeps with it
     b"g" + group id           + b"y" + topic                its target, of a modern group
+    b"g" + group id           + b"|" + topic                the zones of its partitions, if any, of
+                                                            a topic that a modern group reads
     b"g" + group id           + b"z" + pattern              what a pattern stands for in a modern
                                                             group
     b"t" + topic                                            partitions of a topic (shard 0)
@@ -27,6 +29,8 @@ Keys are relative to the shard:
     b"v" + topic                                            when it was created, if known (shard 0)
     b"x" + topic                                            its deletion, until no shard has offsets
                                                             of it (shard 0)
+    b"z" + topic                                            the zones of its partitions, if any
+                                                            (shard 0)
     b"d"                                                    deletions of topics, if any (shard 0)
     b"o" + topic                                            its deletion, while offsets of it go
     b"p"                                                    the last deletion known here, if any
@@ -112,18 +116,18 @@ from musterd.coordinator.machine.records.encoding import (
 )
 from musterd.coordinator.machine.records.modern_values import (
     put_behind,
-    put_colocate,
     put_consumer,
     put_grants,
     put_modern,
     put_names,
+    put_setting,
     put_target,
     take_behind,
-    take_colocate,
     take_consumer,
     take_grants,
     take_modern,
     take_names,
+    take_setting,
     take_target,
 )
 from musterd.coordinator.machine.records.packed_offsets import (
@@ -170,6 +174,7 @@ TOPIC_CHANGED_PREFIX = b"u"
 TOPIC_CREATED_PREFIX = b"v"
 CREATION_PREFIX = b"w"
 TOPIC_DELETED_PREFIX = b"x"
+ZONES_PREFIX = b"z"
 DELETIONS_KEY = b"d"
 DROPPING_PREFIX = b"o"
 DROPPED_KEY = b"p"
@@ -207,6 +212,7 @@ _GRANTS = b"l"
 _MODERN = b"n"
 _TARGET = b"y"
 _PATTERN = b"z"
+_ZONES = b"|"
 _FORMER = b"q"
 _COLOCATE = b"~"
 _T = TypeVar("_T")
@@ -433,7 +439,7 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
         case OwnRecord.FORMER:
             return put_config(group.former) if group.former else None
         case OwnRecord.COLOCATE:
-            return put_colocate(group.colocate) if group.colocate else None
+            return put_setting(group.colocate) if group.colocate else None
         case OwnRecord.BEHIND:
             behind = group.modern is not None and group.modern.behind
             return put_behind(group.modern) if group.modern is not None and behind else None
@@ -449,6 +455,8 @@ def _modern_value(modern: ModernGroup, ref: ModernOf) -> bytes | None:
             return _put_known(modern.members.get(ref.name), put_grants)
         case b"y":
             return _put_known(modern.target.get(ref.name), put_target)
+        case b"|":
+            return _put_known(modern.zones.get(ref.name), put_setting)
         case _:
             return _put_known(modern.patterns.get(ref.name), put_names)
 
@@ -489,6 +497,7 @@ def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf, ...]:
         *(ModernOf(member_id, _CONSUMER) for member_id in modern.members),
         *(ModernOf(member_id, _GRANTS) for member_id in modern.members),
         *(ModernOf(topic, _TARGET) for topic in sorted(modern.target)),
+        *(ModernOf(topic, _ZONES) for topic in sorted(modern.zones)),
         *(ModernOf(pattern, _PATTERN) for pattern in sorted(modern.patterns)),
     )
 
@@ -584,7 +593,9 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
         case SpecChanged():
             return (None, OwnRecord.MODERN, *_plans(group))
         case TopicsNoted():
-            topics = (ModernOf(count.topic, _TARGET) for count in event.counts)
+            topics = (
+                ModernOf(count.topic, kind) for count in event.counts for kind in (_TARGET, _ZONES)
+            )
             named = (one.pattern for one in event.patterns)
             kept = () if modern is None else sorted(modern.patterns)
             patterns = (ModernOf(pattern, _PATTERN) for pattern in (*named, *kept))
@@ -735,7 +746,7 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
             member.assignment = take_assignment(value)
         else:
             take_static(member, Reader(value))
-    elif kind in (_CONSUMER, _GRANTS, _TARGET, _PATTERN):
+    elif kind in (_CONSUMER, _GRANTS, _TARGET, _PATTERN, _ZONES):
         _take_modern(group, kind, key.rest(), value)
     else:
         key.end()
@@ -752,6 +763,8 @@ def _take_modern(group: Group, kind: bytes, name: str, value: bytes) -> None:
         take_grants(modern.members[name], value)
     elif kind == _TARGET:
         modern.target[name] = take_target(value)
+    elif kind == _ZONES:
+        modern.zones[name] = take_setting(value)
     else:
         modern.patterns[name] = take_names(value)
 
@@ -764,7 +777,7 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
     elif kind == _CONFIG:
         group.config = take_config(Reader(value))
     elif kind == _COLOCATE:
-        group.colocate = take_colocate(value)
+        group.colocate = take_setting(value)
     elif kind == _TOPICS:
         group.topics_version = take_number(value)
     elif kind == _FENCE:

@@ -181,13 +181,13 @@ def take_target(value: bytes) -> list[int]:
     return owners
 
 
-def put_colocate(text: str) -> bytes:
-    """The group's setting of this name."""
+def put_setting(text: str) -> bytes:
+    """Which topics of the group are co-located, or the zones of a topic's partitions."""
     return _VERSION + put_text(text)
 
 
-def take_colocate(value: bytes) -> str:
-    """Back from `put_colocate`."""
+def take_setting(value: bytes) -> str:
+    """Back from `put_setting`."""
     reader = Reader(value)
     reader.version()
     text = reader.text()

@@ -41,6 +41,7 @@ from musterd.coordinator.machine.records.group_records import (
     TOPIC_CREATED_PREFIX,
     TOPIC_DELETED_PREFIX,
     TOPIC_PREFIX,
+    ZONES_PREFIX,
     GroupLoading,
     group_records,
     hash_offsets,
@@ -70,7 +71,8 @@ class ShardState:
     """Everything a shard knows. `time_ms` is the largest applied, `digest` that of all records.
 
     `topics_version` names one state of the registry, and rises with each change: it is the sum of
-    all partition counts, and of what `topics_counted_out` keeps of topics that were deleted.
+    all partition counts, and of what `topics_counted_out` keeps of topics that were deleted, and of
+    zones that were set. `topic_zones` has those of topics whose partitions are in any (zones.py).
     `topics_changed` says at which version a topic changed last; what was registered under rules 1
     and did not change since is not in it. `topics_created` says when one was made, by wall time;
     nothing of those from before rules 4. `creation_versions` tells topics of one name apart: it is
@@ -106,6 +108,7 @@ class ShardState:
     topics_changed: dict[str, int] = field(default_factory=dict)
     topics_created: dict[str, int] = field(default_factory=dict)
     creation_versions: dict[str, int] = field(default_factory=dict)
+    topic_zones: dict[str, str] = field(default_factory=dict)
     topics_deleted: dict[str, int] = field(default_factory=dict)
     topics_counted_out: int = 0
     deletions_version: int = 0
@@ -196,6 +199,11 @@ def creation_key(name: str) -> bytes:
     return CREATION_PREFIX + name.encode()
 
 
+def zones_key(name: str) -> bytes:
+    """The key of the record of the zones of a topic's partitions."""
+    return ZONES_PREFIX + name.encode()
+
+
 def topic_deleted_key(name: str) -> bytes:
     """The key of the record of a topic's deletion, in shard 0."""
     return TOPIC_DELETED_PREFIX + name.encode()
@@ -276,6 +284,9 @@ def shard_value(state: ShardState, key: bytes) -> bytes | None:
     if key[:1] == NODE_PREFIX:
         store_uuid = state.replaced_nodes.get(Reader(key[1:]).integer())
         return None if store_uuid is None else put_name(store_uuid)
+    if key[:1] == ZONES_PREFIX:
+        zones = state.topic_zones.get(key[1:].decode())
+        return None if zones is None else put_name(zones)
     by_topic = _by_topic(state, key[:1])
     number = None if by_topic is None else by_topic.get(key[1:].decode())
     return None if number is None else put_number(number)
@@ -340,6 +351,8 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
     for prefix, numbers in _numbers_by_topic(state).items():
         for name, number in numbers.items():
             yield prefix + name.encode(), put_number(number)
+    for name, zones in state.topic_zones.items():
+        yield zones_key(name), put_name(zones)
     for key in (DELETIONS_KEY, DROPPED_KEY, LEVEL_KEY, ACCESS_KEY, *_audit_keys(state)):
         value = shard_value(state, key)
         if value is not None:
@@ -454,6 +467,8 @@ def _load_shard_record(  # noqa: PLR0912 - one per record
         _load_access_record(state, key, value)
     elif (numbers := _by_topic(state, key[:1])) is not None:
         numbers[Reader(key[1:]).rest()] = take_number(value)
+    elif key[:1] == ZONES_PREFIX:
+        state.topic_zones[Reader(key[1:]).rest()] = take_name(value)
     elif key[:1] == NODE_PREFIX:
         state.replaced_nodes[_take_node(key)] = take_name(value)
     elif key[:1] in (AUDIT_PREFIX, AUDIT_CHAIN_KEY, AUDIT_BATCH_PREFIX):

@@ -100,6 +100,7 @@ def request_of(rpc, name):
         "OffsetDelete": {"group_id": name, "partitions": [{"topic": name}]},
         "CreateTopic": {"name": name, "partitions": 1},
         "AddPartitions": {"name": name, "partitions": 1},
+        "SetTopicZones": {"name": name, "zones": "a"},
         "DeleteTopic": {"name": name, "validate_only": True},
         "ReplaceNode": {"node_id": 99},
         "AcceptLoss": {"node_id": 99},
