@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import ConfigValue
 from musterd.coordinator.machine.evolve_history import rounds_of
-from musterd.coordinator.machine.modern.group import Grant
+from musterd.coordinator.machine.modern.group import Grants
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.machine.subscriptions import named_topics
 
@@ -159,7 +159,7 @@ class Heard:
     member_id: str
     member_epoch: int
     version: int
-    grants: Sequence[Grant]
+    grants: Grants
     away_until_ms: int = 0
     left: bool = False
 

@@ -53,6 +53,7 @@ USES = {
         "max(current.epoch, changed.epoch if changed is not None and plans else 0)": "ints",
     },
     "modern/consumer_protocol": {
+        "max(numbers)": "ints",
         "sorted(by_topic)": "names, by code points",
         "sorted(by_topic[topic])": "ints",
     },
@@ -105,8 +106,9 @@ USES = {
         "sorted(by_topic[topic])": "ints",
         "sorted(by_topic)": "names, by code points",
         "sorted(modern.members.values(), key=lambda member: member.join_seq)": "ints",
-        "sorted({**self.assigned, **self.revoking})": "names, by code points",
+        "sorted({**self._assigned, **self._revoking})": "names, by code points",
         "sorted((*active, *revoking))": "ints",
+        "sorted(tokens)": "ints",
     },
     "modern/reconciler": {
         "sorted(waiting)": "ints",
@@ -142,7 +144,7 @@ USES = {
     "records/modern_values": {
         "sorted(modern.behind)": "ints",
         "sorted(tokens)": "names, by code points",
-        "sorted(tokens[topic].items())": "ints",
+        "sorted(tokens[topic])": "ints",
         "{count}": "an int",
     },
     "access": {

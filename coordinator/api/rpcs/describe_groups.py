@@ -19,7 +19,6 @@ from musterd.coordinator.api.frame.paging import PAGE_BYTES
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
-from musterd.coordinator.api.rpcs.translate import by_phase
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
@@ -239,10 +238,9 @@ def _consumers(
 
 def _add_grants(one: pb.DescribeGroupsResponse.Member, consumer: Consumer) -> int:
     """Add a member's grants; return how many there are."""
-    granted = by_phase(consumer.grants())
+    granted = consumer.grants()
     assignment = ConsumerAssignment()
-    for topic, phase in sorted(granted):
-        partitions, tokens = granted[topic, phase]
+    for topic, phase, partitions, tokens in granted.runs():
         assignment.assigned.add(topic=topic, partitions=partitions)
         one.grants.add(
             topic=topic,
@@ -251,7 +249,7 @@ def _add_grants(one: pb.DescribeGroupsResponse.Member, consumer: Consumer) -> in
             fencing_tokens=tokens,
         )
     one.assignment = assignment.SerializeToString()
-    return sum(len(partitions) for partitions, _ in granted.values())
+    return len(granted)
 
 
 def _add_target(

@@ -26,7 +26,6 @@ from musterd.coordinator.machine.commit_events import StoredResults
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.modern.group import Grant, GrantPhase
 from musterd.coordinator.machine.replies import (
     Heard,
     IdGiven,
@@ -246,7 +245,7 @@ def heard(reply: Heard, interval_ms: int, *, incomplete: bool) -> pb.ConsumerGro
         heartbeat_interval_ms=interval_ms,
         incomplete=incomplete,
     )
-    for (topic, phase), (partitions, tokens) in by_phase(reply.grants).items():
+    for topic, phase, partitions, tokens in reply.grants.runs():
         response.grants.add(
             topic=topic,
             phase=int(phase),
@@ -254,18 +253,6 @@ def heard(reply: Heard, interval_ms: int, *, incomplete: bool) -> pb.ConsumerGro
             fencing_tokens=tokens,
         )
     return response
-
-
-def by_phase(
-    grants: Iterable[Grant],
-) -> dict[tuple[str, GrantPhase], tuple[list[int], list[int]]]:
-    """Return the partitions and the tokens of grants by topic and phase, in their order."""
-    found: dict[tuple[str, GrantPhase], tuple[list[int], list[int]]] = {}
-    for topic, partition, token, phase in grants:
-        partitions, tokens = found.setdefault((topic, phase), ([], []))
-        partitions.append(partition)
-        tokens.append(token)
-    return found
 
 
 def committed(results: Iterable[PartitionResult]) -> pb.OffsetCommitResponse:

@@ -167,7 +167,7 @@ def _join_again(
         return refused
     works_on = _works_on(command.protocols) if former.is_classic else {}
     kept = {
-        topic: [partition for partition in tokens if (topic, partition) in works_on]
+        topic: [partition for partition in tokens if partition in works_on.get(topic, {})]
         for topic, tokens in former.revoking.items()
     }
     reconciler = Reconciler(group, modern, env)
@@ -211,11 +211,12 @@ def _join_again(
     return Decision(tuple(events), _joined(modern, after, env))
 
 
-def _works_on(protocols: Sequence[Protocol]) -> dict[tuple[str, int], None]:
+def _works_on(protocols: Sequence[Protocol]) -> dict[str, dict[int, None]]:
     """Return what the member goes on working on, whatever protocol it says so under."""
-    found: dict[tuple[str, int], None] = {}
+    found: dict[str, dict[int, None]] = {}
     for protocol in protocols:
-        found.update(read_subscription(protocol.metadata).keeps)
+        for topic, partition in read_subscription(protocol.metadata).keeps:
+            found.setdefault(topic, {})[partition] = None
     return found
 
 

@@ -30,26 +30,27 @@ class Said(NamedTuple):
 def read_subscription(metadata: bytes) -> Said:
     """Read one protocol's metadata of a Join. Raises UnreadableError."""
     zone, keeps_owned = "", False
-    owned: dict[tuple[str, int], None] = {}
+    owned: list[tuple[str, list[int]]] = []
     for number, value in _fields(metadata):
         if number == 1:
             _text(value)
         elif number == 3 and isinstance(value, bytes):  # noqa: PLR2004 - the field's number
-            owned.update(_partitions(value))
+            owned.append(_partitions(value))
         elif number == 5:  # noqa: PLR2004 - the field's number
             keeps_owned = value == 1
         elif number == 6:  # noqa: PLR2004 - the field's number
             zone = _text(value)
-    return Said(zone, owned if keeps_owned else {})
+    return Said(zone, _each(owned) if keeps_owned else {})
 
 
 def read_assignment(assignment: bytes) -> dict[tuple[str, int], None]:
     """Read the partitions that a member was assigned. Raises UnreadableError."""
-    found: dict[tuple[str, int], None] = {}
-    for number, value in _fields(assignment):
-        if number == 1 and isinstance(value, bytes):
-            found.update(_partitions(value))
-    return found
+    sets = (value for number, value in _fields(assignment) if number == 1)
+    return _each(_partitions(value) for value in sets if isinstance(value, bytes))
+
+
+def _each(sets: Iterable[tuple[str, list[int]]]) -> dict[tuple[str, int], None]:
+    return {(topic, partition): None for topic, numbers in sets for partition in numbers}
 
 
 def write_assignment(
@@ -80,7 +81,8 @@ def _put_varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _partitions(message: bytes) -> Iterator[tuple[tuple[str, int], None]]:
+def _partitions(message: bytes) -> tuple[str, list[int]]:
+    """Read a topic and its partitions; there may be very many that nobody asks for one by one."""
     topic = ""
     numbers: list[int] = []
     for number, value in _fields(message):
@@ -88,10 +90,9 @@ def _partitions(message: bytes) -> Iterator[tuple[tuple[str, int], None]]:
             topic = _text(value)
         elif number == 2:  # noqa: PLR2004 - the field's number
             numbers += [value] if isinstance(value, int) else _varints(value)
-    for partition in numbers:
-        if not topic or partition > PARTITION_MAX:
-            raise UnreadableError("a partition without a topic, or with no number")
-        yield (topic, partition), None
+    if numbers and (not topic or max(numbers) > PARTITION_MAX):
+        raise UnreadableError("a partition without a topic, or with no number")
+    return topic, numbers
 
 
 def _text(value: int | bytes) -> str:

@@ -46,12 +46,13 @@ from musterd.coordinator.machine.modern.departures import (
 )
 from musterd.coordinator.machine.modern.evolve_modern import consumer_from, regranted, rejoined
 from musterd.coordinator.machine.modern.group import (
+    NO_GRANTS,
     Consumer,
     ModernGroup,
     reads_others,
     said_bytes,
 )
-from musterd.coordinator.machine.modern.reconciler import Reconciler, pairs
+from musterd.coordinator.machine.modern.reconciler import Reconciler, by_topic
 from musterd.coordinator.machine.plan.spec import UNIT
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Heard
@@ -68,7 +69,7 @@ def heard(consumer: Consumer) -> Heard:
         consumer.member_id,
         consumer.epoch,
         consumer.version,
-        tuple(consumer.grants()),
+        consumer.grants(),
         consumer.away_until_ms,
     )
 
@@ -120,7 +121,7 @@ def decide_consumer_heartbeat(
     if command.member_epoch == LEAVE_EPOCH:
         gone = removal(group, consumer, RemovalCause.LEFT, command.reason, env)
         events = remove(group, modern, env, (gone,), Trigger.MEMBER_LEFT)
-        return Decision(events, Heard(consumer.member_id, LEAVE_EPOCH, 0, (), left=True))
+        return Decision(events, Heard(consumer.member_id, LEAVE_EPOCH, 0, NO_GRANTS, left=True))
     if command.member_epoch == AWAY_EPOCH:
         return _away(group, modern, consumer, command, env)
     refused = _refuse_member(group, consumer, command)
@@ -306,7 +307,7 @@ def _go_on(
             spec_changed(group, modern, env, trigger, consumer.member_id, "", plans=plans)
         )
     knows = command.owned is not None and command.member_epoch == consumer.epoch
-    owned = pairs(command.owned or ()) if knows else None
+    owned = by_topic(command.owned or ()) if knows else None
     after = replace(consumer, said=said)
     reconciler = Reconciler(group, modern, env)
     reconciler.reconcile(after, owned, confirmed=_confirms(consumer, command))
@@ -334,7 +335,7 @@ def _away(
     changed = spec_changed(
         group, modern, env, trigger, consumer.member_id, away.reason, plans=False
     )
-    answer = Heard(consumer.member_id, AWAY_EPOCH, consumer.version + 1, (), until_ms)
+    answer = Heard(consumer.member_id, AWAY_EPOCH, consumer.version + 1, NO_GRANTS, until_ms)
     return Decision((away, *reconciler.events, changed), answer)
 
 
@@ -392,10 +393,7 @@ def _refuse_member(
         return None
     if epoch > consumer.epoch or epoch < consumer.joined_epoch or command.owned is None:
         return unknown_epoch(consumer)
-    owned = pairs(command.owned)
-    if any(not consumer.token_of(topic, partition) for topic, partition in owned):
-        return unknown_epoch(consumer)
-    return None
+    return None if consumer.has_all(command.owned) else unknown_epoch(consumer)
 
 
 # ---- what a heartbeat says
@@ -445,9 +443,8 @@ def _confirms(consumer: Consumer, command: ConsumerGroupHeartbeat) -> bool:
     """
     if command.owned is None or not consumer.revoking or command.member_epoch != consumer.epoch:
         return False
-    owned = pairs(command.owned)
-    return not any(
-        (topic, partition) in owned
-        for topic, tokens in consumer.revoking.items()
-        for partition in tokens
-    )
+    for topic, partitions in command.owned:
+        tokens = consumer.revoking.get(topic)
+        if tokens and any(partition in tokens for partition in partitions):
+            return False
+    return True

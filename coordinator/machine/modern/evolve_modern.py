@@ -1,6 +1,6 @@
 """Applies the events of a modern group. Only `evolve` calls this."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import assert_never
 
@@ -174,17 +174,15 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
 
 def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
     """Return the member with the grants that the event leaves it, as a new value."""
-    assigned = {topic: dict(tokens) for topic, tokens in consumer.assigned.items()}
-    revoking = {topic: dict(tokens) for topic, tokens in consumer.revoking.items()}
+    assigned, revoking = dict(consumer.assigned), dict(consumer.revoking)
     for topic, partitions in event.released:
-        for partition in partitions:
-            was_told = topic in revoking and partition in revoking[topic]
-            _drop(revoking if was_told else assigned, topic, partition)
+        told = consumer.revoking.get(topic, {})
+        _drop(revoking, topic, [one for one in partitions if one in told])
+        _drop(assigned, topic, [one for one in partitions if one not in told])
     for topic, partitions in event.revoking:
-        for partition in partitions:
-            revoking.setdefault(topic, {})[partition] = _drop(assigned, topic, partition)
+        revoking[topic] = {**revoking.get(topic, {}), **_drop(assigned, topic, partitions)}
     for topic, partitions in event.granted:
-        assigned.setdefault(topic, {}).update(dict.fromkeys(partitions, event.token))
+        assigned[topic] = {**assigned.get(topic, {}), **dict.fromkeys(partitions, event.token)}
     after = replace(consumer, assigned=assigned, revoking=revoking)
     if event.released or event.revoking or event.granted:
         after.version += 1
@@ -329,10 +327,18 @@ def take_token(group: Group, token: int) -> None:
     group.fence = token
 
 
-def _drop(tokens: Tokens, topic: str, partition: int) -> int:
-    """Take one partition out, and return its token."""
-    invariant(topic in tokens and partition in tokens[topic], "a grant that is not there changed")
-    token = tokens[topic].pop(partition)
-    if not tokens[topic]:
+def _drop(tokens: Tokens, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Take partitions of a topic out, whose map is replaced, and return their tokens."""
+    if not partitions:
+        return {}
+    had = tokens.get(topic, {})
+    if len(had) == len(partitions) and all(map(had.__contains__, partitions)):
+        return tokens.pop(topic)
+    left = dict(had)
+    gone = {partition: left.pop(partition, 0) for partition in partitions}
+    invariant(all(gone.values()), "a grant that is not there changed")
+    if left:
+        tokens[topic] = left
+    else:
         del tokens[topic]
-    return token
+    return gone

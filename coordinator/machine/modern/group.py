@@ -25,6 +25,7 @@ from musterd.coordinator.machine.commands import (
     TargetChange,
 )
 from musterd.coordinator.machine.events import Subscription
+from musterd.coordinator.machine.lazy_sequence import LazySequence
 from musterd.coordinator.machine.limits import LIMITS
 
 Tokens = dict[str, dict[int, int]]
@@ -50,6 +51,48 @@ class Grant(NamedTuple):
     partition: int
     token: int
     phase: GrantPhase
+
+
+_NONE: Final[dict[int, int]] = {}
+
+
+class Grants(LazySequence[Grant]):
+    """The grants of one member at one time: there may be many, and most that ask want them in runs.
+
+    `assigned` and `revoking` are the member's, which are replaced and never written to.
+    """
+
+    __slots__ = ("_assigned", "_revoking")
+
+    def __init__(self, assigned: Tokens, revoking: Tokens) -> None:
+        self._assigned, self._revoking = assigned, revoking
+
+    def __len__(self) -> int:
+        return _count(self._assigned) + _count(self._revoking)
+
+    def __iter__(self) -> Iterator[Grant]:
+        for topic in sorted({**self._assigned, **self._revoking}):
+            active, revoking = self._assigned.get(topic, _NONE), self._revoking.get(topic, _NONE)
+            for partition in sorted((*active, *revoking)):
+                if partition in active:
+                    yield Grant(topic, partition, active[partition], GrantPhase.ACTIVE)
+                else:
+                    yield Grant(topic, partition, revoking[partition], GrantPhase.REVOKING)
+
+    def runs(self) -> Iterator[tuple[str, GrantPhase, list[int], list[int]]]:
+        """Yield topic, phase, partitions and their tokens, in order of all three."""
+        for topic in sorted({**self._assigned, **self._revoking}):
+            for phase, held in (
+                (GrantPhase.ACTIVE, self._assigned),
+                (GrantPhase.REVOKING, self._revoking),
+            ):
+                tokens = held.get(topic)
+                if tokens:
+                    partitions = sorted(tokens)
+                    yield topic, phase, partitions, [tokens[one] for one in partitions]
+
+
+NO_GRANTS: Final = Grants({}, {})
 
 
 @dataclass(slots=True)
@@ -113,18 +156,18 @@ class Consumer:
         """Return the member's epoch from which on it has the grant of this token (KIP-1251)."""
         return self.begun[bisect_left(self.begun, (token + 1, 0)) - 1][1]
 
-    def grants(self) -> Iterator[Grant]:
-        """Yield its grants in order of topic and partition."""
-        for topic in sorted({**self.assigned, **self.revoking}):
+    def has_all(self, owned: Iterable[PartitionSet]) -> bool:
+        """Whether it has a grant, of either phase, of each of these partitions."""
+        for topic, partitions in owned:
             active, revoking = self.assigned.get(topic, _NONE), self.revoking.get(topic, _NONE)
-            for partition in sorted((*active, *revoking)):
-                if partition in active:
-                    yield Grant(topic, partition, active[partition], GrantPhase.ACTIVE)
-                else:
-                    yield Grant(topic, partition, revoking[partition], GrantPhase.REVOKING)
+            others = [one for one in partitions if one not in active]
+            if not all(one in revoking for one in others):
+                return False
+        return True
 
-
-_NONE: Final[dict[int, int]] = {}
+    def grants(self) -> Grants:
+        """Return its grants as they are now, in order of topic and partition."""
+        return Grants(self.assigned, self.revoking)
 
 
 def begin_grants(consumer: Consumer, token: int) -> None:

@@ -5,10 +5,10 @@ holds beyond that is revoked; while any of it is not released the member gets no
 What nobody holds is granted. Nothing is done by a target of which a part is missing.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from musterd.coordinator.machine.commands import NO_OWNER, PartitionSet
+from musterd.coordinator.machine.commands import PartitionSet
 from musterd.coordinator.machine.decide.fencing import next_token
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import GrantsChanged
@@ -19,6 +19,9 @@ from musterd.coordinator.machine.modern.group import (
     partition_sets,
 )
 from musterd.coordinator.machine.state import Group
+
+Owned = Mapping[str, Mapping[int, None]]
+"""Topic -> partitions."""
 
 
 @dataclass(slots=True)
@@ -46,9 +49,7 @@ class Reconciler:
         """Note that nobody has these partitions once the events so far are applied."""
         self.freed.setdefault(topic, {}).update(dict.fromkeys(partitions))
 
-    def reconcile(
-        self, consumer: Consumer, owned: Collection[tuple[str, int]] | None, *, confirmed: bool
-    ) -> None:
+    def reconcile(self, consumer: Consumer, owned: Owned | None, *, confirmed: bool) -> None:
         """Decide one member's grants.
 
         Args:
@@ -87,8 +88,8 @@ class Reconciler:
         waiting: dict[int, None] = {}
         for topic, partitions in self.freed.items():
             owners = self.modern.target.get(topic, ())
-            for partition in partitions:
-                owner = owners[partition] if partition < len(owners) else NO_OWNER
+            few = dict.fromkeys([owners[one] for one in partitions if one < len(owners)])
+            for owner in few:
                 if owner not in self.done and owner in self.modern.by_seq:
                     waiting[owner] = None
         for seq in sorted(waiting):
@@ -112,11 +113,12 @@ class Reconciler:
         found: Tokens = {}
         for topic, tokens in consumer.assigned.items():
             keep = wanted.get(topic, {}) if self.modern.reads(consumer, topic) else {}
+            if tokens.keys() <= keep.keys():
+                continue
             gone = {
                 partition: token for partition, token in tokens.items() if partition not in keep
             }
-            if gone:
-                found[topic] = gone
+            found[topic] = gone
         return found
 
     def _grantable(self, consumer: Consumer) -> tuple[dict[str, Iterable[int]], bool]:
@@ -126,6 +128,9 @@ class Reconciler:
         for topic in sorted(wanted):
             if not self.modern.reads(consumer, topic):
                 continue
+            has = len(consumer.assigned.get(topic, ()))
+            if has == len(wanted[topic]) and topic not in self.freed:
+                continue  # all of it: nothing that it has is beyond the target
             held, freed = self.modern.held.get(topic, {}), self.freed.get(topic, {})
             ready = [
                 partition
@@ -179,17 +184,20 @@ class Reconciler:
         )
 
 
-def _not_in(tokens: Tokens, owned: Collection[tuple[str, int]] | None) -> Tokens:
+def _not_in(tokens: Tokens, owned: Owned | None) -> Tokens:
     """Return the topics of which no partition is among `owned`, with their partitions."""
     if owned is None:
         return {}
     return {
         topic: partitions
         for topic, partitions in tokens.items()
-        if not any((topic, partition) in owned for partition in partitions)
+        if topic not in owned or not any(one in owned[topic] for one in partitions)
     }
 
 
-def pairs(sets: Iterable[PartitionSet]) -> dict[tuple[str, int], None]:
-    """Return the partitions one by one, as keys, so that each is found at once."""
-    return {(topic, partition): None for topic, partitions in sets for partition in partitions}
+def by_topic(sets: Iterable[PartitionSet]) -> Owned:
+    """Return partitions by topic, to look them up."""
+    found: dict[str, dict[int, None]] = {}
+    for topic, partitions in sets:
+        found.setdefault(topic, {}).update(dict.fromkeys(partitions))
+    return found

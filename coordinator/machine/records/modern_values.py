@@ -213,9 +213,9 @@ def _put_tokens(tokens: Tokens) -> bytes:
     """By topic and partition, whatever the order in which they were granted."""
     parts = [put_count(len(tokens))]
     for topic in sorted(tokens):
-        pairs = sorted(tokens[topic].items())
-        parts.append(put_text(topic) + _put_ints([partition for partition, _ in pairs]))
-        parts.append(_put_ints([token for _, token in pairs]))
+        partitions = sorted(tokens[topic])
+        parts.append(put_text(topic) + _put_ints(partitions))
+        parts.append(_put_ints([tokens[topic][one] for one in partitions]))
     return b"".join(parts)
 
 
