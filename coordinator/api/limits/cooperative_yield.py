@@ -2,11 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
+from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.runtime.timeouts import READ_BUSY_MS, READ_REST_MS
+
+T = TypeVar("T")
 
 MS: Final = 1_000
 
@@ -94,6 +97,19 @@ class Slices:
     async def looked_at(self, keys: int) -> None:
         """Say how many keys were compared since the last call; pauses as `did` does."""
         await self.did(keys // KEYS_PER_ENTRY)
+
+    async def finish(self, steps: Generator[None, None, T]) -> T:
+        """Do all slices of some work of the machine, and return what it comes to.
+
+        A slice takes `SLICE_STEPS` of it. Nothing is awaited after the last one.
+        """
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            await self.looked_at(SLICE_STEPS)
 
     async def turn(self, entries: int) -> None:
         """Say, before it is done, that a call of so many entries is read or answered next."""

@@ -23,10 +23,8 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
 from musterd.coordinator.machine.modern.spec import assignor_of
-from musterd.coordinator.machine.plan.pace import SLICE_STEPS
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.unowned import SinceWhen
 
 Described = pb.DescribeGroupsResponse.Group
 
@@ -147,15 +145,8 @@ async def _colocated(described: Described, group: Group | None, slices: Slices) 
     """Add the sets of topics that the group's setting co-locates, and what of it cannot be done."""
     if group is None or group.modern is None or not group.colocate:
         return
-    steps = colocated(group.modern, sets_of(group.colocate))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            for one in end.value:
-                described.colocated.add(topics=one.topics, problems=one.problems)
-            return
-        await slices.did(SLICE_STEPS // KEYS_PER_ENTRY)
+    for one in await slices.finish(colocated(group.modern, sets_of(group.colocate))):
+        described.colocated.add(topics=one.topics, problems=one.problems)
 
 
 async def _unowned(described: Described, shard: Shard, slices: Slices) -> int:
@@ -167,14 +158,7 @@ async def _unowned(described: Described, shard: Shard, slices: Slices) -> int:
     group, leadership = shard.state.groups.get(described.group_id), shard.leadership
     if group is None or group.modern is None or leadership is None:
         return 0
-    steps = leadership.unowned_now(group)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: list[SinceWhen] = end.value
-            break
-        await slices.did(SLICE_STEPS // KEYS_PER_ENTRY)
+    found = await slices.finish(leadership.unowned_now(group))
     ahead_ms = shard.envelope().wall_ms - shard.time_ms
     room = UNOWNED_PARTITIONS
     for one, since_ms in found:

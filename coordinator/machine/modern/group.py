@@ -244,6 +244,16 @@ class ModernGroup:
         names = (*consumer.said.topics, *self.patterns.get(consumer.said.pattern, ()))
         return {name: None for name in names if name in self.topics}
 
+    def names_read(self) -> dict[str, None]:
+        """Return the topics that members name, or that their patterns stand for, in no order.
+
+        Some may not exist, and some may not be assigned.
+        """
+        read = dict.fromkeys(self.readers)
+        for pattern in self.pattern_readers:
+            read.update(dict.fromkeys(self.patterns.get(pattern, ())))
+        return read
+
     def is_settled(self, consumer: Consumer) -> bool:
         """True where the member holds what the target gives it, and nothing else."""
         return (
@@ -294,10 +304,7 @@ def read_by_consumers(modern: ModernGroup) -> AbstractSet[str]:
 
     It makes no difference whether a topic exists, and whether it is over the group's limit.
     """
-    read = {**modern.readers, **dict.fromkeys(modern.held, 1)}
-    for pattern in modern.pattern_readers:
-        read.update(dict.fromkeys(modern.patterns.get(pattern, ()), 1))
-    return read.keys()
+    return {**modern.names_read(), **dict.fromkeys(modern.held)}.keys()
 
 
 def named_by_consumers(modern: ModernGroup) -> AbstractSet[str] | None:

@@ -103,9 +103,7 @@ def _differences(
     of the group's own gave out some that do not exist, before the coordinator assigned
     (conversion.py).
     """
-    read = dict(modern.readers)
-    for pattern in modern.pattern_readers:
-        read.update(dict.fromkeys(modern.patterns.get(pattern, ()), 1))
+    read = modern.names_read()
     gone: list[TopicCount] = []
     came: list[TopicCount] = []
     for topic in sorted({**read, **modern.topics}):

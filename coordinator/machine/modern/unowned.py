@@ -58,18 +58,15 @@ _Reason = tuple[WhyUnowned, str, int]
 def unowned(group: Group, untaken: Untaken) -> Generator[None, None, list[UnownedPartitions]]:
     """Look at every partition, in slices; return what nobody has, in order of topics.
 
-    Nothing keeps the group as it is between two slices: what changes then may be seen or not.
-
-    A classic group has none.
+    Nothing keeps the group as it is between two slices: what changes then may be seen or not. Of a
+    classic group it finds nothing.
     """
     modern = group.modern
     if modern is None:
         return []
     pace = Pace()
     found: list[UnownedPartitions] = []
-    read = dict.fromkeys(modern.readers)
-    for pattern in modern.pattern_readers:
-        read.update(dict.fromkeys(modern.patterns.get(pattern, ())))
+    read = modern.names_read()
     away = yield from _away_readers(modern, pace)
     for topic, count in sorted(modern.topics.items()):
         held = modern.held.get(topic, {})
