@@ -14,7 +14,8 @@ from google.protobuf.message import Message
 
 from muster.errors import ErrorCode
 from muster.group.offsets import PARTITIONS_MAX
-from muster.testing.groups import Group, Member, join_refusal, sync_refusal
+from muster.testing import conversions
+from muster.testing.groups import Group, Member, Phase, join_refusal, sync_refusal
 from muster.testing.modern_groups import Consumer, ModernGroup
 from muster.testing.statuses import status
 from muster.testing.streams import Aborted, Behaviour, ServedStream
@@ -299,8 +300,9 @@ class Cluster:
 
     def remove_member(self, group_id: str, member_id: str) -> None:
         """As if its session had ended."""
-        if group_id in self.modern:
-            self.modern[group_id].remove(member_id)
+        modern = self._assigning(group_id)
+        if modern is not None:
+            modern.remove(member_id)
         else:
             self.groups[group_id].remove(member_id)
 
@@ -501,17 +503,41 @@ class Cluster:
                 topics=self.topics,
                 committed=self._group(group_id).committed,
                 changed=self._notify,
+                only_classic=lambda gone, trigger, reason: conversions.downgrade(
+                    self.modern[group_id], self._group(group_id), gone, trigger, reason
+                ),
                 interval_ms=self._interval_ms,
             )
         return group
 
+    def _assigning(self, group_id: str) -> ModernGroup | None:
+        """The group, where it is a modern one with members."""
+        modern = self.modern.get(group_id)
+        return modern if modern is not None and modern.members else None
+
     async def _on_consumer_group_heartbeat(
         self, _node: _Node, request: group_pb2.ConsumerGroupHeartbeatRequest
     ) -> group_pb2.ConsumerGroupHeartbeatResponse:
-        if request.group_id in self.groups and self.groups[request.group_id].members:
-            refused = status(Code.GROUP_ID_NOT_FOUND, "members assign in this group")
+        group, modern = self._group(request.group_id), self._modern(request.group_id)
+        if not modern.members:
+            modern.go_on_from(group.generation, group.fence)
+        refused = None
+        if group.members:
+            refused = modern.refuse(request) or self._refuse_upgrade(group, request.member_epoch)
+            if refused is None:
+                conversions.upgrade(group, modern)
+        if refused is not None:
             return group_pb2.ConsumerGroupHeartbeatResponse(status=refused)
-        return self._modern(request.group_id).heartbeat(request)
+        return modern.heartbeat(request)
+
+    def _refuse_upgrade(self, group: Group, epoch: int) -> errors_pb2.Status | None:
+        """Why a modern member cannot join a classic group now; None: it can."""
+        reason = conversions.why_not(group)
+        if epoch or reason:
+            return status(Code.GROUP_ID_NOT_FOUND, f"the group is a classic one: {reason}")
+        if group.phase is not Phase.STABLE:
+            return status(Code.REBALANCE_IN_PROGRESS, "a round is open: try again after it")
+        return None
 
     def _member(self, group_id: str, member_id: str) -> Member | Consumer | None:
         """Whoever is heard of by heartbeats, in whichever kind of group."""
@@ -546,7 +572,13 @@ class Cluster:
     ) -> group_pb2.JoinGroupResponse:
         if not request.group_id:
             return join_refusal(Code.INVALID_GROUP_ID, "empty group id")
+        assigning = self._assigning(request.group_id)
+        if assigning is not None:
+            return conversions.join(assigning, request, self._creation_versions)
         group = self._group(request.group_id)
+        if request.group_id in self.modern:
+            former = self.modern[request.group_id]
+            group.go_on_from(former.epoch, former.fence)
         answer = group.join(request)
         if isinstance(answer, group_pb2.JoinGroupResponse):
             return answer
@@ -557,6 +589,9 @@ class Cluster:
     async def _on_sync_group(
         self, _node: _Node, request: group_pb2.SyncGroupRequest
     ) -> group_pb2.SyncGroupResponse:
+        assigning = self._assigning(request.group_id)
+        if assigning is not None:
+            return conversions.sync(assigning, request)
         group = self._group(request.group_id)
         answer = group.sync(request)
         if isinstance(answer, group_pb2.SyncGroupResponse):
@@ -645,8 +680,8 @@ class Cluster:
         if self.leader != node.node_id:
             result.status.CopyFrom(self._elsewhere())
             return result
-        if one.group_id in self.modern:
-            modern = self.modern[one.group_id]
+        modern = self._assigning(one.group_id)
+        if modern is not None:
             code = modern.check(one.member_id, one.generation, one.group_instance_id)
             result.status.CopyFrom(status(code))
             return result
@@ -660,7 +695,7 @@ class Cluster:
     async def _on_leave_group(
         self, _node: _Node, request: group_pb2.LeaveGroupRequest
     ) -> group_pb2.LeaveGroupResponse:
-        group = self._group(request.group_id)
+        group = self._assigning(request.group_id) or self._group(request.group_id)
         response = group_pb2.LeaveGroupResponse()
         for one in request.members:
             code = group.leave(one.member_id, one.group_instance_id, one.reason)
@@ -674,8 +709,8 @@ class Cluster:
     async def _on_offset_commit(
         self, _node: _Node, request: group_pb2.OffsetCommitRequest
     ) -> group_pb2.OffsetCommitResponse:
-        modern = self.modern.get(request.group_id)
-        if modern is not None and modern.members:
+        modern = self._assigning(request.group_id)
+        if modern is not None:
             return modern.commit(request)
         return self._group(request.group_id).commit(request)
 
@@ -833,7 +868,7 @@ class Cluster:
     async def _on_kick_members(
         self, _node: _Node, request: admin_pb2.KickMembersRequest
     ) -> admin_pb2.KickMembersResponse:
-        group = self.groups.get(request.group_id)
+        group = self._assigning(request.group_id) or self.groups.get(request.group_id)
         if group is None:
             missing = status(Code.GROUP_ID_NOT_FOUND, "no such group")
             return admin_pb2.KickMembersResponse(status=missing)

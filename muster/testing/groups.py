@@ -84,6 +84,9 @@ class Group:
         self._topics = topics
         self._creation_versions = creation_versions
         self._known: dict[str, int] = {}  # those of when the generation formed
+        self.former: dict[str, int] = {}
+        """The generation that each member knows, from when it was a modern group, until a round."""
+        self._previous = 0
         self._changed = changed  # releases held heartbeats
         self._barrier_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -249,6 +252,8 @@ class Group:
         if not all(member.joined for member in self.members.values()):
             return
         token = self._next_token()
+        self._previous = min(self.former.values(), default=self.generation)
+        self.former.clear()
         self.generation += 1
         self._known = dict(self._creation_versions)
         if not self.members:
@@ -280,7 +285,7 @@ class Group:
             protocol_name=self.protocol_name,
             leader_id=self.leader_id,
             member_id=member.member_id,
-            previous_generation=self.generation - 1,
+            previous_generation=self._previous,
             fencing_token=member.fencing_token,
         )
         for topic in self._creation_versions.keys() & set(member.topics):
@@ -354,7 +359,7 @@ class Group:
         code = self._identity(member_id, instance_id)
         if code is not Code.NONE:
             return code
-        if generation != self.generation:
+        if generation not in (self.generation, self.former.get(member_id)):
             return Code.ILLEGAL_GENERATION
         if self.phase is Phase.PREPARING:
             return Code.REBALANCE_IN_PROGRESS
@@ -403,6 +408,42 @@ class Group:
         """A new coordinator grants everybody a full session."""
         for member in self.members.values():
             self.hear(member)
+
+    # ---- other kinds of groups
+
+    def hand_over(self) -> None:
+        """Its members are those of a modern group now."""
+        self.members.clear()
+        self.phase = Phase.EMPTY
+        self.protocol_name = self.leader_id = ""
+        self._changed()
+
+    def take_back(
+        self,
+        members: Iterable[Member],
+        former: Mapping[str, int],
+        generation: int,
+        gone: DescribeRebalancesResponse.Who,
+        trigger: str,
+        reason: str,
+    ) -> None:
+        """The members of a modern group are classic ones, and share out its partitions anew.
+
+        Until they have, each is of the generation in `former`, which it knows.
+        """
+        self.members = {one.member_id: one for one in members}
+        self.go_on_from(generation, generation)
+        self.former = dict(former)
+        self.protocol_type = "consumer"
+        self.protocol_name = min(self._common_protocols("") or {""})
+        self.leader_id = next(iter(self.members))
+        self.phase = Phase.STABLE
+        self._begin(trigger, gone, reason, len(self.members) + 1)
+
+    def go_on_from(self, generation: int, fence: int) -> None:
+        """It was a modern group before: generations and tokens only rise."""
+        self.generation = max(self.generation, generation)
+        self.fence = max(self.fence, fence)
 
     def rebalances(self, most: int) -> list[DescribeRebalancesResponse.Rebalance]:
         """Its last rounds, the newest first."""

@@ -16,7 +16,7 @@ from muster.testing.commits import CommittedOffsets
 from muster.testing.statuses import status
 from muster.types import TopicPartition
 from muster.v1 import errors_pb2, group_pb2
-from muster.v1.admin_pb2 import DescribeGroupsResponse
+from muster.v1.admin_pb2 import DescribeGroupsResponse, DescribeRebalancesResponse
 from muster.v1.group_pb2 import ConsumerAssignment
 
 Code = ErrorCode
@@ -49,6 +49,26 @@ class Consumer:
     revoked_by: float = 0.0
     away_until: float | None = None
     open_calls: int = 0
+    protocols: list[tuple[str, bytes]] = field(default_factory=list)
+    """A classic member's, which joins and syncs; else none."""
+    generation: int = 0
+    """A classic member's, which is the token of all that it has."""
+    former_generation: int = 0
+    """That of its Join before; 0 = none."""
+    given: int = 0
+    """The version that a classic member was told of with its Join."""
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it joins and syncs, as in a classic group."""
+        return bool(self.protocols)
+
+    @property
+    def who(self) -> DescribeRebalancesResponse.Who:
+        """As the history of rounds names it."""
+        return DescribeRebalancesResponse.Who(
+            member_id=self.member_id, client_id=self.client_id, group_instance_id=self.instance_id
+        )
 
     def subscribes(self, topic: str) -> bool:
         """Whether it reads this topic."""
@@ -66,8 +86,10 @@ class ModernGroup:
         topics: Mapping[str, int],
         committed: CommittedOffsets,
         changed: Callable[[], None],
+        only_classic: Callable[[Consumer, str, str], None],
         interval_ms: int,
     ) -> None:
+        """`only_classic` is told of the last modern member's end, with its trigger and reason."""
         self.members: dict[str, Consumer] = {}
         self.epoch = 0
         self.fence = 0
@@ -78,6 +100,7 @@ class ModernGroup:
         self._topics = topics
         self._committed = committed
         self._changed = changed
+        self._only_classic = only_classic
         self._interval_ms = interval_ms
 
     @property
@@ -127,18 +150,23 @@ class ModernGroup:
             for topic, partition in sorted(self._target(member)):
                 one.target.add(topic=topic, partitions=[partition])
 
+    def go_on_from(self, generation: int, fence: int) -> None:
+        """It was a classic group before: epochs and tokens only rise."""
+        self.epoch = max(self.epoch, generation)
+        self.fence = max(self.fence, fence, generation)
+
     # ---- heartbeats
 
     def heartbeat(self, request: Request) -> Response:
         """What a member says, and where it stands then."""
-        refused = self._wrong(request) or self._identity(request)
+        refused = self.refuse(request) or self._identity(request)
         if refused is not None:
             return Response(status=refused)
         match request.member_epoch:
             case 0:
                 member = self._join(request)
             case -1:
-                self.remove(request.member_id)
+                self.remove(request.member_id, "member_left", request.reason)
                 return Response(member_epoch=LEAVE_EPOCH)
             case -2:
                 self._leave_for(self.members[request.member_id], request.back_in_ms)
@@ -154,7 +182,8 @@ class ModernGroup:
         self._reconcile()
         return self._answer(member)
 
-    def _wrong(self, request: Request) -> errors_pb2.Status | None:
+    def refuse(self, request: Request) -> errors_pb2.Status | None:
+        """What is wrong with a heartbeat in any state."""
         lacks = _lacking(request)
         if lacks:
             return status(Code.INVALID_REQUEST, f"it has no {lacks}")
@@ -170,6 +199,8 @@ class ModernGroup:
         member = self.members.get(request.member_id)
         holder = self.holder(request.group_instance_id)
         epoch = request.member_epoch
+        if member is not None and member.is_classic:
+            return status(Code.INVALID_REQUEST, "the member id is that of a classic member")
         if epoch == JOIN_EPOCH:
             held = holder is not None and holder is not member and holder.away_until is None
             return status(Code.UNRELEASED_INSTANCE_ID, "it is held") if held else None
@@ -192,12 +223,8 @@ class ModernGroup:
         if member is None:
             member = Consumer(request.member_id, self._loop.time(), request.group_instance_id)
         else:  # what it holds is its own still, under a token of the new process
-            del self.members[member.member_id]
-            for key, owner in self.target.items():
-                if owner == member.member_id:
-                    self.target[key] = request.member_id
-            member.member_id, member.away_until = request.member_id, None
-            member.revoking = {}
+            self._rename(member, request.member_id)
+            member.revoking, member.protocols = {}, []
             member.assigned = dict.fromkeys(member.assigned, self._next_token())
         self.members[member.member_id] = member
         says = self._says(member, request)
@@ -205,6 +232,61 @@ class ModernGroup:
             self._replan()
         self._change(member)
         return member
+
+    def _rename(self, member: Consumer, member_id: str) -> None:
+        """It is there under this id from now on, in whose place it was before."""
+        del self.members[member.member_id]
+        for key, owner in self.target.items():
+            if owner == member.member_id:
+                self.target[key] = member_id
+        member.member_id, member.away_until = member_id, None
+
+    def take_classic(
+        self,
+        request: group_pb2.JoinGroupRequest,
+        member_id: str,
+        former: Consumer | None,
+        works_on: Mapping[TopicPartition, None],
+    ) -> Consumer:
+        """A classic member has joined: what it has and does not work on is free, the rest renewed.
+
+        `former` is itself as it was, or the process whose place it takes.
+        """
+        member = former
+        if member is None:
+            member = Consumer(member_id, self._loop.time(), request.group_instance_id)
+        else:
+            self._rename(member, member_id)
+        self.members[member_id] = member
+        before = member.topics, member.pattern
+        member.topics, member.pattern = tuple(request.subscribed_topics), ""
+        member.protocols = [(one.name, one.metadata) for one in request.protocols]
+        member.client_id = request.client_id
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.heard_at = self._loop.time()
+        if former is None or before != (member.topics, ""):
+            self._replan()
+        wanted = self._target(member)
+        kept = {key for key in member.assigned if key in wanted or key in works_on}
+        member.assigned = {key: member.assigned[key] for key in kept}
+        member.revoking = {key: t for key, t in member.revoking.items() if key in works_on}
+        self._reconcile()
+        token = self._next_token()
+        member.former_generation = 0 if former is None else member.generation
+        member.generation = token
+        member.assigned = dict.fromkeys(sorted(member.assigned), token)
+        member.revoking = dict.fromkeys(sorted(member.revoking), token)
+        self._change(member)
+        member.given = member.version
+        return member
+
+    def downgrade_if_classic(self, gone: Consumer, trigger: str, reason: str = "") -> bool:
+        """Whether a member that went, or changed its kind, was the last modern one."""
+        if not self.members or not all(one.is_classic for one in self.members.values()):
+            return False
+        self._only_classic(gone, trigger, reason)
+        return True
 
     def _says(self, member: Consumer, request: Request) -> bool:
         """Take over what it says of itself; whether it subscribes to something else."""
@@ -251,19 +333,48 @@ class ModernGroup:
 
     def check(self, member_id: str, version: int, instance_id: str = "") -> ErrorCode:
         """What a held heartbeat is answered."""
+        code = self.identity(member_id, instance_id)
+        if code is not Code.NONE:
+            return code
+        member = self.members[member_id]
+        if member.is_classic:
+            if version not in (member.generation, member.former_generation):
+                return Code.ILLEGAL_GENERATION
+            version = member.given if version == member.generation else -1
+        return Code.NONE if version == member.version else Code.REBALANCE_IN_PROGRESS
+
+    def identity(self, member_id: str, instance_id: str = "") -> ErrorCode:
+        """By instance id first (gp-2.0.4); who is away is no member of the moment."""
         holder, member = self.holder(instance_id), self.members.get(member_id)
         if holder is not None and holder is not member:
             return Code.FENCED_INSTANCE_ID
         if member is None or member.away_until is not None:
             return Code.UNKNOWN_MEMBER_ID
-        return Code.NONE if version == member.version else Code.REBALANCE_IN_PROGRESS
+        return Code.NONE
+
+    def leave(
+        self, member_id: str, instance_id: str, reason: str = "", trigger: str = "member_left"
+    ) -> ErrorCode:
+        """One entry of a Leave (gp-L4), or of a kick."""
+        holder = self.holder(instance_id)
+        if not member_id and holder is not None:
+            member_id = holder.member_id
+        if holder is not None and holder.member_id != member_id:
+            return Code.FENCED_INSTANCE_ID
+        if member_id not in self.members or (instance_id and holder is None):
+            return Code.UNKNOWN_MEMBER_ID
+        self.remove(member_id, trigger, reason)
+        return Code.NONE
 
     # ---- who has what
 
-    def remove(self, member_id: str) -> bool:
+    def remove(self, member_id: str, trigger: str = "session_expiry", reason: str = "") -> bool:
         """Left, expired, or taken out by a test. False: there was no such member."""
-        if self.members.pop(member_id, None) is None:
+        member = self.members.pop(member_id, None)
+        if member is None:
             return False
+        if self.downgrade_if_classic(member, trigger, reason):
+            return True
         self._replan()
         self._reconcile()
         self._changed()
@@ -386,7 +497,8 @@ class ModernGroup:
                 response.partitions.add(topic=one.topic, partition=one.partition, status=refusal)
         elif good.partitions:
             response = self._committed.commit(good)
-        late = status(Code.STALE_MEMBER_EPOCH, "the grant is over")
+        code = Code.ILLEGAL_GENERATION if member.is_classic else Code.STALE_MEMBER_EPOCH
+        late = status(code, "the grant is over")
         for one in stale:
             response.partitions.add(topic=one.topic, partition=one.partition, status=late)
         return response
@@ -400,7 +512,10 @@ class ModernGroup:
             return status(Code.UNKNOWN_MEMBER_ID, "no such member")
         if request.fencing_tokens and len(request.fencing_tokens) != len(request.partitions):
             return status(Code.INVALID_REQUEST, "one token for each partition")
-        if not request.fencing_tokens and request.generation != member.epoch:
+        if member.is_classic:
+            if request.generation not in (member.generation, member.former_generation):
+                return status(Code.ILLEGAL_GENERATION, f"the generation is {member.generation}")
+        elif not request.fencing_tokens and request.generation != member.epoch:
             return status(Code.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
         member.heard_at = self._loop.time()
         return None

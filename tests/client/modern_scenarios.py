@@ -10,7 +10,12 @@ import itertools
 import pytest
 
 import muster
-from muster.errors import IllegalGeneration, InvalidRegularExpression, UnsupportedAssignor
+from muster.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidRegularExpression,
+    UnsupportedAssignor,
+)
 from tests.client.listeners import Journal
 
 
@@ -21,9 +26,14 @@ class Member:
         self.journal = Journal()
         self.partitions = {}
         self.started = []
-        options = {"commit_interval_ms": 1, "listener": self.journal, **options}
+        options = {
+            "commit_interval_ms": 1,
+            "listener": self.journal,
+            "assignment": "server",
+            **options,
+        }
         topics = [name] if topics is None else topics
-        self.group = client.group(name, topics, assignment="server", **options)
+        self.group = client.group(name, topics, **options)
         self.group.on_partition(self._work)
         self.run()
 
@@ -255,6 +265,81 @@ async def an_assignor_that_is_none(client, name):
             await group.next_assignment()
 
 
+async def eager_members_become_modern_ones_and_back(client, name):
+    """Each gives everything up before it joins; who changes is another process."""
+    await _change_and_back(client, name, "range")
+
+
+async def cooperative_members_become_modern_ones_and_back(client, name):
+    """Each works on while it joins."""
+    await _change_and_back(client, name, "cooperative-sticky")
+
+
+async def _change_and_back(client, name, assignor):
+    """Classic members are replaced by modern ones one by one, and those by classic ones again.
+
+    Nobody stops for it; nothing is worked on twice, and the tokens of each partition rise.
+    """
+    keys = await topic(client, name)
+    seen = dict.fromkeys(keys, 0)
+
+    async def settle(*members):
+        await settled(keys, *members)
+        for member in members:
+            for key, token in member.tokens.items():
+                assert token >= seen[key], "a token fell"
+                seen[key] = token
+
+    def classic():
+        return Member(client, name, assignment="client", assignor=assignor)
+
+    first, second = classic(), classic()
+    await settle(first, second)
+    third = Member(client, name)
+    await settle(first, second, third)
+    assert (await client.describe_group(name)).type == "consumer"
+    at_first = third.tokens
+    await first.stop()
+    fourth = Member(client, name)
+    await settle(second, third, fourth)
+    await second.stop()
+    await settle(third, fourth)
+    fifth = classic()
+    await settle(third, fourth, fifth)
+    sixth = classic()
+    await settle(third, fourth, fifth, sixth)
+    assert all(fourth.tokens.get(key, token + 1) > token for key, token in at_first.items())
+    await third.stop()
+    await settle(fourth, fifth, sixth)
+    await fourth.stop()
+    await settle(fifth, sixth)
+    assert (await client.describe_group(name)).type == "classic"
+    last = next(one for one in await client.rebalances(name) if one.trigger == "member_left")
+    assert last.members_after == 2
+    newest = Member(client, name)
+    await settle(fifth, sixth, newest)
+    for member in (first, second, third, fourth, fifth, sixth, newest):
+        await member.stop()
+        assert "lost" not in {what for what, _ in member.told}
+
+
+async def a_group_of_ones_own_assignor_takes_in_no_modern_member(client, name):
+    """It is told why, and the group goes on."""
+    keys = await topic(client, name)
+
+    def all_to_one(members, _counts):
+        (one,) = members
+        return {one.member_id: list(keys)}
+
+    own = muster.FunctionAssignor("my-own", all_to_one)
+    async with client.group(name, [name], assignor=own) as group:
+        held = await group.next_assignment()
+        other = client.group(name, [name], assignment="server")
+        with pytest.raises(GroupIdNotFound, match="my-own"):
+            await other.next_assignment()
+        await group.commit({keys[0]: 5}, assignment=held)
+
+
 MODERN = {
     scenario.__name__: scenario
     for scenario in (
@@ -269,5 +354,8 @@ MODERN = {
         a_pattern_gives_the_topics_it_matches_as_they_come_and_go,
         a_pattern_that_does_not_compile,
         an_assignor_that_is_none,
+        eager_members_become_modern_ones_and_back,
+        cooperative_members_become_modern_ones_and_back,
+        a_group_of_ones_own_assignor_takes_in_no_modern_member,
     )
 }
