@@ -214,8 +214,6 @@ class Mixed(Fleet):
         super().look()
         group = self.group
         self.phases.add("" if group is None else group.phase)
-        if self.modern is not None and all(m.is_classic for m in self.modern.members.values()):
-            self.phases.add("classic members alone")
         working: dict[tuple[str, int], str] = {}
         held = {m: owned for m, owned in self.owned.items() if m not in self.away}
         held |= {m: one.owned for m, one in self.classic.items()}
@@ -230,7 +228,9 @@ class Mixed(Fleet):
 
         An operator changes what the group may become instead.
         """
-        policy = self.random.choice(POLICIES)
+        self.allow(self.random.choice(POLICIES))
+
+    def allow(self, policy: str) -> None:
         self.world.apply(AlterGroupConfig("g", (ConfigSetting(MIGRATION_POLICY, policy),), ()))
 
     def step(self) -> None:
@@ -314,7 +314,24 @@ def settled(mixed: Mixed) -> None:
 def test_members_of_both_kinds_never_share_a_partition_and_lose_no_commit():
     phases = live_through(range(FEW_HISTORIES))
     assert {"Modern", "Stable", "PreparingRebalance", "CompletingRebalance"} <= phases
-    assert "classic members alone" in phases
+
+
+def test_classic_members_alone_are_assigned_to_where_the_group_may_not_go_back():
+    alone = 0
+    for seed in range(6):
+        mixed = Mixed(Random(seed))
+        for _ in range(STEPS // 2):
+            mixed.step()
+        mixed.allow("upgrade")
+        was_modern = mixed.modern is not None
+        for member_id in list(mixed.owned):
+            mixed.leave(member_id)
+        if was_modern and mixed.modern is not None:
+            alone += 1
+            mixed.settle()
+            settled(mixed)
+            assert all(one.is_classic for one in mixed.modern.members.values())
+    assert alone
 
 
 @pytest.mark.histories

@@ -3,6 +3,7 @@
 `World` holds each step against the promises of the machine: live = restored = replayed by digest.
 """
 
+import re
 from random import Random
 
 import pytest
@@ -22,9 +23,11 @@ from musterd.coordinator.machine.commands import (
     ExpireMember,
     LeaveGroup,
     LeavingMember,
+    NoteTopics,
     OffsetCommit,
     PartitionCommit,
     PartitionSet,
+    PatternTopics,
     Reconcile,
     SetTopicZones,
     StoreTarget,
@@ -32,6 +35,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
+from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import is_clearing, unknown_topics, untaken_topics
 from musterd.coordinator.machine.modern.unowned import WhyUnowned, unowned
@@ -48,6 +52,8 @@ FEW_HISTORIES = 60
 """What make test has of them."""
 STEPS = 40
 TOPICS = ("a", "b", "c")
+PATTERNS = ("[ab]", ".", "z.*")
+"""By which some members subscribe; one stands for nothing."""
 ZONES = ("", "z1", "z1;z2", "z2;;z1,z3")
 COLOCATED = ("a,b", "b,c", "a,b,c")
 
@@ -105,6 +111,7 @@ class Fleet:
                 session_timeout_ms=10_000,
                 rebalance_timeout_ms=60_000,
                 topics=topics,
+                pattern=self.random.choice(("", "", "", *PATTERNS)),
                 zone=self.random.choice(("", "z1", "z2")),
                 assignor=self.random.choice(("", "uniform", "range", "weighted")),
                 capacity=self.random.choice((-1, 500, 3_000)),
@@ -242,16 +249,30 @@ class Fleet:
         if group is None or modern is None:
             return False
         note = unknown_topics(group, self.world.state, 2)
-        if note is not None:
+        change = self.matched(modern)
+        if change is not None and self.random.random() < 0.5:
+            self.world.apply(NoteTopics("g", (), (change,), modern.topics_version))
+            assert self.matched(self.modern) != change
+        elif note is not None:
             self.world.apply(note)
         elif group.generation > modern.target_epoch:
             self.plan(until=self.random.choice((1, 99)))
         elif modern.behind:
             self.world.apply(Reconcile("g"))
         else:
-            return False
+            return change is not None
         self.look()
         return True
+
+    def matched(self, modern: ModernGroup) -> PatternTopics | None:
+        """What one of its members' patterns does not stand for yet, or not any more."""
+        for pattern in sorted(modern.pattern_readers):
+            names = {name for name in self.world.state.topics if re.fullmatch(pattern, name)}
+            former = set(modern.patterns.get(pattern, ()))
+            if names != former:
+                added, removed = sorted(names - former), sorted(former - names)
+                return PatternTopics(pattern, tuple(added), tuple(removed))
+        return None
 
     def plan(self, until: int) -> None:
         """Store a target in small parts; a leader may end before the last."""
@@ -340,8 +361,10 @@ class Fleet:
             for partition in one.partitions:
                 assert (one.topic, partition) not in named
                 named[one.topic, partition] = one.why
-        read = {topic for member in modern.members.values() for topic in member.said.topics}
-        for topic in read & registry.topics.keys():
+        members = modern.members.values()
+        for topic in registry.topics:
+            if not any(modern.reads(member, topic) for member in members):
+                continue
             # A grant of a former topic, of which the group knows that it is gone, is none of this.
             held = modern.held.get(topic, {}) if topic in modern.topics else {}
             for partition in range(registry.topics[topic]):
