@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.report import Report
 from musterd.coordinator.codec import decode_entry, encode_entry
-from musterd.coordinator.machine import deadlines, shard_state
+from musterd.coordinator.machine import shard_state
 from musterd.coordinator.machine.commands import (
     Assignment,
     CloseRound,
@@ -33,7 +33,7 @@ from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.limits import LIMITS_VERSION
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS
 from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
-from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.machine.state import Phase, deadlines
 from musterd.levels import LEVEL
 
 COMMITS = 20_000

@@ -12,7 +12,6 @@ from itertools import groupby
 from pathlib import Path
 
 from musterd.coordinator.codec import decode_command, decode_events, encode_events
-from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterAcls,
@@ -36,6 +35,7 @@ from musterd.coordinator.machine.commands import (
     SetTopicZones,
     ShardLevel,
 )
+from musterd.coordinator.machine.decide.dispatch import decide
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import (
     AclsAltered,

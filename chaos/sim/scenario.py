@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from musterd.coordinator.runtime.growth import StateLimits
+from musterd.coordinator.runtime.state_limits import StateLimits
 from musterd.raft.settings import RaftSettings
 
 WEIGHTS = {

@@ -29,12 +29,13 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.wall_clock import WallClock
 from musterd.coordinator.runtime.calls import NodeCallLimits
-from musterd.coordinator.runtime.growth import StateLimits, StateSize
+from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.retention import RETENTION, Retention
 from musterd.coordinator.runtime.routing import Directory
 from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.state_limits import StateLimits
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.coordinator.runtime.turn import Joins
 from musterd.coordinator.runtime.turns import Turns

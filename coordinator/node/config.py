@@ -20,13 +20,13 @@ from musterd.coordinator.api.frame.operator_access import OperatorAccess, read_s
 from musterd.coordinator.host import FILES_MAX
 from musterd.coordinator.machine.access import JWT_PREFIX, is_reserved
 from musterd.coordinator.machine.limits import LIMITS, MIB
-from musterd.coordinator.node.jwt_keys import is_url, read_file
+from musterd.coordinator.node.jwt_source import is_url, read_file
 from musterd.coordinator.node.timeout_rules import broken_rules
-from musterd.coordinator.node.wall_clock import machine_ms
-from musterd.coordinator.runtime.growth import StateLimits
+from musterd.coordinator.runtime.state_limits import StateLimits
 from musterd.coordinator.runtime.timeouts import REACH_PROBE_MS
 from musterd.raft.settings import RaftSettings
 from musterd.raft.tls import PeerTlsMode, TlsFiles
+from musterd.storage.clock import machine_ms
 
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_PEER_LISTEN = "127.0.0.1:7170"

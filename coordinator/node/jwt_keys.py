@@ -23,6 +23,7 @@ from musterd.coordinator.api.frame.jwt_verifier import (
     KeySetError,
     parse_keys,
 )
+from musterd.coordinator.node.jwt_source import is_url, read_file
 from musterd.coordinator.runtime.timeouts import (
     JWT_KEYS_FETCH_MS,
     JWT_KEYS_GAP_MS,
@@ -141,17 +142,6 @@ class JwtKeys:
                 source=self._source,
                 error=error,
             )
-
-
-def is_url(source: str) -> bool:
-    """Whether keys come from a URL, not a file."""
-    return source.startswith(("https://", "http://"))
-
-
-def read_file(path: Path) -> bytes:
-    """The file, as far as a set of keys may be long, and a byte more. Raises OSError."""
-    with path.open("rb") as file:
-        return file.read(KEYS_BYTES_MAX + 1)
 
 
 async def fetch(url: SplitResult, context: ssl.SSLContext | None) -> bytes:

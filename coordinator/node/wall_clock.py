@@ -6,13 +6,12 @@ old. What is told here starts as the machine's clock says, goes on with steady t
 machine's clock by at most SLEW of the time that passes.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from musterd.storage.clock import steady_s
+from musterd.storage.clock import machine_ms, steady_s
 
 SLEW: Final = 0.1
 """Told time runs at 0.9 to 1.1 of steady time: a week's retention is six days at the least."""
@@ -21,11 +20,6 @@ OFF_MS: Final = 60_000
 """So far off is no drift: it is said once, until the two meet again."""
 
 log = structlog.get_logger()
-
-
-def machine_ms() -> int:
-    """Unix time as the machine's clock has it, in ms."""
-    return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:

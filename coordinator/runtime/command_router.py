@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from musterd.coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
 from musterd.coordinator.machine.commands import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -23,7 +22,10 @@ from musterd.coordinator.machine.commands import (
     OffsetDelete,
     SyncGroup,
 )
+from musterd.coordinator.machine.decide.dispatch import heartbeat, would_refuse
+from musterd.coordinator.machine.decide.join import is_noop_join
 from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.decide.sync import is_noop_sync
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS

@@ -13,7 +13,7 @@ existing offsets gain from other members' ids and from larger numbers: 300 bytes
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
 from musterd.coordinator.machine.commands import (
@@ -59,7 +59,6 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.limits import MIB
 from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES
@@ -67,6 +66,7 @@ from musterd.coordinator.machine.replies import Committed, PartitionResult, Refu
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group, Member, Offset, metadata_bytes, modern_of
 from musterd.coordinator.runtime.answers import Answer
+from musterd.coordinator.runtime.state_limits import StateLimits
 from musterd.raft.contract import Room
 
 HEADER_BYTES: Final = RECORD_BYTES + 512
@@ -343,15 +343,6 @@ def _of_target(group: Group | None, command: StoreTarget) -> Growth:
         ]
         size += GRANT_BYTES * free + len(named) * _names_bytes((change.topic,))
     return Growth(size, GOES_ON_SHARE) if size else NO_GROWTH
-
-
-@dataclass(frozen=True, slots=True)
-class StateLimits:
-    """Limits of the state in bytes (sizes.py counts them): of a group, a shard, the node."""
-
-    group: int = 64 * MIB
-    shard: int = 256 * MIB
-    node: int = 512 * MIB
 
 
 class StateSize:

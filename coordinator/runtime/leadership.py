@@ -7,7 +7,6 @@ replicated: it is built from applied state when the replica is promoted, and dro
 from collections.abc import Callable, Generator, Sequence
 from typing import Final, Protocol
 
-from musterd.coordinator.machine import replans
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     BeginDrop,
@@ -24,6 +23,7 @@ from musterd.coordinator.machine.commands import (
     TopicsChanged,
 )
 from musterd.coordinator.machine.commit_events import StoredResults
+from musterd.coordinator.machine.decide.dispatch import replans
 from musterd.coordinator.machine.decide.level import refuse_command
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.envelope import Envelope

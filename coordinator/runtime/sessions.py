@@ -18,10 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from musterd.coordinator.machine import deadlines
 from musterd.coordinator.machine.commands import CloseRound, RoundTimer
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, deadlines
 from musterd.coordinator.runtime.deadlines import KeyedHeap
 from musterd.coordinator.runtime.timeouts import (
     DISCONNECT_GRACE_MS,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 
 from musterd.coordinator.codec import decode_entry
-from musterd.coordinator.machine import heartbeat
 from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.machine.decide.dispatch import heartbeat
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION

@@ -80,6 +80,15 @@ def test_an_exporter_loads_nothing_that_it_does_not_need():
     assert not loaded & {"grpc", "asyncio", "ssl", "_hashlib", "structlog", "pyarrow", "http"}
 
 
+def test_the_settings_of_a_node_load_no_more_than_they_check():
+    """`muster serve` reads them and becomes another program: what it loads is loaded twice."""
+    loaded = _loaded_by("musterd.coordinator.node.config")
+    assert "musterd.coordinator.api.frame.identity" in loaded
+    assert not loaded & {"asyncio", "google", "grpc", "structlog", "prometheus_client"}
+    machine = {name for name in loaded if name.startswith("musterd.coordinator.machine.")}
+    assert machine == {f"musterd.coordinator.machine.{name}" for name in ("access", "limits")}
+
+
 def test_a_node_loads_nothing_that_it_does_not_need():
     """It runs for months. What one setting or one kind of call needs comes with that."""
     loaded = _loaded_by("musterd.coordinator.node.program")

@@ -10,7 +10,6 @@ from itertools import count
 
 from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
 from musterd.coordinator.codec import encode_entry
-from musterd.coordinator.machine import deadlines
 from musterd.coordinator.machine.commands import (
     JOIN_EPOCH,
     UNCHANGED_MS,
@@ -37,6 +36,7 @@ from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan import Part, plan
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
+from musterd.coordinator.machine.state import deadlines
 from musterd.coordinator.runtime.persist import Persist
 from musterd.levels import LEVEL
 from musterd.raft.identity import Identity, write_identity

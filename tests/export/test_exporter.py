@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from musterd.coordinator.codec import decode_command, decode_events
-from musterd.coordinator.machine import evolve as evolve_function
 from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.evolve import evolve as evolve_function
 from musterd.coordinator.machine.shard_state import load_state
 from musterd.export.errors import DigestDiffersError, ExportError
 from musterd.export.layout import Gap, manifest_path, read_manifest, sha256_of

@@ -16,7 +16,6 @@ from muster.group.consumer_protocol import (
     is_awaited,
 )
 from muster.types import TopicPartition
-from musterd.coordinator.machine import heartbeat
 from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
     Assignment,
@@ -30,6 +29,7 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
+from musterd.coordinator.machine.decide.dispatch import heartbeat
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.consumer_protocol import (
     Said,

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from musterd.coordinator.machine import deadlines
 from musterd.coordinator.machine.commands import (
     AWAY_EPOCH,
     JOIN_EPOCH,
@@ -42,6 +41,7 @@ from musterd.coordinator.machine.modern.unowned import WhyUnowned, unowned
 from musterd.coordinator.machine.plan import Part, plan
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Committed
+from musterd.coordinator.machine.state import deadlines
 from tests.machine.world import World
 
 pytestmark = pytest.mark.long

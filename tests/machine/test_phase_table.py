@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from musterd.coordinator.machine import decide, evolve, heartbeat
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     AlterGroupConfig,
@@ -38,7 +37,9 @@ from musterd.coordinator.machine.commands import (
     TopicPartition,
     TopicsChanged,
 )
+from musterd.coordinator.machine.decide.dispatch import decide, heartbeat
 from musterd.coordinator.machine.events import GroupDeleted, RebalanceStarted
+from musterd.coordinator.machine.evolve import evolve
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.records.digest import digest_of
 from musterd.coordinator.machine.records.group_records import group_records

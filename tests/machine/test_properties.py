@@ -11,15 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from musterd.coordinator.codec import decode_entry, decode_events, encode_entry, encode_events
-from musterd.coordinator.machine import (
-    deadlines,
-    decide,
-    evolve,
-    heartbeat,
-    is_noop_join,
-    is_noop_sync,
-    shard_state,
-)
+from musterd.coordinator.machine import shard_state
 from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     AddPartitions,
@@ -48,7 +40,10 @@ from musterd.coordinator.machine.commands import (
     TopicsChanged,
 )
 from musterd.coordinator.machine.decide.config import INITIAL_DELAY_MS, MAX_SIZE
+from musterd.coordinator.machine.decide.dispatch import decide, heartbeat
+from musterd.coordinator.machine.decide.join import is_noop_join
 from musterd.coordinator.machine.decide.protocols import select
+from musterd.coordinator.machine.decide.sync import is_noop_sync
 from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -59,6 +54,7 @@ from musterd.coordinator.machine.events import (
     RebalanceStarted,
     Trigger,
 )
+from musterd.coordinator.machine.evolve import evolve
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.records.group_records import group_records
@@ -74,7 +70,7 @@ from musterd.coordinator.machine.shard_state import (
     reweigh,
     shard_records,
 )
-from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.machine.state import Phase, deadlines
 from musterd.levels import LEVEL
 from tests.machine.world import World
 

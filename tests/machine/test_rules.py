@@ -7,14 +7,6 @@ from sys import getsizeof
 import pytest
 
 from muster.v1 import errors_pb2
-from musterd.coordinator.machine import (
-    deadlines,
-    decide,
-    evolve,
-    is_noop_join,
-    is_noop_sync,
-    would_refuse,
-)
 from musterd.coordinator.machine.commands import (
     AddPartitions,
     Assignment,
@@ -35,7 +27,10 @@ from musterd.coordinator.machine.commands import (
     TopicsChanged,
 )
 from musterd.coordinator.machine.decide import delete, replacement
+from musterd.coordinator.machine.decide.dispatch import decide, would_refuse
+from musterd.coordinator.machine.decide.join import is_noop_join
 from musterd.coordinator.machine.decide.protocols import select
+from musterd.coordinator.machine.decide.sync import is_noop_sync
 from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -57,6 +52,7 @@ from musterd.coordinator.machine.events import (
     TopicCreated,
     Trigger,
 )
+from musterd.coordinator.machine.evolve import evolve
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.quotation import quoted
@@ -69,7 +65,7 @@ from musterd.coordinator.machine.shard_state import (
     evolve_shard,
     recount,
 )
-from musterd.coordinator.machine.state import Phase, naming_bytes
+from musterd.coordinator.machine.state import Phase, deadlines, naming_bytes
 from musterd.coordinator.machine.subscriptions import is_subscribed, named_topics
 from musterd.invariant import InvariantError, invariant
 from musterd.levels import LEVEL

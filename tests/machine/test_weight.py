@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from musterd.coordinator.machine import decide
+from musterd.coordinator.machine.decide.dispatch import decide
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import PARKED
 from tests.machine.test_phase_table import join

@@ -77,7 +77,7 @@ from musterd.coordinator.codec import (
     encode_entry,
     encode_events,
 )
-from musterd.coordinator.machine import access, deadlines, decide, evolve, heartbeat, quotas
+from musterd.coordinator.machine import access, quotas
 from musterd.coordinator.machine.commands import (
     AWAY_EPOCH,
     JOIN_EPOCH,
@@ -140,6 +140,7 @@ from musterd.coordinator.machine.decide.config import (
     OFFSETS_RETENTION_MS,
 )
 from musterd.coordinator.machine.decide.delete import due_offsets
+from musterd.coordinator.machine.decide.dispatch import decide, heartbeat
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.envelope import FORMAT, Envelope
 from musterd.coordinator.machine.events import (
@@ -152,6 +153,7 @@ from musterd.coordinator.machine.events import (
     MemberReplaced,
     RebalanceStarted,
 )
+from musterd.coordinator.machine.evolve import evolve
 from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
@@ -176,7 +178,7 @@ from musterd.coordinator.machine.shard_state import (
     reweigh,
     shard_records,
 )
-from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group, deadlines
 from musterd.levels import LAST_UNNAMED, LEVEL
 from tests.machine.text import (
     WALL_MS,

@@ -39,8 +39,9 @@ from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.world import World
 from musterd.chaos.workloads.outcomes import Before
 from musterd.coordinator.machine.events import OffsetCommitted, TopicCreated
-from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits
+from musterd.coordinator.runtime.growth import GOES_ON_SHARE
 from musterd.coordinator.runtime.proposer import work_of
+from musterd.coordinator.runtime.state_limits import StateLimits
 from musterd.raft.contract import Role
 
 UNKNOWN = (RequestTimedOut, CoordinatorNotAvailable, UnknownTopicOrPartition)

@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from musterd.coordinator.api.frame.client_certificate import (
     NamedBy,
@@ -30,7 +30,9 @@ from musterd.coordinator.machine.access import (
     TokenScope,
     is_reserved,
 )
-from musterd.coordinator.machine.records.shard_records import ShardState
+
+if TYPE_CHECKING:
+    from musterd.coordinator.machine.records.shard_records import ShardState
 
 AUTHORIZATION: Final = "authorization"
 BEARER: Final = "bearer "
@@ -157,7 +159,7 @@ class Identities:
 
     def __init__(
         self,
-        state: Callable[[], ShardState],
+        state: "Callable[[], ShardState]",
         wall_ms: Callable[[], int],
         callers: Callers = NO_CALLERS,
     ) -> None:

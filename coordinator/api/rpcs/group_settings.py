@@ -13,7 +13,6 @@ from musterd.coordinator.api.frame.handler import (
     with_status,
 )
 from musterd.coordinator.api.limits.admission import Kind
-from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from musterd.coordinator.machine.decide.config import (
     CHOICES,
@@ -22,6 +21,7 @@ from musterd.coordinator.machine.decide.config import (
     SETTINGS,
     names_at,
 )
+from musterd.coordinator.machine.decide.dispatch import decide
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Configured, Reply
 from musterd.coordinator.runtime.answers import Answer

@@ -7,7 +7,8 @@ import pytest
 from musterd.coordinator.machine.limits import MIB
 from musterd.coordinator.node import room_watch
 from musterd.coordinator.node.room_watch import RoomWatch, room_for
-from musterd.coordinator.runtime.growth import StateLimits, StateSize
+from musterd.coordinator.runtime.growth import StateSize
+from musterd.coordinator.runtime.state_limits import StateLimits
 from musterd.raft.contract import Room
 
 RESERVE = 100 * MIB

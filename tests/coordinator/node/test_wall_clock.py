@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from musterd.coordinator.node.wall_clock import SLEW, WallClock, machine_ms, steady_ms
+from musterd.coordinator.node.wall_clock import SLEW, WallClock, steady_ms
 from musterd.coordinator.runtime.retention import Retention, Sweep
+from musterd.storage.clock import machine_ms
 from tests.export.node import WALL_MS, FakeNode, Script
 
 HOUR_MS = 3_600_000

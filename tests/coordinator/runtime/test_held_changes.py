@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from musterd.coordinator.codec import decode_entry
-from musterd.coordinator.machine import replans
 from musterd.coordinator.machine.commands import (
     AWAY_EPOCH,
     LEAVE_EPOCH,
@@ -23,6 +22,7 @@ from musterd.coordinator.machine.commands import (
     StoreTarget,
 )
 from musterd.coordinator.machine.decide.config import COLOCATE
+from musterd.coordinator.machine.decide.dispatch import replans
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.modern.group import GrantPhase
 from musterd.coordinator.machine.replies import Committed, Heard
