@@ -125,7 +125,12 @@ def to_classic(
     started, *rest = opened
     if not isinstance(started, RebalanceStarted):
         raise InvariantError("a group is downgraded and no round opens")
-    return (event, replace(started, from_generation=since), *rest)
+    started = replace(started, from_generation=since, members_before=len(modern.members))
+    gone = modern.members.get(member_id)
+    if gone is not None:  # the round knows those by name who are left
+        client_id, instance_id = gone.said.client_id, gone.instance_id
+        started = replace(started, client_id=client_id, group_instance_id=instance_id)
+    return (event, started, *rest)
 
 
 def remove(
