@@ -64,7 +64,7 @@ def check(spec: Spec, plan: TargetPlan) -> None:
     for topic, row in plan.target.items():
         mates = [name for name in together.get(topic, (topic,)) if name in read]
         able = [m for m in spec.members if all(name in m.topics for name in mates)]
-        if not able:
+        if all(m.away for m in able):
             mates, able = [topic], readers_of(spec, topic)
         for partition, owner in enumerate(row):
             last = spec.last.get(topic, ())
@@ -76,13 +76,12 @@ def check(spec: Spec, plan: TargetPlan) -> None:
                 assert unowned[topic, partition] is Why.AWAY
                 assert all(m.away for m in able)
             if former in members and members[former].away and members[former] in able:
-                if mates == [topic]:
-                    assert owner == former
-            elif owner and members[owner].away and mates == [topic]:
+                assert owner == former
+            elif owner and members[owner].away:
                 assert former in {owner, members[owner].replaced_id}
-            for mate in mates:
-                if partition < spec.topics[mate]:
-                    assert plan.target[mate][partition] == owner
+            rows = [plan.target[mate] for mate in mates if partition < spec.topics[mate]]
+            others = {row[partition] for row in rows} - {""}  # noqa: PLR1736 - of another topic
+            assert sum(not members[other].away for other in others) <= 1
     _check_changes(spec, plan)
 
 

@@ -180,15 +180,45 @@ EXAMPLES = {
         {"m1": "A0 B0", "m2": "A1 B1"},
         ["balance", "co-located"],
     ),
-    "co-located: with who is away": (
+    "co-located: who is away keeps what it has, and gets nothing": (
         spec(
-            {"A": 2, "B": 2},
-            [member("m1", "AB", away=True), member("m2", "AB")],
+            {"A": 2, "B": 2, "C": 1},
+            [member("m1", "ABC", away=True), member("m2", "ABC")],
             {"m1": "A0", "m2": "A1 B0 B1"},
+            colocate=["ABC"],
+        ),
+        {"m1": "A0", "m2": "A1 B0 B1 C0"},
+        ["new"],
+    ),
+    "co-located: who is back gets the others, or gives up its own": (
+        spec(
+            {"A": 2, "B": 2, "C": 1},
+            [member("m1", "ABC"), member("m2", "ABC")],
+            {"m1": "A0", "m2": "A1 B0 B1 C0"},
+            colocate=["ABC"],
+        ),
+        {"m1": "A1 B1", "m2": "A0 B0 C0"},
+        ["co-located", "balance", "balance"],
+    ),
+    "co-located: what several have who are away stays theirs": (
+        spec(
+            {"A": 1, "B": 1},
+            [member("m1", "AB", away=True), member("m2", "AB", away=True), member("m3", "AB")],
+            {"m1": "A0", "m2": "B0"},
             colocate=["AB"],
         ),
-        {"m1": "A0 B0", "m2": "A1 B1"},
-        ["co-located"],
+        {"m1": "A0", "m2": "B0"},
+        [],
+    ),
+    "co-located: where all who read both are away, each is by itself": (
+        spec(
+            {"A": 2, "B": 2},
+            [member("m1", "AB", away=True), member("m2", "A"), member("m3", "B")],
+            {"m1": "A0 B0", "m2": "A1"},
+            colocate=["AB"],
+        ),
+        {"m1": "A0 B0", "m2": "A1", "m3": "B1"},
+        ["new"],
     ),
     "co-located: nobody reads both, so each is by itself": (
         spec(

@@ -99,25 +99,25 @@ def units_of(spec: Spec):
     successors = {m.replaced_id: m.member_id for m in spec.members if m.replaced_id}
     read = {t for m in spec.members for t in m.topics if t in spec.topics}
     sets = [[t for t in names if t in read] for names in spec.colocate]
-    sets = [names for names in sets if any({*names} <= {*m.topics} for m in spec.members)]
+    present = [m for m in spec.members if not m.away]
+    sets = [names for names in sets if any({*names} <= {*m.topics} for m in present)]
     alone = [[t] for t in sorted(read) if not any(t in names for names in sets)]
     for topics in [names for names in sets if names] + alone:
         able = [m for m in spec.members if all(t in m.topics for t in topics)]
         ids = {m.member_id: m for m in able}
         for number in range(max(spec.topics[t] for t in topics)):
-            held = Counter()
-            for topic in topics:
+            held, partitions = Counter(), []
+            for topic in [t for t in topics if number < spec.topics[t]]:
                 last = spec.last.get(topic, ())
-                if number < min(len(last), spec.topics[topic]):
-                    owner = successors.get(last[number], last[number])
-                    if owner in ids:
-                        held[owner] += 1
-            if any(ids[owner].away for owner in held):
-                continue
+                last_id = last[number] if number < len(last) else ""
+                owner = ids.get(successors.get(last_id, last_id))
+                if owner is None or not owner.away:  # else it keeps this one
+                    partitions.append((topic, number))
+                    held[owner and owner.member_id] += owner is not None
             present = sorted(m.member_id for m in able if not m.away)
-            if present:
-                partitions = [(t, number) for t in topics if number < spec.topics[t]]
-                yield partitions, present, {o for o, n in held.items() if n == max(held.values())}
+            if present and partitions:
+                most = max(held.values())
+                yield partitions, present, {o for o, n in held.items() if 0 < n == most}
 
 
 def are_in(spec, partitions):

@@ -66,6 +66,9 @@ USES = {
         "{count}": "an int",
         "{counts}": "names and ints",
         "{self.first}": "text",
+        "{self.apart}": "an int",
+        "{self.absent}": "text",
+        "max(one.counts.values(), default=0)": "ints",
     },
     "modern/conversion": {
         "{MIGRATION_POLICY}": "a name of our own",

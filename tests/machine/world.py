@@ -55,6 +55,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     times N LINE          the line N times; `#` is the number of the time, the last one is printed
     show                  the group as applied
     colocated             the topics that it co-locates, and what of that cannot be done
+    unowned               the partitions that it reads and nobody has, and why
     why                   its last rounds, oldest first
     rounds                how many rounds are kept, and which
 
@@ -160,7 +161,8 @@ from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.conversion import MIGRATION_POLICY
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
-from musterd.coordinator.machine.modern.topics import unknown_topics
+from musterd.coordinator.machine.modern.topics import unknown_topics, untaken_topics
+from musterd.coordinator.machine.modern.unowned import unowned
 from musterd.coordinator.machine.plan import Part, plan
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.records.group_records import FENCE_FLOOR_KEY
@@ -762,6 +764,15 @@ class World:
         group = self.group(options)
         for one in finished(colocated(group.modern, sets_of(group.colocate))):
             self.out.append(f"{','.join(one.topics)}: {'; '.join(one.problems) or 'together'}")
+
+    def do_unowned(self, _plain, options):
+        group = self.group(options)
+        for one in finished(unowned(group, untaken_topics(group.modern, self.state))):
+            whose = f" {one.member_id}" if one.member_id else ""
+            until = f" until {one.until_ms}" if one.until_ms else ""
+            numbers = ",".join(map(str, one.partitions))
+            self.out.append(f"{one.topic}/{numbers}: {one.why.value}{whose}{until}")
+        self.out = self.out or ["all owned"]
 
     def do_show(self, _plain, options):
         group = self.group(options)

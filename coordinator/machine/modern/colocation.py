@@ -56,15 +56,20 @@ class Colocated:
     """A set of a group, and how its members' subscriptions and its topics keep to it.
 
     `counts` are the partitions of those of its topics that the group is assigned; what is not among
-    them nobody reads, or it does not exist. `all` says how many members read all of these, `some`
-    how many read some of them and not all, and `first` which is the first of the latter.
+    them nobody reads, or it does not exist. `all` says how many members read all of these, `there`
+    how many of them are not away, `some` how many read some of them and not all, and `first` which
+    is the first of the latter. `apart` counts numbers whose partitions have several owners, since
+    one of these is away; `absent` is the first of such.
     """
 
     topics: tuple[str, ...]
     counts: dict[str, int]
     all: int = 0
+    there: int = 0
     some: int = 0
     first: str = ""
+    apart: int = 0
+    absent: str = ""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -78,9 +83,15 @@ class Colocated:
             return tuple(found)
         if not self.all:
             found.append("each topic by itself: nobody is subscribed to all of them")
+        elif not self.there:
+            found.append("each topic by itself: all who are subscribed to all of them are away")
         elif self.some:
             others = f" and {self.some - 1} more" if self.some > 1 else ""
             found.append(f"nothing for {self.first}{others}, subscribed to a part of it")
+        if self.apart:
+            found.append(
+                f"{self.apart} numbers apart: {self.absent} is away, and keeps what it has"
+            )
         if len(dict.fromkeys(self.counts.values())) > 1:
             counts = ", ".join(f"{topic} {count}" for topic, count in self.counts.items())
             found.append(f"different numbers of partitions: {counts}")
@@ -103,7 +114,24 @@ def colocated(modern: ModernGroup, together: Together) -> Generator[None, None, 
             _count(one, consumer, matched)
             if pace.due(len(one.counts)):
                 yield
+    if any(consumer.is_away for consumer in modern.members.values()):
+        for one in found:
+            yield from _count_apart(one, modern, pace)
     return found
+
+
+def _count_apart(one: Colocated, modern: ModernGroup, pace: Pace) -> Generator[None, None, None]:
+    """Count numbers whose partitions have several owners, one of whom is away."""
+    for number in range(max(one.counts.values(), default=0)):
+        rows = (modern.target.get(topic, ()) for topic in one.counts)
+        owners = dict.fromkeys(row[number] for row in rows if number < len(row))
+        if len(owners) > 1:
+            members = (modern.members[modern.by_seq[seq]] for seq in owners if seq in modern.by_seq)
+            names = [member.instance_id or member.member_id for member in members if member.is_away]
+            one.apart += bool(names)
+            one.absent = one.absent or (names[0] if names else "")
+        if pace.due(len(one.counts)):
+            yield
 
 
 def _count(one: Colocated, consumer: Consumer, matched: Sequence[str]) -> None:
@@ -111,6 +139,7 @@ def _count(one: Colocated, consumer: Consumer, matched: Sequence[str]) -> None:
     read = sum(_has(names, topic) or _has(matched, topic) for topic in one.counts)
     if read == len(one.counts):
         one.all += 1
+        one.there += not consumer.is_away
     elif read:
         one.some += 1
         one.first = one.first or consumer.instance_id or consumer.member_id

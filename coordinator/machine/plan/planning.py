@@ -53,9 +53,11 @@ def _target(
     for pool in problem.pools:
         for family in pool.families:
             for topic in family.topics:
-                owners = family.owners[: spec.topics[topic]]
-                found[topic] = [names[owner] for owner in owners]
-                if pace.due(1 + len(owners) // 8):
+                owners, kept = family.owners[: spec.topics[topic]], family.kept.get(topic, {})
+                row = found[topic] = [names[owner] for owner in owners]
+                for partition, owner in kept.items():
+                    row[partition] = names[owner]
+                if pace.due(1 + (len(owners) + len(kept)) // 8):
                     yield
     return {topic: found[topic] for topic in sorted(found)}
 

@@ -30,7 +30,8 @@ class Family:
 
     `holders` and `owners` have the position of a member, or NOBODY, for each unit: who may keep it,
     and who shall have it. `lots` has the number of each unit's lot in the pool; it and `weights`
-    are empty where they do not count.
+    are empty where they do not count. `kept` has single partitions that are their owners' all the
+    same, by topic and number: those of members that are away, in units that are dealt out.
     """
 
     topics: tuple[str, ...]
@@ -39,6 +40,7 @@ class Family:
     owners: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     lots: list[int] = field(default_factory=list)
+    kept: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def lot_of(self, unit: int) -> int:
         """The number of a unit's lot."""
@@ -176,7 +178,7 @@ def _pools(spec: Spec, kinds: Sequence[_Alike], pace: Pace) -> Generator[None, N
         for other in topics[1:]:
             theirs = dict.fromkeys(readers[other])
             common = [number for number in common if number in theirs]
-        if not common:  # nobody reads all of them
+        if not any(kinds[number].present for number in common):  # nobody there reads all of them
             topics, common = (topic,), readers[topic]
         placed.update(dict.fromkeys(topics))
         pool = by_kinds.get(tuple(common))
@@ -251,7 +253,11 @@ def _lot(
 def _hold(
     spec: Spec, pool: Pool, positions: Mapping[str, int], pace: Pace
 ) -> Generator[None, None, None]:
-    """Find who holds each unit of a pool; what members hold that are away is theirs."""
+    """Find who holds each unit of a pool; what members hold that are away is theirs.
+
+    They get nothing: of a unit of several partitions the others stay with whoever holds them, or
+    are dealt out, and come together once the member is back or removed.
+    """
     away = dict.fromkeys(pool.away)
     able = {**dict.fromkeys(pool.readers), **away}
     if pace.due(1 + len(able) // 8):
@@ -259,7 +265,12 @@ def _hold(
     for family in pool.families:
         rows = [_held(spec, topic, family.count, positions, able) for topic in family.topics]
         for unit in range(family.count):
-            holder = rows[0][unit] if len(rows) == 1 else _main([row[unit] for row in rows], away)
+            if len(rows) == 1:
+                holder = rows[0][unit]
+            elif away:
+                holder = _keep(spec, family, unit, [row[unit] for row in rows], away)
+            else:
+                holder = _main([row[unit] for row in rows])
             if holder in away:
                 family.owners.append(holder)
                 family.holders.append(NOBODY)
@@ -285,13 +296,31 @@ def _held(
     return held + [NOBODY] * (count - len(held))
 
 
-def _main(holders: Sequence[int], away: Mapping[int, None]) -> int:
-    """Who keeps a unit whose partitions had several holders: one that is away, else most of it."""
+def _main(holders: Sequence[int]) -> int:
+    """Who keeps a unit whose partitions had several holders: who has most of it."""
     shares: dict[int, int] = {}
     for holder in holders:
         if holder != NOBODY:
-            shares[holder] = shares.get(holder, len(holders) * (holder in away)) + 1
+            shares[holder] = shares.get(holder, 0) + 1
     return max(shares, key=shares.__getitem__, default=NOBODY)
+
+
+def _keep(
+    spec: Spec, family: Family, unit: int, holders: Sequence[int], away: Mapping[int, None]
+) -> int:
+    """Note what members that are away have of a unit; returns who keeps the rest of it.
+
+    Where there is no rest, that is one of them.
+    """
+    for topic, holder in zip(family.topics, holders, strict=True):
+        if holder in away:
+            family.kept.setdefault(topic, {})[unit] = holder
+    rest = [
+        holder
+        for topic, holder in zip(family.topics, holders, strict=True)
+        if unit < spec.topics[topic] and holder not in away
+    ]
+    return _main(rest or holders)
 
 
 def _describe(spec: Spec, family: Family, pace: Pace) -> Generator[None, None, None]:
