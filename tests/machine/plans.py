@@ -1,5 +1,7 @@
 """Specs and plans as short text, and what every plan has to keep to."""
 
+import itertools
+import math
 from collections import Counter
 
 from musterd.coordinator.machine.plan import Assignor, PlanMember, Spec, TargetPlan, Why
@@ -122,3 +124,87 @@ def _check_changes(spec: Spec, plan: TargetPlan) -> None:
                 assert not former.away
             case _:
                 raise AssertionError(change)
+
+
+# ---- how good a plan of `uniform` is
+
+
+def units_of(spec: Spec):
+    """What is dealt out as a whole and not held by members that are away.
+
+    Each as its partitions, who may have it, and who holds it ("" = nobody).
+    """
+    successors = {m.replaced_id: m.member_id for m in spec.members if m.replaced_id}
+    read = {t for m in spec.members for t in m.topics if t in spec.topics}
+    sets = [[t for t in names if t in read] for names in spec.colocate]
+    present = [m for m in spec.members if not m.away]
+    sets = [names for names in sets if any({*names} <= {*m.topics} for m in present)]
+    alone = [[t] for t in sorted(read) if not any(t in names for names in sets)]
+    for topics in [names for names in sets if names] + alone:
+        able = [m for m in spec.members if all(t in m.topics for t in topics)]
+        ids = {m.member_id: m for m in able}
+        for number in range(max(spec.topics[t] for t in topics)):
+            held, partitions = Counter(), []
+            for topic in [t for t in topics if number < spec.topics[t]]:
+                last = spec.last.get(topic, ())
+                last_id = last[number] if number < len(last) else ""
+                owner = ids.get(successors.get(last_id, last_id))
+                if owner is None or not owner.away:  # else it keeps this one
+                    partitions.append((topic, number))
+                    held[owner and owner.member_id] += owner is not None
+            present = sorted(m.member_id for m in able if not m.away)
+            if present and partitions:
+                most = max(held.values())
+                yield partitions, present, {o for o, n in held.items() if 0 < n == most}
+
+
+def are_in(spec, partitions):
+    """The members that are in a zone of a unit: one of each of its partitions that have any."""
+    lists = [spec.zones.get(topic, ()) for topic, _ in partitions]
+    named = [
+        rows[number % len(rows)]
+        for rows, (_, number) in zip(lists, partitions, strict=True)
+        if rows
+    ]
+    asked = [row for row in named if row]
+    return {m.member_id for m in spec.members if asked and all(m.zone in [*row] for row in asked)}
+
+
+def outcome(owners, holders, near):
+    """How good a plan is, least is best: balance, then zones, then moves.
+
+    How uneven loads are, sum of squares; how many units have an owner in none of their zones; and
+    how many that somebody holds move.
+    """
+    loads = Counter(owners)
+    elsewhere = sum(owner not in ids for owner, ids in zip(owners, near, strict=True))
+    moved = sum(
+        bool(held) and owner not in held for owner, held in zip(owners, holders, strict=True)
+    )
+    return sum(n * n for n in loads.values()), elsewhere, moved
+
+
+def dealt(spec, target, units):
+    """Who has each unit."""
+    return [target[partitions[0][0]][partitions[0][1]] for partitions, _, _ in units]
+
+
+def outcome_of(spec, target):
+    """Return how good this plan is, as `outcome` has it."""
+    units = list(units_of(spec))
+    near = [are_in(spec, partitions) for partitions, _, _ in units]
+    return outcome(dealt(spec, target, units), [held for _, _, held in units], near)
+
+
+def best_outcome(spec):
+    """Return how good the best of all possible plans is: all are looked at."""
+    units = list(units_of(spec))
+    near = [are_in(spec, partitions) for partitions, _, _ in units]
+    holders = [held for _, _, held in units]
+    plans = itertools.product(*(able for _, able, _ in units))
+    return min(outcome(owners, holders, near) for owners in plans)
+
+
+def count_plans(spec):
+    """Return how many plans there are to be looked at."""
+    return math.prod(len(able) for _, able, _ in units_of(spec))

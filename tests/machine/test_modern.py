@@ -34,14 +34,15 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
-from musterd.coordinator.machine.modern.group import ModernGroup
+from musterd.coordinator.machine.modern.group import GrantPhase, ModernGroup
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import is_clearing, unknown_topics, untaken_topics
 from musterd.coordinator.machine.modern.unowned import WhyUnowned, unowned
-from musterd.coordinator.machine.plan import Part, plan
+from musterd.coordinator.machine.plan import Assignor, Part, Spec, TargetPlan, plan
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Committed
 from musterd.coordinator.machine.state import deadlines
+from tests.machine.plans import best_outcome, check, count_plans, outcome_of, units_of
 from tests.machine.world import World
 
 pytestmark = pytest.mark.long
@@ -51,6 +52,8 @@ HISTORIES = 250
 FEW_HISTORIES = 60
 """What make test has of them."""
 STEPS = 40
+PLANS_LOOKED_AT = 300
+"""Possible plans of a spec beyond which not all are looked at."""
 TOPICS = ("a", "b", "c")
 PATTERNS = ("[ab]", ".", "z.*")
 """By which some members subscribe; one stands for nothing."""
@@ -71,11 +74,15 @@ class Fleet:
         self.away: dict[str, None] = {}
         self.tokens: dict[tuple[str, int], int] = {}
         """The largest token of each partition so far."""
+        self.holders: dict[tuple[str, int], tuple[str, int, GrantPhase]] = {}
+        """Who had a grant of each partition after the last command, with its joins and phase."""
         self.made: dict[tuple[str, int, int], int] = {}
         """Topic, partition, token -> which topic of that name there was at the grant."""
         self.since: dict[tuple[str, int, int], int] = {}
         """Topic, partition, token -> its owner's epoch at the grant."""
         self.numbers = 0
+        self.best = 0
+        """How many plans were compared with all others."""
         self.planned_version = 0
         """The spec version of the last plan: capacity and the like change none that stands."""
         for topic in TOPICS:
@@ -276,7 +283,9 @@ class Fleet:
 
     def plan(self, until: int) -> None:
         """Store a target in small parts; a leader may end before the last."""
-        made, version = plan(spec_of(self.group)), self.modern.spec_version
+        spec = spec_of(self.group)
+        made, version = plan(spec), self.modern.spec_version
+        self.look_at_plan(spec, made)
         self.planned_version = version
         pieces = [made.changes[at : at + 2] for at in range(0, len(made.changes), 2)] or [()]
         for number, piece in enumerate(pieces[:until]):
@@ -323,16 +332,26 @@ class Fleet:
         """One owner of each partition, whose token only rises with each new grant, or a reason."""
         self.look_at_unowned()
         owners: dict[tuple[str, int], str] = {}
+        holders: dict[tuple[str, int], tuple[str, int, GrantPhase]] = {}
         for member in self.modern.members.values() if self.modern is not None else ():
             for grant in member.grants():
                 place = (grant.topic, grant.partition)
                 assert place not in owners, "two owners"
                 owners[place] = member.member_id
-                assert grant.token >= self.tokens.get(place, 0), "a token fell"
+                holder = (member.member_id, member.joins, grant.phase)
+                before = self.holders.get(place, ("", 0, GrantPhase.ACTIVE))
+                goes_on = before[:2] == holder[:2] and before[2] <= grant.phase
+                last = self.tokens.get(place, 0)
+                if goes_on:
+                    assert grant.token == last, "a grant that goes on has another token"
+                else:  # also what it released, and had back at once
+                    assert grant.token > last, "another grant has no larger token"
+                holders[place] = holder
                 self.tokens[place] = grant.token
                 made = self.world.state.creation_versions.get(grant.topic, 0)
                 self.made.setdefault((*place, grant.token), made)
                 self.since.setdefault((*place, grant.token), member.epoch)
+        self.holders = holders
         working: dict[tuple[str, int, int], str] = {}
         for member_id, owned in self.owned.items():
             for (topic, partition), token in owned.items():
@@ -340,6 +359,18 @@ class Fleet:
                     key = (topic, partition, token)
                     assert key not in working, "two work under one token"
                     working[key] = member_id
+
+    def look_at_plan(self, spec: Spec, made: TargetPlan) -> None:
+        """It gives each partition to one of its readers, or to nobody for a reason that is true.
+
+        Of a small group `uniform` is the best of all plans there are: even, near, and few moves.
+        """
+        check(spec, made)
+        if spec.assignor is not Assignor.UNIFORM or count_plans(spec) > PLANS_LOOKED_AT:
+            return
+        if all(len(held) <= 1 for _, _, held in units_of(spec)):  # else two may keep it
+            self.best += 1
+            assert outcome_of(spec, made.target) == best_outcome(spec), "a better plan"
 
     def look_at_unowned(self) -> None:
         """Each partition of a topic that somebody reads is granted, or named once, and truly."""
@@ -436,6 +467,7 @@ def test_a_thousand_histories_keep_one_owner_and_rising_tokens(quarter):
 
 
 def live_through(seeds: range) -> None:
+    best = 0
     for seed in seeds:
         fleet = Fleet(Random(seed))
         try:
@@ -443,9 +475,11 @@ def live_through(seeds: range) -> None:
                 fleet.step()
             fleet.settle()
             settled(fleet)
+            best += fleet.best
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
+    assert best > len(seeds)
 
 
 def settled(fleet: Fleet) -> None:
