@@ -3,7 +3,9 @@
 Commits are of one member's group that has offsets of these partitions already, decoded from the log
 (`decode`) and applied (`apply`), an entry each. A round is all Joins of a group that was empty, the
 timer that forms the generation, the leader's Sync with everybody's assignment and all others'; it
-is applied, an entry for each command.
+is applied, an entry for each command. Of a modern group whose first member has many partitions, and
+a second one gets half of them: the longest grant of 1,000, what has the first one release them, its
+release, and a heartbeat that changes nothing.
 
 Printed last is the digest of all that was applied, so that two builds of the machine can be
 compared, and which one was measured: a module of `coordinator/machine` may be compiled.
@@ -13,27 +15,43 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.report import Report
 from musterd.coordinator.codec import decode_entry, encode_entry
 from musterd.coordinator.machine import shard_state
 from musterd.coordinator.machine.commands import (
+    JOIN_EPOCH,
     Assignment,
     CloseRound,
     Command,
+    ConsumerGroupHeartbeat,
     JoinGroup,
+    NoteTopics,
     OffsetCommit,
     PartitionCommit,
     Protocol,
+    Reconcile,
+    StoreTarget,
     SyncGroup,
+    TopicCount,
 )
 from musterd.coordinator.machine.envelope import FORMAT
+from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.limits import LIMITS_VERSION
+from musterd.coordinator.machine.modern.decide_heartbeat import unchanged
+from musterd.coordinator.machine.modern.group import partition_sets
+from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.plan import parts, plan
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS
-from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
-from musterd.coordinator.machine.state import Phase, deadlines
+from musterd.coordinator.machine.shard_state import (
+    Entry,
+    ShardState,
+    apply_entry,
+    evolve_shard_counted,
+)
+from musterd.coordinator.machine.state import Phase, deadlines, modern_of
 from musterd.levels import LEVEL
 
 COMMITS = 20_000
@@ -42,6 +60,9 @@ MEMBERS = (100, 1_000)
 GROUP = "g"
 TOPIC = "t"
 METADATA_BYTES = 100
+TOPICS = 1_000
+TOPIC_PARTITIONS = 100
+"""Of each topic of a modern group of two members."""
 
 
 @dataclass(slots=True)
@@ -156,11 +177,78 @@ def decoded(data: Sequence[bytes]) -> tuple[list[Entry], float]:
     return entries, cpu_s(lambda: entries.extend(map(decode_entry, data)))
 
 
+def store_plan(replica: Replica) -> list[float]:
+    """Plan the modern group, store that and carry it out; returns CPU seconds of each Reconcile."""
+    group = replica.state.groups[GROUP]
+    modern = modern_of(group)
+    if modern is None:
+        raise ValueError("the coordinator does not assign")
+    version = modern.spec_version
+    for number, part in enumerate(list(parts(plan(spec_of(group))))):
+        store = StoreTarget(GROUP, version, number, changes_of(group, part), part.last)
+        replica.apply(decoded([replica.entry(store)])[0])
+    took: list[float] = []
+    while modern.behind:
+        took.append(replica.apply(decoded([replica.entry(Reconcile(GROUP))])[0]))
+    return took
+
+
+def hand_over(topics: int, partitions: int) -> dict[str, float]:
+    """Have one member get all partitions, and a second one half of them; returns CPU seconds.
+
+    The keys say of what: the longest grant of 1,000 partitions, the command that has the first
+    member release half of them, its release, and a heartbeat that changes nothing.
+    """
+    replica = Replica()
+    evolve_shard_counted(replica.state, LevelRaised(LEVEL))
+    names = tuple(f"t{n:05}" for n in range(topics))
+
+    def apply(command: Command) -> float:
+        return replica.apply(decoded([replica.entry(command)])[0])
+
+    def joins(member_id: str) -> ConsumerGroupHeartbeat:
+        return ConsumerGroupHeartbeat(
+            GROUP,
+            member_id,
+            JOIN_EPOCH,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            topics=names,
+        )
+
+    apply(joins("a"))
+    apply(NoteTopics(GROUP, tuple(TopicCount(name, partitions) for name in names), (), 1))
+    granted = max(store_plan(replica))
+    apply(joins("b"))
+    revoked = max(store_plan(replica))
+    modern = modern_of(replica.state.groups[GROUP])
+    if modern is None:
+        raise ValueError("the coordinator does not assign")
+    first = modern.members["a"]
+    owned = partition_sets(first.assigned)
+    says = ConsumerGroupHeartbeat(GROUP, "a", first.epoch, owned=owned)
+    half = topics * partitions // 2
+    if sum(map(len, first.revoking.values())) != half:
+        raise ValueError("the first member is not told to release half of what it has")
+    released = apply(says)
+    if modern.members["a"].revoking:
+        raise ValueError("the first member's release was not taken")
+    late = replace(says, member_epoch=modern.members["a"].epoch - 1)
+
+    def answer() -> None:
+        heard = unchanged(replica.state.groups[GROUP], late)
+        if heard is None or not list(heard.grants.runs()):
+            raise ValueError("a heartbeat changed something")
+
+    return {"grant": granted, "revoke": revoked, "release": released, "heard": cpu_s(answer)}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark; see the module's docstring. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench apply", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commits", type=int, default=COMMITS, help="of one partition each")
+    parser.add_argument("--topics", type=int, default=TOPICS, help="of the modern group")
     given = parser.parse_args(arguments)
     report = Report("apply", arguments)
     digest = 0
@@ -185,6 +273,9 @@ def main(arguments: Sequence[str]) -> int:
             took.append(1000 * form(replica, members))
         report.add(f"round_{members}_apply_cpu", took, "ms")
         digest += replica.state.digest
+    all_took = [hand_over(given.topics, TOPIC_PARTITIONS) for _ in range(given.rounds)]
+    for what in all_took[0]:
+        report.add(f"modern_{what}_cpu", [1000 * one[what] for one in all_took], "ms")
     suffix = Path(str(shard_state.__file__)).suffix
     report.say(f"digest {digest % DIGEST_MODULUS:032x}, shard_state is a {suffix} file")
     return report.finish()

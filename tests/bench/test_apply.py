@@ -27,8 +27,15 @@ def test_two_runs_apply_the_same(capsys):
     """The digest tells two builds of the machine apart that differ."""
     digests = []
     for _ in range(2):
-        assert apply.main(["--rounds", "1", "--commits", "40"]) == 0
+        assert apply.main(["--rounds", "1", "--commits", "40", "--topics", "3"]) == 0
         out = capsys.readouterr().out
         assert json.loads(out.splitlines()[-1])["figures"]["commit_20_apply_cpu"]["n"] == 1
         digests.append(out.split("digest ")[1].split(",")[0])
     assert digests[0] == digests[1]
+
+
+def test_a_hand_over_of_the_bench_is_of_half_of_all_partitions():
+    """Each of its commands did what its name says: a member that was refused would cost another."""
+    took = apply.hand_over(3, 20)
+    assert list(took) == ["grant", "revoke", "release", "heard"]
+    assert min(took.values()) > 0
