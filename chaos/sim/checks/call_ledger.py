@@ -43,6 +43,7 @@ class Place(Enum):
     """The place of a call that has no answer."""
 
     QUEUED = "waits for an entry"
+    HELD = "waits for a plan of its group"
     IN_FLIGHT = "is in an entry under way"
     AT_QUORUM = "waits for the quorum"
     DEPOSED = "waits for the new leader's name"
@@ -138,6 +139,8 @@ class CallLedger:
             proposer = leadership.proposer
             if any(pending.call is call for pending in (*proposer._queue, *proposer._held)):
                 return Place.QUEUED
+            if any(held is call for _, held, _ in leadership._held_changes._calls):
+                return Place.HELD
             in_flight = proposer._in_flight
             if any(pending.call is call for entry in in_flight for pending in entry.pending):
                 return Place.IN_FLIGHT
@@ -177,6 +180,9 @@ class CallLedger:
         proposer = shard.leadership.proposer if shard.leadership else None
         if place is Place.QUEUED:
             return proposer is not None and proposer.open
+        if place is Place.HELD:
+            held = getattr(waiting.call.command, "group_id", "")
+            return shard.leadership is not None and not shard.leadership._is_held(held)
         if place is Place.AT_QUORUM:
             return shard.log.quorum_heard
         if place is Place.PARKED:
