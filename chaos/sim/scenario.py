@@ -183,8 +183,7 @@ class Scenario:
     """Topics are deleted and made again while commits to them are under way (clients.py)."""
     levels: bool = False
     """Nodes begin with the former build and get the later one, and back (faults/levels.py). False:
-    nobody sees to levels, so that entries name their own, as when the seeds were recorded; but
-    where the coordinator assigns, which takes the level that a new cluster begins with."""
+    see `is_levelled`."""
     may_end: tuple[str, ...] = ()
     """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
     promise."""
@@ -222,6 +221,16 @@ class Scenario:
     An even number would leave a scenario whose size is the seed's without five nodes.
     """
     minima: Minima = Minima(MINIMA_PER_SEED, tuple(WEIGHTS))
+
+    @property
+    def is_levelled(self) -> bool:
+        """Whether the cluster is at a level that somebody sees to.
+
+        Nobody does where the seeds were recorded before there were levels: there entries name
+        their own. Where the coordinator assigns, and where leaders are killed amid rounds, it takes
+        the level that a new cluster begins with.
+        """
+        return self.levels or self.is_modern or self.kills
 
     @property
     def is_modern(self) -> bool:

@@ -88,7 +88,8 @@ class JoinGroup:
     With a `group_instance_id` the member is static (KIP-345). `with_assignment`: it is
     the Sync, too, in the generation that forms, unless the member leads it (docs/adr/0010).
     `released_partitions`: it gave up partitions that others wait for, and joins for that.
-    `principal` is who calls; "" below level 6.
+    `principal` is who calls; "" below level 6. `known_generation`: it keeps what it was assigned,
+    and this is the last generation it was told of; 0 where it keeps nothing, and below level 6.
     """
 
     group_id: str
@@ -107,6 +108,7 @@ class JoinGroup:
     with_assignment: bool = False
     released_partitions: bool = False
     principal: str = ""
+    known_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

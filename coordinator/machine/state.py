@@ -13,7 +13,7 @@ call                  Empty     PreparingRebalance    CompletingRebalance   Stab
 Join without a nonce  an id     an id                 an id                 an id
 Join, new member      round     park, may close       round                 round
 Join, instance held   -         (2), may close        (2), round            (2), (3)
-Join, known, same     unknown   park, may close       current generation    (1)
+Join, known, same     unknown   park (8), may close   current generation    (1)
 Join, known, changed  unknown   park, may close       round                 round
 Sync, group leader    unknown   in progress           publish, to Stable    stored
 Sync, other           unknown   in progress           park                  stored
@@ -42,6 +42,7 @@ has joined and static members remain it waits again. (4): of topics that are not
 NON_EMPTY_GROUP where the protocol type is not "consumer". (5): of topics that are not subscribed,
 where due. (6): a round, where the topic is subscribed and the generation formed before. (7): in
 progress, and in Stable a round, where a topic of the commit was made after the generation formed.
+(8): the current generation, where it formed of this Join and the member was not told of it.
 Expiry and timers that name what is past do nothing. A
 round closes to CompletingRebalance, or to Empty without members. Dead answers
 COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a

@@ -313,6 +313,8 @@ class SendJoin:
     claim: Claim = Claim()
     released: bool = False
     """It gave up partitions that others wait for."""
+    known_generation: int = 0
+    """The last generation it was told of, where it keeps partitions; 0 where it keeps none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,6 +267,7 @@ class Membership:
                 self._reason,
                 self._claim(),
                 self._releases,
+                0 if self.assignment is None else max(0, self.identity.generation),
             ),
         ]
 

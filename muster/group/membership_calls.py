@@ -173,6 +173,7 @@ class MembershipCalls:
             group_instance_id=options.config.instance_id,
             with_assignment=True,
             released_partitions=action.released,
+            known_generation=action.known_generation,
         )
         self._caller.counters.rejoins += bool(action.member_id)
         started_at = sleep_clock.steady_s()

@@ -286,6 +286,7 @@ class JoinGroupRequest(google.protobuf.message.Message):
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     RELEASED_PARTITIONS_FIELD_NUMBER: builtins.int
+    KNOWN_GENERATION_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """"" on the first join of a membership"""
@@ -305,6 +306,10 @@ class JoinGroupRequest(google.protobuf.message.Message):
     """Answer with the assignment, too, where that is possible: a member that does not lead the group saves its Sync."""
     released_partitions: builtins.bool
     """It gave up partitions that others wait for, and joins so that they get them (cooperative)."""
+    known_generation: builtins.int
+    """It keeps what it was assigned (cooperative), and this is the last generation that it was told of; 0: it keeps nothing.
+    Where its Join is in a later one whose answer got lost, it is answered with that one, though the next round is open.
+    """
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JoinGroupRequest.Protocol]: ...
     @property
@@ -327,8 +332,9 @@ class JoinGroupRequest(google.protobuf.message.Message):
         group_instance_id: builtins.str = ...,
         with_assignment: builtins.bool = ...,
         released_partitions: builtins.bool = ...,
+        known_generation: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "known_generation", b"known_generation", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___JoinGroupRequest = JoinGroupRequest
 

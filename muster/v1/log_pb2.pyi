@@ -412,6 +412,7 @@ class JoinGroup(google.protobuf.message.Message):
     WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     RELEASED_PARTITIONS_FIELD_NUMBER: builtins.int
     PRINCIPAL_FIELD_NUMBER: builtins.int
+    KNOWN_GENERATION_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -432,6 +433,8 @@ class JoinGroup(google.protobuf.message.Message):
     """it gave up partitions that others wait for: why a round opens, from rules 4 on"""
     principal: builtins.str
     """who calls, from level 6 on"""
+    known_generation: builtins.int
+    """the last one it was told of, where it keeps what it was assigned; from level 6 on"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -455,8 +458,9 @@ class JoinGroup(google.protobuf.message.Message):
         with_assignment: builtins.bool = ...,
         released_partitions: builtins.bool = ...,
         principal: builtins.str = ...,
+        known_generation: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "principal", b"principal", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "known_generation", b"known_generation", "member_id", b"member_id", "principal", b"principal", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "released_partitions", b"released_partitions", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___JoinGroup = JoinGroup
 

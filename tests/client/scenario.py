@@ -210,13 +210,14 @@ def _subscription(topics: str, claim: str = "@-1") -> bytes:
 def show(action: Action) -> str:  # noqa: C901, PLR0911, PLR0912 - one arm per action
     """An action on one line."""
     match action:
-        case SendJoin(call_id, member_id, nonce, reason, claim, released):
+        case SendJoin(call_id, member_id, nonce, reason, claim, released, known):
             said = f"send Join {call_id} member={member_id or '-'} nonce={nonce} ({reason})"
             said += " released" * released
             if claim == Claim():
                 return said
             keys = ",".join(map(str, claim.partitions))
-            return f"{said} {'keeps' if claim.keeps else 'had'} [{keys}] of {claim.generation}"
+            said += f" {'keeps' if claim.keeps else 'had'} [{keys}] of {claim.generation}"
+            return said if known in (0, claim.generation) else f"{said}, knows {known}"
         case SendSync(call_id, identity, protocol, assignments):
             shares = " ".join(
                 f"{m}=[{','.join(map(str, decode_assignment(a)))}]" for m, a in assignments

@@ -142,6 +142,7 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 
                 drawn_nonce=f"d{nonce}" if idless else "",
                 with_assignment=step["pick"] % 2 == 0,
                 released_partitions=step["pick"] % 3 == 1,
+                known_generation=step["pick"] % 4,
             )
         case "sync":
             members = group.members if group else ()

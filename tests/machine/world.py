@@ -8,7 +8,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     knows N               the registry's version that the leader knows from here on
     rules N               the rules version of entries from here on, as of an older leader
     join CLIENT [nonce=1] [protocols=range] [meta=x] [topics=t,u] [type=consumer]
-                [session=MS] [rebalance=MS] [reason=] [instance=] [principal=]
+                [session=MS] [rebalance=MS] [reason=] [instance=] [principal=] [knows=GENERATION]
                 `nonce= drawn=N`: without a nonce; the coordinator draws N
     rejoin MEMBER ...     a Join that names its member id
     sync MEMBER [gen=N] [type=] [name=] [instance=] [MEMBER:ASSIGNMENT ...]
@@ -385,6 +385,7 @@ class World:
             with_assignment=options.get("with", "") == "assignment",
             released_partitions=options.get("released", "") == "1",
             principal=options.get("principal", ""),
+            known_generation=int(options.get("knows", "0")),
         )
 
     def do_hear(self, plain, options):

@@ -188,7 +188,7 @@ class GroupsApp:
             joins=lambda: joins_at(world.now, node.number) if world.scenario.herds else Joins.FEW,
             make_shard=watched,
             make_journal=node.make_journal,
-            levels=world.scenario.levels or world.scenario.is_modern,
+            levels=world.scenario.is_levelled,
             level=node.level,
         )
 

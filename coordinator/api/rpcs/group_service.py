@@ -60,8 +60,9 @@ from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIND_COORDINATOR_HOLD_MS
 from musterd.raft.contract import NodeId
 
-LEVEL_OF_PRINCIPALS: Final = 6
-"""From which on the log says who made a member one: builds of before refuse an entry that does."""
+LEVEL_OF_JOINS: Final = 6
+"""From which on a Join in the log says who made it, and what its member was told of last: builds of
+before refuse an entry that does."""
 
 
 class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
@@ -205,9 +206,15 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
                 await call.fail(Loading(), request)
         with self.core.heartbeats.untaken_calls.waiting():
             entries = len(request.subscribed_topics)
-            who = self._named_in_log(request.group_id, call)
+            is_whole = not refuse_below(shard.state.level, LEVEL_OF_JOINS)
             command = await call.decoded(
-                entries, translate.join, request, host, uuid4().hex, principal=who
+                entries,
+                translate.join,
+                request,
+                host,
+                uuid4().hex,
+                principal=self._named_in_log(request.group_id, call),
+                known_generation=request.known_generation if is_whole else 0,
             )
             call.refuse(bounds.refuse_join_form(command), command)
             call.check_topics(command)
@@ -233,7 +240,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         if call.principal == ANONYMOUS:
             return ""
         level = self.core.shard_for(group_id).state.level
-        return "" if refuse_below(level, LEVEL_OF_PRINCIPALS) else call.principal
+        return "" if refuse_below(level, LEVEL_OF_JOINS) else call.principal
 
     def _is_asked_for(self, command: commands.JoinGroup) -> bool:
         """Whether an open round waits for this member's Join: that is charged to no quota."""

@@ -48,12 +48,17 @@ def client_host(peer: str) -> str:
 
 
 def join(
-    request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str, *, principal: str = ""
+    request: pb.JoinGroupRequest,
+    client_host: str,
+    drawn_nonce: str,
+    *,
+    principal: str = "",
+    known_generation: int = 0,
 ) -> JoinGroup:
     """A JoinGroup command. The reason is cut to 255 characters (KIP-800).
 
     `drawn_nonce` (32 hex digits, new for each call) counts where the caller brought neither an id
-    nor a nonce (gp-J7.4). `principal`: as the log is to say it.
+    nor a nonce (gp-J7.4). `principal` and `known_generation`: as the log is to say them.
     """
     needs_id = not request.member_id and not request.join_nonce
     return JoinGroup(
@@ -73,6 +78,7 @@ def join(
         with_assignment=request.with_assignment,
         released_partitions=request.released_partitions,
         principal=principal,
+        known_generation=known_generation,
     )
 
 

@@ -136,6 +136,23 @@ def _why_again(member: Member, command: JoinGroup, env: Envelope) -> Trigger:
     return Trigger.PARTITIONS_RELEASED if same else Trigger.METADATA_CHANGED
 
 
+def _misses_answer(group: Group, member: Member, command: JoinGroup, env: Envelope) -> bool:
+    """True where the current generation formed of this Join, and its member was not told of it.
+
+    The answer went down with a coordinator, and the next round is open. If the Join counted for
+    that one, its member would take the generation in between for one that formed without it, and
+    give up what it keeps. Told of it, it joins again, as everybody who was told in time.
+    """
+    came_with = 6
+    return (
+        env.level >= came_with
+        and group.phase is Phase.PREPARING_REBALANCE
+        and 0 < command.known_generation < group.generation
+        and member.joined_round == group.round - 1
+        and not group.former  # that generation was made of a modern group, by no Join
+    )
+
+
 def _use(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
     """gp-J8.3: an id that was handed out comes back."""
     if command.group_instance_id:
@@ -187,6 +204,9 @@ def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> D
 def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> Decision:
     """A known member, by phase (gp-1.6): park, answer the current generation, or open a round.
 
+    One that keeps partitions and sends again the Join that the current generation formed of is
+    answered with that one, too, where the next round is open.
+
     A repeated *first* join of the group leader (no member id, same nonce) is a late retry, not the
     leader's word that something changed: it is answered and does not rebalance (arch-3.6: every
     command is harmless on repeat).
@@ -194,6 +214,8 @@ def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> 
     if is_noop_join(group, command):
         return Decision((), PARKED)
     changed = _changes(member, command)
+    if not changed and _misses_answer(group, member, command, env):
+        return Decision((), join_reply(group, member.member_id, env.dropped_version))
     trigger = _why_again(member, command, env)
     if group.phase is not Phase.PREPARING_REBALANCE and not changed:
         leads = member.member_id == group.leader_id

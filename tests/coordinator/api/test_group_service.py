@@ -302,6 +302,29 @@ async def test_a_join_says_so_though_the_next_round_has_opened_before_it_is_answ
 
 
 @run
+async def test_a_join_that_is_sent_again_is_told_of_the_generation_that_formed_of_it():
+    """sc-J63: also where the next round is open; from the level on that the log says it at."""
+    for level, told in ((5, (3, 2)), (6, (2, 1))):
+        async with local_node(shards=1) as node:
+            await with_topic(node)
+            node.core.shard_for("g").state.level = level
+            first = await node.groups.JoinGroup(joining("a"))
+            again = joining(
+                "a", member_id=first.member_id, protocols=[_protocol(9)], known_generation=1
+            )
+            assert (await node.groups.JoinGroup(again)).generation == 2  # it is not told, say
+            newcomer = asyncio.create_task(_await(node.groups.JoinGroup(joining("b"))))
+            group = node.core.shard_for("g").state.groups["g"]
+            await until(lambda group=group: len(group.members) == 2)
+            answer = await node.groups.JoinGroup(again)
+            assert (answer.generation, answer.previous_generation) == told
+            again.known_generation = 2
+            last = await node.groups.JoinGroup(again)
+            assert (last.generation, last.previous_generation) == (3, 2)
+            assert (await newcomer).generation == 3
+
+
+@run
 async def test_the_leader_epoch_of_an_offset_is_given_back():
     """gp-O8: as it was committed, 0 too; a negative one is none, as in Kafka."""
     async with local_node() as node:
