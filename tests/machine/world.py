@@ -54,6 +54,7 @@ Several commands of one log entry stand on one line, between ` ; `.
                           From here on the replica that was not loaded decides beside it.
     times N LINE          the line N times; `#` is the number of the time, the last one is printed
     show                  the group as applied
+    state                 its type and its state, as lists and descriptions name them
     colocated             the topics that it co-locates, and what of that cannot be done
     unowned               the partitions that it reads and nobody has, and why
     why                   its last rounds, oldest first
@@ -70,6 +71,7 @@ from dataclasses import replace
 
 from muster.group.consumer_protocol import encode_assignment, encode_subscription
 from muster.types import TopicPartition as Owned
+from musterd.coordinator.api.frame.group_state import state_of, type_of
 from musterd.coordinator.codec import (
     decode_command,
     decode_entry,
@@ -391,9 +393,10 @@ class World:
     def do_hear(self, plain, options):
         """A heartbeat of a modern group: at its epoch, or at `epoch`; `join`, `bye`, `away`.
 
-        With `owns` it works on the partitions that follow.
+        With `owns` it works on the partitions that follow. Member `-` names no id.
         """
         member_id, *words = plain
+        member_id = "" if member_id == "-" else member_id
         group = self.group(options)
         consumer = group.modern.members.get(member_id) if group and group.modern else None
         epochs = {"join": JOIN_EPOCH, "bye": LEAVE_EPOCH, "away": AWAY_EPOCH}
@@ -774,6 +777,10 @@ class World:
             numbers = ",".join(map(str, one.partitions))
             self.out.append(f"{one.topic}/{numbers}: {one.why.value}{whose}{until}")
         self.out = self.out or ["all owned"]
+
+    def do_state(self, _plain, options):
+        group = self.group(options)
+        self.out.append(f"{type_of(group)} {state_of(group)}" if group else "no group")
 
     def do_show(self, _plain, options):
         group = self.group(options)
