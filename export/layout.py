@@ -11,15 +11,14 @@ name with `.json`; a Parquet file without one is unfinished and is not read. Two
   fold can start.
 """
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args, get_type_hints
-
-from musterd.hashes import sha256
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 SCHEMA_VERSION = 3
 """Version of the columns and of the manifest; a reader refuses a higher one."""
@@ -33,8 +32,6 @@ With it every index of the log has at least one row, so a missing index is a gap
 """
 
 MANIFEST_BYTES_MAX = 64 * 1024
-PIECE_BYTES: Final = 256 * 1024
-"""What is read of a file at a time, to hash it."""
 
 LATER_COLUMNS = ["topics_version", "fence_floor"]
 """Columns that segments of an earlier schema version lack: 0 there."""
@@ -163,7 +160,7 @@ def _check_types(one: Manifest | CheckpointMark | Gap | None) -> None:
 
 def _check(body: dict[str, Any]) -> str:
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 _SHARD = re.compile(r"shard=(\d{2,})")
@@ -247,8 +244,5 @@ def sync_folder(folder: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's content, read in pieces."""
-    hashed = sha256()
     with path.open("rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            hashed.update(piece)
-    return hashed.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

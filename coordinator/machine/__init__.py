@@ -3,5 +3,5 @@
 `decide` reads a group and returns events and an answer; `evolve` alone changes it. No clock, no
 randomness, no I/O, no exception for an outcome, no iteration over sets: the live server, recovery,
 the simulator and replay run this code and agree to the digest. Imports a listed few modules of the
-standard library, three files of musterd/, and nothing else.
+standard library, musterd/invariant.py, musterd/levels.py, and nothing else.
 """

@@ -5,11 +5,11 @@ last one can tell whether any entry before it was changed. Older entries live in
 hash before the oldest one that is kept says which.
 """
 
+import hashlib
 from typing import Final
 
 from musterd.coordinator.machine.commands import AuditEntry
 from musterd.coordinator.machine.records.encoding import Reader, put_int, put_text
-from musterd.hashes import sha256
 
 KEPT: Final = 1_000
 """Entries that the state keeps."""
@@ -53,4 +53,4 @@ def take_entry(reader: Reader) -> AuditEntry:
 
 def chained(before: str, number: int, entry: AuditEntry) -> str:
     """The hash of an entry, 64 hex digits, behind the hash `before`."""
-    return sha256(bytes.fromhex(before) + put_int(number) + put_entry(entry)).hexdigest()
+    return hashlib.sha256(bytes.fromhex(before) + put_int(number) + put_entry(entry)).hexdigest()

@@ -1,15 +1,21 @@
 """Every metric of a node in one place: name, type, labels, help. docs/metrics.md says the same.
 
 Names follow Prometheus' practice (base units, `_total`); those of gRPC are go-grpc's and made in
-metrics/grpc.py, those of the process in metrics/process.py. A member id is never a label.
+metrics/grpc.py; those of the process are prometheus_client's. A member id is never a label.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
-from musterd.coordinator.metrics.family import Histograms, Kind, Values
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+
+Kind = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,20 +305,22 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
     }
 )
 
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-def counter(name: str) -> Values:
+
+def counter(name: str) -> CounterMetricFamily:
     """An empty family of the catalog."""
     spec = CATALOG[name]
-    return Values(name, "counter", spec.help, spec.labels)
+    return CounterMetricFamily(name, spec.help, labels=spec.labels)
 
 
-def gauge(name: str) -> Values:
+def gauge(name: str) -> GaugeMetricFamily:
     """An empty family of the catalog."""
     spec = CATALOG[name]
-    return Values(name, "gauge", spec.help, spec.labels)
+    return GaugeMetricFamily(name, spec.help, labels=spec.labels)
 
 
-def histogram(name: str) -> Histograms:
+def histogram(name: str) -> HistogramMetricFamily:
     """An empty family of the catalog."""
     spec = CATALOG[name]
-    return Histograms(name, spec.help, spec.labels)
+    return HistogramMetricFamily(name, spec.help, labels=spec.labels)

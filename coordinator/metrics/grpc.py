@@ -12,8 +12,12 @@ from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
-from musterd.coordinator.metrics.family import Histograms, Metric, Values
 from musterd.coordinator.metrics.histogram import Histogram
 
 HANDLING_BOUNDS_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1, 4, 32)
@@ -139,19 +143,18 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):
     def families(self) -> Iterator[Metric]:
         """The three families of go-grpc."""
         labels = ["grpc_type", "grpc_service", "grpc_method"]
-        started = Values(
-            "grpc_server_started_total", "counter", "Calls begun on the server.", labels
+        started = CounterMetricFamily(
+            "grpc_server_started", "Calls begun on the server.", labels=labels
         )
-        handled = Values(
-            "grpc_server_handled_total",
-            "counter",
+        handled = CounterMetricFamily(
+            "grpc_server_handled",
             "Calls completed on the server, by gRPC status code.",
-            [*labels, "grpc_code"],
+            labels=[*labels, "grpc_code"],
         )
-        seconds = Histograms(
+        seconds = HistogramMetricFamily(
             "grpc_server_handling_seconds",
             "Time from decoded request to reply, waiting included.",
-            labels,
+            labels=labels,
         )
         for method in self.methods.values():
             values = ["unary", method.service, method.name]

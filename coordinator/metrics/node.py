@@ -13,6 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from prometheus_client import ProcessCollector
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+
 from musterd.coordinator.api.frame.audit_trail import AuditTrail
 from musterd.coordinator.api.frame.forwarding import ForwardedCounts
 from musterd.coordinator.api.frame.jwt_verifier import JwtVerifier
@@ -27,7 +30,6 @@ from musterd.coordinator.machine.modern.unowned import WhyUnowned
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.metrics.api import ApiMeter
 from musterd.coordinator.metrics.catalog import counter, gauge, histogram
-from musterd.coordinator.metrics.family import Histograms, Metric
 from musterd.coordinator.metrics.groups import (
     COMMIT_RESULTS,
     GROUPS_MAX,
@@ -45,7 +47,6 @@ from musterd.coordinator.metrics.groups import (
 )
 from musterd.coordinator.metrics.grpc import GrpcMetrics
 from musterd.coordinator.metrics.histogram import Histogram
-from musterd.coordinator.metrics.process import ProcessMeter
 from musterd.coordinator.metrics.raft import (
     LeaderWatcher,
     MeasuredLog,
@@ -154,7 +155,7 @@ class NodeMetrics:
         self.timings = Timings()
         self._clock_s = clock_s
         self._groups_max = groups_max
-        self._process = ProcessMeter()
+        self._process = ProcessCollector(registry=None)
         self._sources: Sources | None = None
 
     def machine(self, machine: StateMachine) -> StateMachine:
@@ -195,7 +196,7 @@ class NodeMetrics:
         yield from self._all_groups(sources)
         yield from self._own_groups(sources)
         yield from self.grpc.families()
-        yield from self._process.families()
+        yield from self._process.collect()
 
     # ---- node, disk, consensus
 
@@ -526,7 +527,7 @@ class _GroupPage:
                 self.lag.add_metric(labels, offsets.lag)
 
 
-def _timed(name: str, measured: Histogram) -> Histograms:
+def _timed(name: str, measured: Histogram) -> HistogramMetricFamily:
     family = histogram(name)
     family.add_metric([], measured.cumulative(), measured.total)
     return family

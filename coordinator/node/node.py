@@ -5,6 +5,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from random import Random
 from typing import Final
 
@@ -35,7 +36,6 @@ from musterd.coordinator.node.certificates import Certificates, Loaded
 from musterd.coordinator.node.config import ConfigError, Settings, is_loopback, split_address
 from musterd.coordinator.node.event_log import EventLog
 from musterd.coordinator.node.host_connections import HostConnections, bounds_of
-from musterd.coordinator.node.installed_version import installed_version
 from musterd.coordinator.node.jwt_keys import JwtKeys
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.reach_probe import ReachProbe
@@ -65,7 +65,7 @@ from musterd.storage.store import HungStoreError, StoreError
 
 log = structlog.get_logger()
 
-VERSION: Final = installed_version("muster_coordinator")
+VERSION: Final = version("muster-coordinator")
 MS: Final = 1_000
 READY_POLL_S: Final = 0.1
 STILL_READY_POLL_S: Final = 0.5

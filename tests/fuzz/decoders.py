@@ -21,6 +21,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from prometheus_client.metrics_core import CounterMetricFamily
+
 from muster.cli.errors import CommandError
 from muster.cli.group.offset_file import FILE_MAX_BYTES, read_offsets
 from muster.errors import MusterError
@@ -38,7 +40,6 @@ from musterd.coordinator.api.frame.jwt_verifier import KeySetError, parse_keys
 from musterd.coordinator.api.rpcs.translate import commit
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.machine.records.shard_records import RecordExamination, load_state
-from musterd.coordinator.metrics.family import Values
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.node.config import ConfigError, load_settings
 from musterd.coordinator.node.jwt_keys import body_of
@@ -498,9 +499,7 @@ class _Writer:
 
 
 async def _metrics_page(data: bytes) -> None:
-    one = Values("one", "gauge", "one")
-    one.add_metric([], 1)
-    page = MetricsPage(lambda: [one])
+    page = MetricsPage(lambda: [CounterMetricFamily("one", "one", value=1)])
     reader = asyncio.StreamReader(limit=8 * KIB)
     reader.feed_data(data)
     reader.feed_eof()

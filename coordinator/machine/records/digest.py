@@ -1,8 +1,7 @@
 """A canonical hash of state, never of serialised protobuf (arch-3.9)."""
 
 from collections.abc import Iterable
-
-from musterd.hashes import blake2b
+from hashlib import blake2b
 
 DIGEST_BYTES = 16
 DIGEST_MODULUS = 1 << (8 * DIGEST_BYTES)

@@ -4,6 +4,7 @@ import asyncio
 
 import grpc
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster.v1 import admin_pb2, admin_pb2_grpc
@@ -66,13 +67,18 @@ async def _calls(metrics):
     await server.stop(None)
 
 
+class _Registry:
+    def __init__(self, metrics):
+        self.collect = metrics.families
+
+
 def test_every_outcome_is_counted_under_its_code():
     """OK, refused, crashed, cancelled, too late: each is handled under go-grpc's code name."""
     metrics = GrpcMetrics()
     replies = []
     metrics.replied.append(lambda method, request, response, seconds: replies.append(method))
     asyncio.run(_calls(metrics))
-    text = b"".join(piece for one in metrics.families() for piece in one.pieces()).decode()
+    text = generate_latest(_Registry(metrics)).decode()
     samples = {
         (s.name, s.labels["grpc_method"], s.labels.get("grpc_code")): s.value
         for family in text_string_to_metric_families(text)

@@ -5,27 +5,23 @@ import contextlib
 import random
 
 import pytest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
 
 from musterd.coordinator.metrics import http_page
-from musterd.coordinator.metrics.family import Values
 from musterd.coordinator.metrics.histogram import Histogram
 from musterd.coordinator.metrics.http_page import (
     CONNECTIONS_MAX,
     HEAD_BYTES_MAX,
     MetricsPage,
+    encode,
 )
 
 
 def _big(samples):
-    family = Values("muster_things_total", "counter", "Things.", ["name"])
+    family = CounterMetricFamily("muster_things", "Things.", labels=["name"])
     for number in range(samples):
         family.add_metric([f'g"{number}\n\\'], number)
-    return family
-
-
-def _up():
-    family = Values("muster_up", "gauge", "Is it?")
-    family.add_metric([], 1)
     return family
 
 
@@ -52,6 +48,16 @@ def _serve(families, talk):
     return asyncio.run(run())
 
 
+@pytest.mark.parametrize("samples", [0, 1, 99, 100, 101, 1_000])
+def test_a_family_in_pieces_is_the_same_family(samples):
+    """Every sample once, one HELP and one TYPE, whatever the size; odd names survive."""
+    text = b"".join(encode(_big(samples))).decode()
+    assert text.count("# TYPE muster_things_total counter") == 1
+    assert text.count("# HELP") == 1
+    [family] = text_string_to_metric_families(text)
+    assert [s.labels["name"] for s in family.samples] == [f'g"{n}\n\\' for n in range(samples)]
+
+
 def test_the_loop_turns_while_a_large_page_is_made():
     """A page of 20,000 samples is made in many slices: other work runs in between."""
     turns = 0
@@ -75,7 +81,7 @@ def test_the_loop_turns_while_a_large_page_is_made():
 
 def test_the_page_is_served_as_prometheus_text():
     """GET answers text with its length; HEAD only the head; a query string is ignored."""
-    gauge = _up()
+    gauge = GaugeMetricFamily("muster_up", "Is it?", value=1)
 
     async def talk(port):
         return [
@@ -104,7 +110,7 @@ def test_the_page_is_served_as_prometheus_text():
 )
 def test_what_is_no_scrape_is_refused_and_the_page_lives_on(request_bytes, status):
     """Garbage gets an answer that says what to do, and the next scrape works."""
-    gauge = _up()
+    gauge = GaugeMetricFamily("muster_up", "Is it?", value=1)
 
     async def talk(port):
         return await _get(port, request_bytes), await _get(port)
@@ -127,7 +133,7 @@ def test_random_bytes_never_stop_the_page():
             writer.close()
         return await _get(port)
 
-    head, _ = _serve(lambda: [_up()], talk)
+    head, _ = _serve(lambda: [GaugeMetricFamily("muster_up", "", value=1)], talk)
     assert head.startswith("HTTP/1.1 200")
 
 

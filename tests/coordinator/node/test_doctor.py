@@ -12,6 +12,7 @@ import pytest
 
 from musterd.coordinator.api.limits.quota_buckets import DELAYED_MAX
 from musterd.coordinator.metrics.catalog import counter
+from musterd.coordinator.metrics.http_page import encode
 from musterd.coordinator.node import doctor
 from musterd.coordinator.node.authority import Authority
 from musterd.coordinator.node.config import load_settings
@@ -292,7 +293,7 @@ def quota_page(delayed, throttled=7):
     delays = counter("muster_quota_delays_total")
     for labels, times in delayed.items():
         delays.add_metric(labels, times)
-    return b"".join(piece for family in (total, delays) for piece in family.pieces())
+    return b"".join(piece for family in (total, delays) for piece in encode(family))
 
 
 @pytest.mark.parametrize(
