@@ -231,6 +231,7 @@ class Leadership:
             or self.proposer.waiting
             or self._notices.busy
             or self._planner.busy
+            or self._held_changes
             or self.unowned.busy
             or self._deletion.busy(self._shard.registry)
         )
@@ -290,9 +291,12 @@ class Leadership:
         return self._shard.elsewhere()
 
     def hold_change(self, call: Call, size: int) -> bool:
-        """Keep a call back that would change a group of which a plan is overdue; False: none is."""
+        """Keep a call back that would change a group of which a plan is overdue; False: none is.
+
+        Who waited until now goes on in the next turn, before whoever comes until then.
+        """
         group_id: str = getattr(call.command, "group_id", "")
-        if not self._is_held(group_id):
+        if not self._is_held(group_id) and not self._held_changes.has(group_id):
             return False
         command: GroupCommand = call.command  # type: ignore[assignment]
         if not replans(self.state.groups.get(group_id), command, self.envelope()):

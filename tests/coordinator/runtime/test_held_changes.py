@@ -245,3 +245,35 @@ def test_what_waits_for_a_plan_waits_for_a_bounded_time(rig, monkeypatch):
     rig.run(100)
     assert {*names} <= {*rig.answers}
     assert list(rig.modern.members)[-2:] == ["d", "e"]
+
+
+def test_who_comes_between_the_end_of_a_hold_and_the_next_turn_comes_after_who_waited(rig):
+    """A Join that was given up would else be applied after the Leave that was sent later."""
+    rig.churn()
+    before = len(rig.commands)
+    rig.says(replace(JOIN, member_id="d"))
+    planner = rig.shard.leadership._planner
+    planner._held_ms.clear()  # as where the entry that stores the plan is applied
+    assert not rig.held
+    rig.says(replace(beat(rig, "a"), member_epoch=LEAVE_EPOCH))
+    rig.turn()
+    rig.turn()
+    said = [one for one in rig.commands[before:] if isinstance(one, ConsumerGroupHeartbeat)]
+    assert [one.member_id for one in said if one.member_id in ("a", "d")] == ["d", "a"]
+
+
+def test_a_shard_is_not_quiet_while_somebody_waits_for_a_plan_that_nobody_needs_any_more(rig):
+    """A Leave of all that was in the queue before makes the group none to be planned."""
+    rig.churn()
+    leadership = rig.shard.leadership
+    everybody = tuple(LeavingMember(one, "done") for one in rig.modern.members)
+    leadership.proposer.offer(LeaveGroup("g", everybody, kicked=True), 1_000)
+    name = rig.says(replace(JOIN, member_id="d"))
+    leadership.proposer.flush(leadership.time_ms, 0, rig.shard.propose)
+    while rig.shard.state.groups["g"].modern is not None:
+        rig.log.run()
+    assert name not in rig.answers
+    assert not rig.shard.quiet
+    rig.turn()
+    rig.turn()
+    assert isinstance(rig.answers[name], Heard)
