@@ -304,9 +304,10 @@ class Planner:
             names = 1 + len(modern.topics)
             told = note is None or note == known.refused or not (note.counts or note.patterns)
             if note is not None and not told:
-                self._offer(note, offer)
-                return names
-            if not is_clearing(modern):
+                if self._offer(note, offer):
+                    return names
+                # There is no room for it, maybe for long: the group goes on with what it knows.
+            elif not is_clearing(modern):
                 known.topics_version = registry.topics_version
                 known.spec_version = modern.spec_version
                 known.access_version = registry.access_version

@@ -55,6 +55,8 @@ class Scripted:
     offered: list = field(default_factory=list)
     clock_ms: int = 0
     takes: bool = True
+    refuses: type | None = None
+    """Commands of this type are not taken."""
     trusted: bool = True
 
     def group(self, name="g", epoch=1, **fields):
@@ -81,9 +83,10 @@ class Scripted:
 
     def _offer(self, command, size):
         assert size > 0
-        if self.takes:
+        takes = self.takes and type(command) is not self.refuses
+        if takes:
             self.offered.append(command)
-        return self.takes
+        return takes
 
     def applies(self, command, *, changed=True):
         """The command was applied, as the machine would."""
@@ -541,3 +544,18 @@ def test_matching_many_topics_goes_in_slices(shard):
     shard.applies(shard.offered[-1])
     shard.settle()
     assert group.modern.patterns[pattern] == tuple(n for n in names if n[-1] in "05")
+
+
+def test_a_group_whose_state_has_no_room_for_news_of_topics_goes_on_without_them(shard):
+    """What its members leave behind goes to others, and it is told once there is room."""
+    group = shard.group(epoch=0, behind={1: None})
+    news_of(shard)
+    shard.refuses = NoteTopics
+    (reconcile,) = shard.turn()
+    assert isinstance(reconcile, Reconcile)
+    group.modern.behind.clear()
+    shard.applies(reconcile)
+    shard.changes(group)
+    assert kinds(shard.turn()) == [StoreTarget, Reconcile]
+    shard.refuses = None
+    assert NoteTopics in kinds(shard.turn(2))
