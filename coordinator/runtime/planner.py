@@ -298,19 +298,13 @@ class Planner:
             known.spec_version,
             known.access_version,
         ) != (registry.topics_version, modern.spec_version, registry.access_version):
-            if not self._match(turn, group, modern, registry, offer):
-                return 1
-            note = unknown_topics(group, registry, LIMITS.note_topics_max)
             names = 1 + len(modern.topics)
-            told = note is None or note == known.refused or not (note.counts or note.patterns)
-            if note is not None and not told:
-                if self._offer(note, offer):
-                    return names
-                # There is no room for it, maybe for long: the group goes on with what it knows.
-            elif not is_clearing(modern):
-                known.topics_version = registry.topics_version
-                known.spec_version = modern.spec_version
-                known.access_version = registry.access_version
+            if not self._match(turn, group, modern, registry, offer):
+                if not self._blocked:
+                    return 1
+            elif self._tell(group, modern, registry, offer):
+                return names
+            # Where there is no room for news, maybe for long, it goes on with what it knows.
         storing = group_id in self._plans or self._is_under_way(group_id, StoreTarget)
         if is_due and not storing:
             self._plan(group, clock_ms)
@@ -318,6 +312,19 @@ class Planner:
         if modern.behind and stored and not self._is_under_way(group_id, Reconcile):
             self._offer(Reconcile(group_id), offer)
         return names
+
+    def _tell(self, group: Group, modern: ModernGroup, registry: ShardState, offer: Offer) -> bool:
+        """Tell a group of topics that it does not know as they are; False where nothing is told."""
+        known = self._known[group.group_id]
+        note = unknown_topics(group, registry, LIMITS.note_topics_max)
+        told = note is None or note == known.refused or not (note.counts or note.patterns)
+        if note is not None and not told:
+            return self._offer(note, offer)
+        if not is_clearing(modern):
+            known.topics_version = registry.topics_version
+            known.spec_version = modern.spec_version
+            known.access_version = registry.access_version
+        return False
 
     def _match(
         self,

@@ -546,10 +546,15 @@ def test_matching_many_topics_goes_in_slices(shard):
     assert group.modern.patterns[pattern] == tuple(n for n in names if n[-1] in "05")
 
 
-def test_a_group_whose_state_has_no_room_for_news_of_topics_goes_on_without_them(shard):
+@pytest.mark.parametrize("of_patterns", [False, True])
+def test_a_group_whose_state_has_no_room_for_news_of_topics_goes_on_without(shard, of_patterns):
     """What its members leave behind goes to others, and it is told once there is room."""
     group = shard.group(epoch=0, behind={1: None})
-    news_of(shard)
+    if of_patterns:
+        group.modern.pattern_readers = {"u.*": {"": 1}}
+        with_topics(shard, "t", "u1")
+    else:
+        news_of(shard)
     shard.refuses = NoteTopics
     (reconcile,) = shard.turn()
     assert isinstance(reconcile, Reconcile)
