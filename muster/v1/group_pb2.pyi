@@ -795,7 +795,7 @@ class ConsumerGroupHeartbeatResponse(google.protobuf.message.Message):
         """Stop, commit what is done, and send a heartbeat whose `owned` is without it."""
 
     class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
-        """The numbers are part of the protocol. Others are reserved for grants that are to come."""
+        """The numbers are part of the protocol."""
 
     PHASE_UNSPECIFIED: ConsumerGroupHeartbeatResponse.Phase.ValueType  # 0
     ACTIVE: ConsumerGroupHeartbeatResponse.Phase.ValueType  # 1
