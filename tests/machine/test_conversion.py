@@ -69,6 +69,8 @@ class Mixed(Fleet):
     def __init__(self, random: Random) -> None:
         super().__init__(random)
         self.classic: dict[str, Process] = {}
+        self.told: dict[tuple[str, int], int] = {}
+        """The largest token of each partition that a classic member was told."""
         self.owners: dict[tuple[str, int], str] = {}
         self.phases: set[str] = set()
 
@@ -136,10 +138,10 @@ class Mixed(Fleet):
             known.owned[one.topic, one.partition] = token
         known.releases = is_awaited(assignment) or bool(before.keys() - known.owned.keys())
         for place in known.owned:
-            last = self.tokens.get(place, 0)
+            last = max(self.told.get(place, 0), self.tokens.get(place, 0))
             assert token > last or self.owners.get(place, member_id) == member_id, "an old token"
             assert token >= last, "a token fell"
-            self.tokens[place], self.owners[place] = token, member_id
+            self.told[place], self.owners[place] = token, member_id
 
     def go_on(self, member_id: str) -> None:
         """What its heartbeat says, and what answers wait for it."""
