@@ -62,8 +62,8 @@ def test_tables_are_appended_with_an_empty_line_between(cluster, muster, rounds)
     waits = rounds(2)
     ran = muster("topic", "list", "-w", "--interval", "0.7")
     assert (ran.exit_code, ran.err) == (0, "")
-    head = "TOPIC  PARTITIONS  CREATED\n"
-    first, second = "a      1           -\n", "b      1           -\n"
+    head = "TOPIC  PARTITIONS  ZONES  CREATED\n"
+    first, second = "a      1           -      -\n", "b      1           -      -\n"
     assert ran.out == f"{head}{first}\n{head}{first}{second}"
     assert waits == [0.7, 0.7]
 

@@ -135,7 +135,7 @@ def test_a_run_that_does_not_come_to_rest_is_judged_up_to_its_end(
         raise RuntimeError
 
     def kinds() -> list[str]:
-        world = Simulation(SDK_EAGER, 0)
+        world = Simulation(SDK_EAGER, 3)  # in which nobody owns what it is told too late
         if how == "it raises":
             world.schedule(9.0, fail)
         else:

@@ -52,11 +52,12 @@ def call(nodes, endpoint, method, request):
 
 
 def reading(size=0):
-    """A read of nothing, of so many bytes."""
+    """A read of nothing, of so many bytes, or up to 200 more."""
     request = pb.OffsetFetchRequest(group_id="g")
-    while size > request.ByteSize():
-        left = min(size - request.ByteSize(), 200)
-        request.partitions.add(topic="x" * max(1, left - 10))
+    if size:
+        request.partitions.add(topic="x" * 190)
+        one = request.ByteSize() - pb.OffsetFetchRequest(group_id="g").ByteSize()
+        request.partitions.extend([request.partitions[0]] * (size // one))
     return request
 
 
