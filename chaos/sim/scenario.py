@@ -134,8 +134,8 @@ class Minima:
 
 
 MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 65, "acked": 80, "reads": 20}
-"""Of a run with all kinds of faults. Fifty of `udp3` committed 48 to 149 entries each, 93 on average,
-and ten of them 71 to 99."""
+"""Of a run with all kinds of faults. Fifty of `udp3` committed 48 to 149 entries each, on average
+93, and ten of them 71 to 99."""
 
 
 @dataclass(frozen=True, slots=True)
