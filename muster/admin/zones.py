@@ -13,7 +13,7 @@ def zones_of(text: str) -> Zones:
 
 
 def zones_text(zones: Sequence[Collection[str]]) -> str:
-    """Return the text of such lists.
+    """Return the text of such lists, in the one form in which the registry has them.
 
     Raises:
         InvalidRequest: a zone has a separator in it, or lists are text.
@@ -26,4 +26,5 @@ def zones_text(zones: Sequence[Collection[str]]) -> str:
     for zone in (zone for one in zones for zone in one):
         if not zone or "," in zone or ";" in zone:
             raise InvalidRequest(f"{zone!r} is no name of a zone")
-    return ";".join(",".join(sorted(one)) for one in zones)
+    lists = [",".join(sorted(set(one))) for one in zones]
+    return ";".join(lists) if any(lists) else ""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from muster import timeouts
-from muster.admin.zones import zones_of
+from muster.admin.zones import zones_of, zones_text
 from muster.cli.connection import Connection, Removal, Stubs
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import (
@@ -22,6 +22,7 @@ from muster.cli.options import (
 from muster.cli.output import Format, Result, Table, rfc3339, show
 from muster.cli.refusals import refused
 from muster.cli.watch import watchable
+from muster.errors import InvalidRequest
 from muster.tasks import task_topics
 from muster.v1.admin_pb2 import (
     AddPartitionsRequest,
@@ -94,10 +95,10 @@ def create(
                     ErrorCode.INVALID_PARTITIONS,
                     f"{name} exists with {before.topic.partitions} partitions",
                 )
-            wanted = [sorted(one) for one in zones_of(zones or "")]
-            if not created and wanted and wanted != list(map(list, zones_of(before.topic.zones))):
+            wanted = _normal(zones or "")
+            if not created and wanted not in ("", before.topic.zones):
                 raise refused(ErrorCode.INVALID_REQUEST, f"{name} exists in other zones")
-            count, text = partitions, zones or before.topic.zones
+            count, text = partitions, wanted or before.topic.zones
         else:
             request = CreateTopicRequest(name=name, partitions=partitions, zones=zones or "")
             answer = to.ask(lambda at, s: at.topics.CreateTopic(request, timeout=s))
@@ -159,7 +160,7 @@ def alter(
             if before.status.code != ErrorCode.NONE:
                 raise refused(before.status.code, before.status.message)
             after = Topic(partitions=partitions or has)
-            after.zones = before.topic.zones if zones is None else zones
+            after.zones = before.topic.zones if zones is None else _normal(zones)
         else:
             after = _altered(to, name, partitions, zones)
     known = before.topic if before.status.code == ErrorCode.NONE else None
@@ -196,6 +197,14 @@ def _altered(to: Connection, name: str, partitions: int | None, zones: str | Non
         request = SetTopicZonesRequest(name=name, zones=zones)
         topic = to.ask(lambda at, s: at.topics.SetTopicZones(request, timeout=s)).topic
     return topic
+
+
+def _normal(zones: str) -> str:
+    """Return the zones as the registry would have them, for a dry run."""
+    try:
+        return zones_text(zones_of(zones))
+    except InvalidRequest as error:
+        raise refused(ErrorCode.INVALID_REQUEST, error.message) from None
 
 
 def _shown(zones: str) -> str:

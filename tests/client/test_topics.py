@@ -42,7 +42,9 @@ async def test_zones_are_lists_for_programs(open_cluster):
             await client.create_topic("a", 3, zones=[["x"]], exist_ok=True)
         assert (await client.set_topic_zones("a", [["z"]])).zones == (("z",),)
         assert (await client.describe_topics(["a"]))["a"].zones == (("z",),)
-        assert (await client.set_topic_zones("a", [])).zones == ()
+        assert (await client.set_topic_zones("a", [["z", "y", "z"]])).zones == (("y", "z"),)
+        for none in ([], [[], []]):
+            assert (await client.set_topic_zones("a", none)).zones == ()
         for wrong in (["x", "y"], "x;y", [["x,y"]], [[""]]):
             with pytest.raises(InvalidRequest):
                 await client.set_topic_zones("a", wrong)
