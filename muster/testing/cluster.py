@@ -182,8 +182,8 @@ class Cluster:
         self._has_streams = streams
         self.topics = dict(topics or {})
         self._creation_versions: dict[str, int] = {}
-        self._zones: dict[str, str] = {}
         """Creation versions of topics that were made after another one was deleted."""
+        self._zones: dict[str, str] = {}
         self._topics_version = 0
         self.groups: dict[str, Group] = {}
         self.modern: dict[str, ModernGroup] = {}
@@ -962,7 +962,7 @@ class Cluster:
     async def _on_set_topic_zones(
         self, _node: _Node, request: admin_pb2.SetTopicZonesRequest
     ) -> admin_pb2.SetTopicZonesResponse:
-        """They are kept, and decide nothing here."""
+        """Keep the zones, by which nothing is decided here."""
         if request.name not in self.topics:
             unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {request.name!r}")
             return admin_pb2.SetTopicZonesResponse(status=unknown)

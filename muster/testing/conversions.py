@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from muster.errors import ErrorCode
 from muster.group.consumer_protocol import (
+    PROTOCOL_TYPE,
     NotOurMetadataError,
     decode_assignment,
     decode_subscription,
@@ -21,14 +22,13 @@ from muster.v1 import group_pb2
 
 Code = ErrorCode
 
-CONSUMER = "consumer"
 CONVERTIBLE = ("range", "roundrobin", "sticky", "cooperative-sticky")
 """Assignors in whose place the coordinator may assign."""
 
 
 def why_not(group: Group) -> str:
     """Why a classic group cannot become a modern one; "" = it can."""
-    if group.protocol_type != CONSUMER:
+    if group.protocol_type != PROTOCOL_TYPE:
         return "it is no group of consumers"
     if group.protocol_name and group.protocol_name not in CONVERTIBLE:
         return f"its members use the assignor {group.protocol_name!r}, which is their own"
@@ -114,7 +114,7 @@ def join(
         return join_refusal(Code.REBALANCE_IN_PROGRESS, message, member_id)
     answer = group_pb2.JoinGroupResponse(
         generation=joined.generation,
-        protocol_type=CONSUMER,
+        protocol_type=PROTOCOL_TYPE,
         protocol_name=joined.protocols[0][0],
         member_id=member_id,
         fencing_token=joined.generation,
@@ -133,7 +133,7 @@ def _fits(
         if other.is_classic and other is not former:
             names &= {name for name, _ in other.protocols}
     is_first_known = bool(request.protocols) and request.protocols[0].name in CONVERTIBLE
-    return request.protocol_type == CONSUMER and bool(names) and is_first_known
+    return request.protocol_type == PROTOCOL_TYPE and bool(names) and is_first_known
 
 
 def _works_on(request: group_pb2.JoinGroupRequest) -> dict[TopicPartition, None] | None:
@@ -162,7 +162,7 @@ def sync(modern: ModernGroup, request: group_pb2.SyncGroupRequest) -> group_pb2.
     if member.version != member.given:
         return sync_refusal(Code.REBALANCE_IN_PROGRESS)
     return group_pb2.SyncGroupResponse(
-        protocol_type=CONSUMER,
+        protocol_type=PROTOCOL_TYPE,
         protocol_name=request.protocol_name or member.protocols[0][0],
         assignment=encode_assignment(member.assigned, member.revoking),
         generation=member.generation,
