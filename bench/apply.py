@@ -83,6 +83,10 @@ class Replica:
         """Apply them; returns the CPU seconds."""
         return cpu_s(lambda: self._apply(entries))
 
+    def take(self, command: Command) -> float:
+        """Apply an entry of one command; returns the CPU seconds."""
+        return self.apply([decode_entry(self.entry(command))])
+
     def _apply(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self.index += 1
@@ -186,10 +190,10 @@ def store_plan(replica: Replica) -> list[float]:
     version = modern.spec_version
     for number, part in enumerate(list(parts(plan(spec_of(group))))):
         store = StoreTarget(GROUP, version, number, changes_of(group, part), part.last)
-        replica.apply(decoded([replica.entry(store)])[0])
+        replica.take(store)
     took: list[float] = []
     while modern.behind:
-        took.append(replica.apply(decoded([replica.entry(Reconcile(GROUP))])[0]))
+        took.append(replica.take(Reconcile(GROUP)))
     return took
 
 
@@ -203,9 +207,6 @@ def hand_over(topics: int, partitions: int) -> dict[str, float]:
     evolve_shard_counted(replica.state, LevelRaised(LEVEL))
     names = tuple(f"t{n:05}" for n in range(topics))
 
-    def apply(command: Command) -> float:
-        return replica.apply(decoded([replica.entry(command)])[0])
-
     def joins(member_id: str) -> ConsumerGroupHeartbeat:
         return ConsumerGroupHeartbeat(
             GROUP,
@@ -216,10 +217,10 @@ def hand_over(topics: int, partitions: int) -> dict[str, float]:
             topics=names,
         )
 
-    apply(joins("a"))
-    apply(NoteTopics(GROUP, tuple(TopicCount(name, partitions) for name in names), (), 1))
+    replica.take(joins("a"))
+    replica.take(NoteTopics(GROUP, tuple(TopicCount(name, partitions) for name in names), (), 1))
     granted = max(store_plan(replica))
-    apply(joins("b"))
+    replica.take(joins("b"))
     revoked = max(store_plan(replica))
     modern = modern_of(replica.state.groups[GROUP])
     if modern is None:
@@ -230,7 +231,7 @@ def hand_over(topics: int, partitions: int) -> dict[str, float]:
     half = topics * partitions // 2
     if sum(map(len, first.revoking.values())) != half:
         raise ValueError("the first member is not told to release half of what it has")
-    released = apply(says)
+    released = replica.take(says)
     if modern.members["a"].revoking:
         raise ValueError("the first member's release was not taken")
     late = replace(says, member_epoch=modern.members["a"].epoch - 1)

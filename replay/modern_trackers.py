@@ -31,7 +31,7 @@ from musterd.replay.assignments import Partition
 from musterd.replay.moment import Moment, index_of, span_ms, ts_of
 from musterd.replay.ownership_spans import Spans
 from musterd.replay.tables import Conversion, Move, Ownership, Rebalance, TableRow
-from musterd.replay.trackers import REPLACED, cause_name
+from musterd.replay.trackers import REPLACED, cause_name, count_without
 
 REJOINED = "rejoined"
 """How a span ends of a member that joined again: it owns the same under another token."""
@@ -273,8 +273,8 @@ class PlanTracker:
             sync_ms=None,
             members_before=None if before is None else len(before),
             members_after=None if after is None else len(after),
-            members_added=_minus(after, before),
-            members_gone=_minus(before, after),
+            members_added=count_without(after, before),
+            members_gone=count_without(before, after),
             moved=None,
             minimum_moves=None,
             first_assigned=None,
@@ -283,10 +283,6 @@ class PlanTracker:
             started_index=index_of(epoch.started),
             finished_index=index_of(at),
         )
-
-
-def _minus(these: tuple[str, ...] | None, those: tuple[str, ...] | None) -> int | None:
-    return None if these is None or those is None else len(set(these) - set(those))
 
 
 class ConversionTracker:

@@ -586,8 +586,8 @@ class RebalanceTracker:
             sync_ms=span_ms(current.formed, at),
             members_before=None if before is None else len(before),
             members_after=None if after is None else len(after),
-            members_added=_minus(after, before),
-            members_gone=_minus(before, after),
+            members_added=count_without(after, before),
+            members_gone=count_without(before, after),
             moved=None,
             minimum_moves=None,
             first_assigned=None,
@@ -602,7 +602,8 @@ def _grants_of(consumer: Consumer) -> dict[Partition, str]:
     return {(one.topic, one.partition): consumer.member_id for one in consumer.grants()}
 
 
-def _minus(these: tuple[str, ...] | None, those: tuple[str, ...] | None) -> int | None:
+def count_without(these: tuple[str, ...] | None, those: tuple[str, ...] | None) -> int | None:
+    """Return how many of these are not among those; None where either is not known."""
     return None if these is None or those is None else len(set(these) - set(those))
 
 
