@@ -1,4 +1,4 @@
-"""Which partitions of a modern group are nobody's, and why."""
+"""Which partitions of a modern group are nobody's, and why, beyond rules-6/modern_unowned.txt."""
 
 from dataclasses import replace
 
@@ -32,34 +32,9 @@ def world():
     return world
 
 
-def test_a_new_topic_is_nobodys_until_it_is_noted_then_planned_then_granted():
-    world = World()
-    run(world, "topic A 2", "hear X join topics=A")
-    assert found(world) == [("A", [0, 1], WhyUnowned.TOPIC_DUE, "")]
-    run(world, "tell")
-    assert found(world) == [("A", [0, 1], WhyUnowned.PLAN_DUE, "")]
-    run(world, "plan")
-    assert found(world) == [("A", [0, 1], WhyUnowned.GRANT_DUE, "X")]
-    run(world, "reconcile")
-    assert found(world) == []
-
-
-def test_of_half_a_target_nothing_is_granted_so_a_plan_is_due():
-    world = World()
-    run(world, "topic A 2", "hear X join topics=A", "tell", "plan size=1 to=1")
-    assert found(world) == [("A", [0, 1], WhyUnowned.PLAN_DUE, "")]
-
-
 def test_what_a_member_has_yet_to_release_is_not_nobodys(world):
     """It is its own until then, and may be worked on."""
     assert found(world) == []
-
-
-def test_who_has_others_to_release_first_is_named(world):
-    """X shall have what Z leaves behind, and has still to release what is Y's."""
-    run(world, "topic B 1", "hear Z join topics=B", "hear X topics=A,B", "settle")
-    run(world, "hear Z bye", "settle")
-    assert found(world) == [("B", [0], WhyUnowned.NOT_RELEASED, "X")]
 
 
 def test_what_somebody_away_keeps_is_its_own_and_what_it_shall_have_waits_for_it(world):
@@ -76,13 +51,6 @@ def test_where_all_readers_are_away_the_first_to_be_back_is_named():
     run(world, "hear X join topics=A", "hear Y join topics=A", "settle")
     run(world, "hear X away back=40000", "hear Y away back=30000", "topic A 2", "settle")
     assert found(world) == [("A", [0, 1], WhyUnowned.AWAY, "Y")]
-
-
-def test_what_a_member_left_is_nobodys_until_the_plan():
-    world = World()
-    run(world, "topic A 2", "hear X join topics=A", "hear Y join topics=A", "settle", "hear Y bye")
-    ((_, partitions, why, member),) = found(world)
-    assert (len(partitions), why, member) == (1, WhyUnowned.PLAN_DUE, "")
 
 
 @pytest.mark.parametrize(("grown", "missing"), [("topic B 3", ("B", [0, 1, 2])), (None, None)])
