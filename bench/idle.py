@@ -109,12 +109,18 @@ def _measure(report: Report, cluster: World, exporters: dict[int, int], seconds:
     }
     percent = {node_id: sum(one) for node_id, one in parts.items()}
     report.add("cpu_percent_per_node", list(percent.values()), "% of a core")
-    rss = [sum(machine.rss_mib(pid, children=True) for pid in both) for both in pids.values()]
+    memory = {
+        node_id: [machine.rss_mib(pid, children=True) for pid in both]
+        for node_id, both in pids.items()
+    }
+    rss = [sum(both) for both in memory.values()]
     report.add("rss_mib_per_node", rss, "MiB")
     report.at_most("memory of a node and its exporter:", max(rss), BARE_TIMES, bare_memory())
     report.say(f"scraped {scraped:,} bytes; clients and other work kept {others:.2f} cores busy")
     for node_id, (own, exporter) in parts.items():
         report.say(f"node {node_id}: {own:.2f} %, its exporter {exporter:.2f} % of a core")
+        node_mib, exporter_mib = memory[node_id]
+        report.say(f"node {node_id}: {node_mib:.0f} MiB, its exporter {exporter_mib:.0f} MiB")
     return max(percent.values()) / 100
 
 
