@@ -120,14 +120,12 @@ from musterd.coordinator.machine.records.modern_values import (
     put_grants,
     put_modern,
     put_names,
-    put_setting,
     put_target,
     take_behind,
     take_consumer,
     take_grants,
     take_modern,
     take_names,
-    take_setting,
     take_target,
 )
 from musterd.coordinator.machine.records.packed_offsets import (
@@ -144,6 +142,7 @@ from musterd.coordinator.machine.records.values import (
     put_fence,
     put_header,
     put_member,
+    put_name,
     put_number,
     put_offset,
     put_plain,
@@ -155,6 +154,7 @@ from musterd.coordinator.machine.records.values import (
     take_fence,
     take_header,
     take_member,
+    take_name,
     take_number,
     take_static,
 )
@@ -439,7 +439,7 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
         case OwnRecord.FORMER:
             return put_config(group.former) if group.former else None
         case OwnRecord.COLOCATE:
-            return put_setting(group.colocate) if group.colocate else None
+            return put_name(group.colocate) if group.colocate else None
         case OwnRecord.BEHIND:
             behind = group.modern is not None and group.modern.behind
             return put_behind(group.modern) if group.modern is not None and behind else None
@@ -456,7 +456,7 @@ def _modern_value(modern: ModernGroup, ref: ModernOf) -> bytes | None:
         case b"y":
             return _put_known(modern.target.get(ref.name), put_target)
         case b"|":
-            return _put_known(modern.zones.get(ref.name), put_setting)
+            return _put_known(modern.zones.get(ref.name), put_name)
         case _:
             return _put_known(modern.patterns.get(ref.name), put_names)
 
@@ -764,7 +764,7 @@ def _take_modern(group: Group, kind: bytes, name: str, value: bytes) -> None:
     elif kind == _TARGET:
         modern.target[name] = take_target(value)
     elif kind == _ZONES:
-        modern.zones[name] = take_setting(value)
+        modern.zones[name] = take_name(value)
     else:
         modern.patterns[name] = take_names(value)
 
@@ -777,7 +777,7 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
     elif kind == _CONFIG:
         group.config = take_config(Reader(value))
     elif kind == _COLOCATE:
-        group.colocate = take_setting(value)
+        group.colocate = take_name(value)
     elif kind == _TOPICS:
         group.topics_version = take_number(value)
     elif kind == _FENCE:

@@ -181,20 +181,6 @@ def take_target(value: bytes) -> list[int]:
     return owners
 
 
-def put_setting(text: str) -> bytes:
-    """Which topics of the group are co-located, or the zones of a topic's partitions."""
-    return _VERSION + put_text(text)
-
-
-def take_setting(value: bytes) -> str:
-    """Back from `put_setting`."""
-    reader = Reader(value)
-    reader.version()
-    text = reader.text()
-    reader.end()
-    return text
-
-
 def put_names(names: tuple[str, ...]) -> bytes:
     """The topics that a pattern stands for."""
     return _VERSION + put_texts(names)

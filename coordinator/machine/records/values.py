@@ -335,7 +335,7 @@ def take_assignment(value: bytes) -> bytes:
 
 
 def put_name(name: str) -> bytes:
-    """The value of a shard-wide record that is one text."""
+    """Return the value of a record that is one text."""
     return _VERSION + put_text(name)
 
 
