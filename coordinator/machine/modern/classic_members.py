@@ -32,13 +32,8 @@ from musterd.coordinator.machine.modern.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from musterd.coordinator.machine.modern.conversion import CONVERTIBLE
-from musterd.coordinator.machine.modern.departures import (
-    goes_back,
-    refuse_weight,
-    spec_changed,
-    to_classic,
-)
+from musterd.coordinator.machine.modern.conversion import CONVERTIBLE, goes_back
+from musterd.coordinator.machine.modern.departures import refuse_weight, spec_changed, to_classic
 from musterd.coordinator.machine.modern.evolve_modern import consumer_from, regranted, rejoined
 from musterd.coordinator.machine.modern.group import (
     Consumer,
@@ -200,7 +195,7 @@ def _join_again(
     after = rejoined(current, again)
     events: list[GroupEvent] = [*reconciler.events, again]
     members = [after if one is former else one for one in modern.members.values()]
-    if not former.is_classic and goes_back(group, members, env):
+    if not former.is_classic and goes_back(group, members, env.limits):
         events += to_classic(
             group, members, env, Trigger.STATIC_REPLACED, member_id, command.reason
         )

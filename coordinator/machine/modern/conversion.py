@@ -5,6 +5,7 @@ it knows; downgraded, each has what it was granted, and goes on under its own ge
 round that opens is over.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -36,13 +37,14 @@ def _allows(group: Group, way: int) -> bool:
     return bool(group.config.get(MIGRATION_POLICY, _BOTH) & way)
 
 
-def stays_modern(group: Group, left: int, limits: Limits) -> bool:
-    """True where a modern group does not become a classic one though its last modern member went.
+def goes_back(group: Group, left: Sequence[Consumer], limits: Limits) -> bool:
+    """True where a modern group of which these members are left becomes a classic one (gp-1.11).
 
-    So it is where its policy forbids that, and where more members are left than a classic group of
-    its size takes in: a round would cost those beyond it their seats (gp-1.11).
+    All of them are classic, and its policy allows it. Nor are they more than a classic group takes
+    in: a round would cost those beyond it their seats.
     """
-    return not _allows(group, _DOWNGRADE) or left > limits.group_max_members
+    only_classic = bool(left) and all(one.is_classic for one in left)
+    return only_classic and _allows(group, _DOWNGRADE) and len(left) <= limits.group_max_members
 
 
 def why_not(group: Group, limits: Limits) -> str:

@@ -24,7 +24,7 @@ from musterd.coordinator.machine.events import (
     SpecChanged,
     Trigger,
 )
-from musterd.coordinator.machine.modern.conversion import downgraded, stays_modern
+from musterd.coordinator.machine.modern.conversion import downgraded, goes_back
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, said_bytes
 from musterd.coordinator.machine.modern.reconciler import Reconciler
 from musterd.coordinator.machine.replies import Done, LeaveResult, Left
@@ -89,12 +89,6 @@ def refuse_weight(
     )
 
 
-def goes_back(group: Group, left: Sequence[Consumer], env: Envelope) -> bool:
-    """True where a group of which these are left becomes a classic one (gp-1.11)."""
-    only_classic = bool(left) and all(one.is_classic for one in left)
-    return only_classic and not stays_modern(group, len(left), env.limits)
-
-
 def to_classic(
     group: Group,
     members: Sequence[Consumer],
@@ -148,7 +142,7 @@ def remove(
     first = gone[0]
     names = dict.fromkeys(event.member_id for event in gone)
     left = [one for one in modern.members.values() if one.member_id not in names]
-    if goes_back(group, left, env):
+    if goes_back(group, left, env.limits):
         after = to_classic(group, left, env, trigger, first.member_id, first.reason)
         return (*gone, *after)
     changed = spec_changed(group, modern, env, trigger, first.member_id, first.reason)
