@@ -15,7 +15,7 @@ from muster.cli.connection import Connection, NodeAnswer, Stubs
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.findings import Finding, Verdict, on_node
 from muster.cli.group.list import groups_of_all_nodes
-from muster.cli.group.owners import members_of
+from muster.cli.group.owners import is_modern, members_of
 from muster.cli.group.read import described
 from muster.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Output, Timeout
 from muster.cli.output import Format, Result, Table, show
@@ -37,6 +37,8 @@ EXPIRES_SOON_S: Final = 30 * 24 * 3_600
 ROUND_LONG_MS: Final = 60_000
 GROUPS_MAX: Final = 200
 """Groups with members that are looked at; a line says how many others there are."""
+AWAY: Final = "away"
+"""Why a partition of a modern group has no owner that is no alarm: a member is to come back."""
 NAMED_MAX: Final = 3
 
 Config = Annotated[
@@ -338,24 +340,32 @@ def group_findings(group: DescribeGroupsResponse.Group, counts: Mapping[str, int
     missing = sorted(subscribed - counts.keys())
     if missing:
         step = "create it with `muster topic create`, or correct the workers' list"
-        detail = f"reads {_some(missing)}, which does not exist"
+        detail = f"reads {_some(missing, len(missing))}, which does not exist"
         found.append(Finding("groups", where, Verdict.WARNING, detail, step))
     members = members_of(group)
     if group.state != "Stable" or any(member.partitions is None for member in members):
         return found
-    owned = {partition for member in members for partition in member.partitions or ()}
-    unowned = [
-        f"{topic}:{number}"
-        for topic in sorted(subscribed & counts.keys())
-        for number in range(counts[topic])
-        if (topic, number) not in owned
-    ]
-    if unowned:
-        detail = f"{len(unowned)} partitions have no owner: {_some(unowned)}"
+    if is_modern(group):
+        # Patterns name no topics, and what waits for a member that is away is no alarm.
+        rows = [one for one in group.unowned if one.reason != AWAY]
+        unowned = [f"{one.topic}:{number}" for one in rows for number in one.partitions]
+        count = sum(n for reason, n in group.unowned_by_reason.items() if reason != AWAY)
+    else:
+        owned = {partition for member in members for partition in member.partitions or ()}
+        unowned = [
+            f"{topic}:{number}"
+            for topic in sorted(subscribed & counts.keys())
+            for number in range(counts[topic])
+            if (topic, number) not in owned
+        ]
+        count = len(unowned)
+    if count:
+        detail = f"{count} partitions have no owner: {_some(unowned, count)}"
         found.append(Finding("groups", where, Verdict.PROBLEM, detail, see))
     return found
 
 
-def _some(names: list[str]) -> str:
-    more = len(names) - NAMED_MAX
+def _some(names: list[str], count: int) -> str:
+    """The first of the names, and how many more of the count there are."""
+    more = count - len(names[:NAMED_MAX])
     return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

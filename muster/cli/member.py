@@ -6,7 +6,7 @@ import typer
 
 from muster.cli.connection import Connection
 from muster.cli.errors import CommandError, ExitCode
-from muster.cli.group.commands import member_item, member_table, members_result
+from muster.cli.group.commands import member_item, member_tables, members_result
 from muster.cli.group.list import groups_of_all_nodes
 from muster.cli.group.offsets import offset_items, offset_table
 from muster.cli.group.owners import Group, members_of
@@ -84,7 +84,7 @@ def describe(
         only = _only(found, member, instance)
         [shown] = members_of(only)
         items = [i for i in offset_items(to, group) if i["consumer_id"] == shown.member_id]
-    main = member_table([only])
+    [main] = [table for table in member_tables([only]) if table.rows]
     document = {
         "group_id": group,
         **member_item(shown),

@@ -225,6 +225,21 @@ def test_partitions_that_nobody_owns_and_topics_that_are_not_there_are_found():
     assert (one.result, one.detail) == ("warning", "reads oders, which does not exist")
 
 
+def test_of_a_modern_group_what_waits_for_a_member_that_is_away_is_no_problem():
+    """What else its coordinator names is, also of topics that are read by a pattern; all count."""
+    unowned = DescribeGroupsResponse.Unowned
+    away = unowned(topic="orders", partitions=[2], reason="away")
+    modern = {"type": "consumer", "unowned": [away], "unowned_by_reason": {"away": 1}}
+    assert group_findings(group(0, 1, **modern), {"orders": 3}) == []
+    modern["unowned"].append(unowned(topic="clicks", partitions=[7], reason="over_limit"))
+    modern["unowned_by_reason"]["over_limit"] = 1_001
+    (one,) = group_findings(group(0, 1, **modern), {"orders": 3})
+    assert (one.result, one.detail) == (
+        "problem",
+        "1001 partitions have no owner: clicks:7 and 1000 more",
+    )
+
+
 def test_a_rebalance_that_hangs_is_found():
     """Longer than a minute, with what it waits for."""
     wait = DescribeGroupsResponse.Wait(kind="join", waited_ms=70_000)

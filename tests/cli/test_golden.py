@@ -35,6 +35,7 @@ def _assignment(**topics: list[int]) -> bytes:
 def _billing(cluster) -> Described.Group:
     return Described.Group(
         group_id="billing",
+        type="classic",
         state="Stable",
         protocol_type="consumer",
         protocol_name="range",
@@ -77,6 +78,7 @@ def _audit(cluster) -> Described.Group:
     """A group of another protocol type: its assignments are opaque."""
     return Described.Group(
         group_id="audit",
+        type="classic",
         state="CompletingRebalance",
         protocol_type="connect",
         protocol_name="sessioned",
@@ -101,8 +103,82 @@ def _audit(cluster) -> Described.Group:
     )
 
 
-def _type(group) -> str:
-    return "classic"
+def _fleet(cluster) -> Described.Group:
+    """A modern group: worker-1 is to release orders(1), worker-3 is away, payments(1) waits."""
+
+    def member(number, *, instance="", topics=("orders", "payments"), epoch=8, **of):
+        return Described.Member(
+            member_id=f"worker-{number}",
+            group_instance_id=instance,
+            client_id="worker",
+            host=f"10.0.0.{number}",
+            subscribed_topics=topics,
+            member_epoch=epoch,
+            session_timeout_ms=45000,
+            rebalance_timeout_ms=60000,
+            **of,
+        )
+
+    grants, target = Described.Grants, Described.Target
+    return Described.Group(
+        group_id="fleet",
+        type="consumer",
+        state="Reconciling",
+        protocol_type="consumer",
+        protocol_name="uniform",
+        generation=9,
+        target_epoch=9,
+        coordinator=_where(cluster.nodes[1]),
+        applied_index=101,
+        shard=1,
+        members=[
+            member(
+                1,
+                joined=True,
+                assignment=_assignment(orders=[0, 1]),
+                grants=[
+                    grants(topic="orders", partitions=[0], fencing_tokens=[11]),
+                    grants(topic="orders", partitions=[1], fencing_tokens=[12], revoking=True),
+                ],
+                target=[
+                    target(topic="orders", partitions=[0]),
+                    target(topic="payments", partitions=[1]),
+                ],
+            ),
+            member(
+                2,
+                joined=True,
+                epoch=9,
+                topics=(),
+                subscribed_pattern="orders|pay.*",
+                assignment=_assignment(payments=[0]),
+                grants=[grants(topic="payments", partitions=[0], fencing_tokens=[17])],
+                target=[
+                    target(topic="orders", partitions=[1]),
+                    target(topic="payments", partitions=[0]),
+                ],
+            ),
+            member(
+                3,
+                instance="rack-3",
+                synced=True,
+                away_until_wall_ms=WALL_MS + 30_000,
+                assignment=_assignment(orders=[2]),
+                grants=[grants(topic="orders", partitions=[2], fencing_tokens=[14])],
+                target=[target(topic="orders", partitions=[2])],
+            ),
+        ],
+        unowned=[
+            Described.Unowned(
+                topic="payments",
+                partitions=[1],
+                reason="not_released",
+                since_wall_ms=WALL_MS - 4_000,
+                member_id="worker-1",
+            )
+        ],
+        unowned_by_reason={"not_released": 1},
+    )
 
 
 def _where(node) -> Coordinator:
@@ -138,6 +214,73 @@ def _idle() -> list[Entry]:
         Entry(topic="orders", partition=1, offset=7, metadata="m"),
         Entry(topic="orders", partition=2, offset=20, start_offset=18, end_offset=21),
         Entry(topic="payments", partition=0, offset=5, end_offset=9),
+    ]
+
+
+def _plans() -> list[Rebalances.Rebalance]:
+    """What DescribeRebalances says of fleet: a plan that is open, and two before."""
+    rebalance, delay, move = Rebalances.Rebalance, Rebalances.Delay, Rebalances.Move
+    one, two = (Rebalances.Who(member_id=f"worker-{n}", client_id="worker") for n in (1, 2))
+    four = Rebalances.Who(member_id="worker-4", client_id="worker")
+    return [
+        rebalance(
+            round=6,
+            started_wall_ms=WALL_MS - 4_500,
+            from_generation=8,
+            generation=9,
+            trigger="topics_changed",
+            reason="topics that the group reads changed",
+            members_before=3,
+            members_after=3,
+            joining_ms=500,
+            syncing_ms=4_000,
+            ended="open",
+            planned=True,
+            awaited_members=1,
+            delays=[delay(how="awaited", who=one, after_ms=4_500)],
+            moves=[
+                move(owner="worker-1", why="new", partitions=1),
+                move(former="worker-1", owner="worker-2", why="balance", partitions=1),
+            ],
+            moved_partitions={"new": 1, "balance": 1},
+        ),
+        rebalance(
+            round=5,
+            started_wall_ms=WALL_MS - 60_000,
+            from_generation=7,
+            generation=8,
+            trigger="session_expiry",
+            culprit=four,
+            reason="no heartbeat for 45000 ms",
+            members_before=4,
+            members_after=3,
+            joining_ms=12,
+            syncing_ms=31,
+            ended="stable",
+            planned=True,
+            missing_members=1,
+            delays=[delay(how="session_expired", who=four, after_ms=0)],
+            moves=[move(former="worker-4", owner="worker-2", why="owner left", partitions=1)],
+            moved_partitions={"owner left": 1},
+        ),
+        rebalance(
+            round=4,
+            started_wall_ms=WALL_MS - 90_000,
+            from_generation=5,
+            generation=7,
+            trigger="member_joined",
+            culprit=two,
+            members_before=3,
+            members_after=4,
+            joining_ms=9,
+            syncing_ms=29_991,
+            ended="superseded",
+            planned=True,
+            new_members=1,
+            new_member_ids=["worker-2"],
+            moves=[move(former="worker-1", owner="worker-2", why="balance", partitions=1)],
+            moved_partitions={"balance": 1},
+        ),
     ]
 
 
@@ -185,6 +328,8 @@ def _rounds(no):
     ]
 
     def describe(request):
+        if request.group_id == "fleet":
+            return Rebalances(rebalances=_plans()[: request.max_rebalances])
         if request.group_id != "billing":
             known = request.group_id.startswith("idle")
             missing = no(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
@@ -286,10 +431,11 @@ def _adding(topics, no):
 
 @pytest.fixture
 def scene(cluster, no):
-    """Three topics' worth of registry, two groups, two stores that were refused."""
+    """Topics, groups of each kind, and a store that was refused."""
     topics = {"orders": 3, "payments": 2}
-    groups = {"billing": _billing(cluster), "audit": _audit(cluster)}
-    groups |= {g: Described.Group(group_id=g, state="Empty") for g in ("idle-1", "idle-2")}
+    groups = {"billing": _billing(cluster), "audit": _audit(cluster), "fleet": _fleet(cluster)}
+    for idle in ("idle-1", "idle-2"):
+        groups[idle] = Described.Group(group_id=idle, type="classic", state="Empty")
 
     def describe_topics(request):
         result = admin_pb2.DescribeTopicsResponse.Result
@@ -330,11 +476,11 @@ def scene(cluster, no):
                 protocol_type=group.protocol_type,
                 members=len(group.members),
                 generation=group.generation,
-                type=_type(group),
+                type=group.type,
             )
             for group in groups.values()
             if (not request.states or group.state in request.states)
-            and (not request.types or _type(group) in request.types)
+            and (not request.types or group.type in request.types)
             and (not request.protocol_types or group.protocol_type in request.protocol_types)
         ]
         return admin_pb2.ListGroupsResponse(groups=rows)

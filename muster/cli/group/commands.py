@@ -5,6 +5,7 @@ Kafka's columns come first and keep their names; muster's own follow.
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -13,7 +14,14 @@ from muster.cli.group.config import config
 from muster.cli.group.delete import delete, delete_offsets
 from muster.cli.group.list import list_groups
 from muster.cli.group.offsets import offsets
-from muster.cli.group.owners import Group, Member, Partition, members_of, spelled
+from muster.cli.group.owners import (
+    Group,
+    Member,
+    Partition,
+    is_modern,
+    members_of,
+    spelled,
+)
 from muster.cli.group.read import Groups, described, each
 from muster.cli.group.reset import reset_offsets
 from muster.cli.group.waits import (
@@ -57,20 +65,41 @@ MEMBER_COLUMNS = (
     "SYNCED",
     "FENCING-TOKEN",
 )
+TARGET_EPOCH_COLUMN = "TARGET-EPOCH"
+"""Of a modern group the epoch of the plan in force; only where one is shown."""
 MODERN_COLUMNS = (
-    "EPOCH",
+    "GROUP",
+    "CONSUMER-ID",
+    INSTANCE_COLUMN,
+    "HOST",
+    "CLIENT-ID",
+    "#PARTITIONS",
+    "CURRENT-EPOCH",
+    "CURRENT-ASSIGNMENT",
     "TOKENS",
     "REVOKING",
-    "TARGET-EPOCH",
+    TARGET_EPOCH_COLUMN,
     "TARGET-ASSIGNMENT",
+    "JOINED",
+    "SYNCED",
     "AWAY-UNTIL",
     "PATTERN",
 )
-"""Only where a member of a modern group is shown; TOKENS are in the order of ASSIGNMENT."""
+"""Of members of modern groups: the first with Kafka's names for its type `consumer`.
+
+TOKENS are in the order of CURRENT-ASSIGNMENT, which has what is REVOKING, too.
+"""
+RARE_COLUMNS = frozenset({INSTANCE_COLUMN, "REVOKING", "AWAY-UNTIL", "PATTERN"})
+"""Only where a member that is shown has one."""
 
 COLOCATED_COLUMNS = ("GROUP", "CO-LOCATED", "PROBLEM")
 UNOWNED_COLUMNS = ("GROUP", "UNOWNED", "#PARTITIONS", "REASON", "SINCE", "MEMBER")
 CLAIM_COLUMNS = ("GROUP", "CLAIMED", "#PARTITIONS", "BY", "OWNER", "LAST", "REQUESTS")
+
+OnlyMembers = Annotated[
+    bool,
+    typer.Option("--members", help="Only the members, as `group members`: Kafka's tool has this."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -97,8 +126,12 @@ def describe(
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    only_members: OnlyMembers = False,
 ) -> None:
     """Show groups and their members. Exits 3 where one does not exist; the others are printed."""
+    if only_members:
+        members(groups, output, bootstrap, timeout)
+        return
     with Connection(bootstrap, timeout) as to:
         found, failure = each(groups, lambda group_id: described(to, group_id))
     items = [_group_item(group) for group in found]
@@ -108,7 +141,7 @@ def describe(
             document={"groups": items},
             tables=[
                 _state_table(found),
-                member_table(found),
+                *member_tables(found),
                 _colocated_table(found),
                 _unowned_table(found),
                 _claim_table(found),
@@ -181,7 +214,7 @@ def members_result(schema: str, groups: Sequence[Group]) -> Result:
     return Result(
         schema=schema,
         document={"members": items},
-        tables=[member_table(groups)],
+        tables=member_tables(groups),
         items=items,
         names=[str(item["member_id"]) for item in items],
     )
@@ -191,6 +224,9 @@ def members_result(schema: str, groups: Sequence[Group]) -> Result:
 
 
 def _state_table(groups: Sequence[Group]) -> Table:
+    """The state of groups; the epoch of the plan in force and waits only where there are any."""
+    modern = any(map(is_modern, groups))
+    waits = waiting(groups)
     rows: list[list[Value]] = [
         [
             group.group_id,
@@ -200,47 +236,84 @@ def _state_table(groups: Sequence[Group]) -> Table:
             len(group.members),
             group.generation,
             group.shard,
+            *([group.target_epoch if is_modern(group) else None] if modern else ()),
+            *(wait_cells(group) if waits else ()),
         ]
         for group in groups
     ]
-    if not waiting(groups):
-        return Table(STATE_COLUMNS, rows)
-    waits = [[*row, *wait_cells(group)] for row, group in zip(rows, groups, strict=True)]
-    return Table([*STATE_COLUMNS, *WAIT_COLUMNS], waits)
+    columns = (
+        *STATE_COLUMNS,
+        *((TARGET_EPOCH_COLUMN,) if modern else ()),
+        *(WAIT_COLUMNS if waits else ()),
+    )
+    return Table(columns, rows)
 
 
-def member_table(groups: Sequence[Group]) -> Table:
-    """The members of groups; instance ids and who is awaited only where there are any."""
-    rows: list[dict[str, Value]] = [
-        {
-            "GROUP": group.group_id,
-            "CONSUMER-ID": member.member_id,
-            INSTANCE_COLUMN: member.instance_id,
-            "HOST": member.host,
-            "CLIENT-ID": member.client_id,
-            "#PARTITIONS": None if member.partitions is None else len(member.partitions),
-            "ASSIGNMENT": spelled(member.partitions),
-            "LEADER": member.member_id == group.leader_id,
-            "JOINED": member.joined,
-            "SYNCED": member.synced,
-            "FENCING-TOKEN": member.fencing_token,
-            AWAITED_COLUMN: member.awaited,
-            "EPOCH": member.epoch,
-            "TOKENS": _tokens(member),
-            "REVOKING": spelled(member.revoking) or None,
-            "TARGET-EPOCH": None if member.epoch is None else group.target_epoch,
-            "TARGET-ASSIGNMENT": spelled(member.target) or None,
-            "AWAY-UNTIL": _away_until(member),
-            "PATTERN": member.pattern or None,
-        }
-        for group in groups
-        for member in members_of(group)
-    ]
-    static = any(row[INSTANCE_COLUMN] for row in rows)
-    columns = [name for name in MEMBER_COLUMNS if static or name != INSTANCE_COLUMN]
-    columns += [AWAITED_COLUMN] if waiting(groups) else []
-    columns += MODERN_COLUMNS if any(row["EPOCH"] for row in rows) else ()
-    return Table(columns, [[row[name] for name in columns] for row in rows])
+def member_tables(groups: Sequence[Group]) -> list[Table]:
+    """The members of classic groups, then those of modern ones, which have other columns."""
+    modern = [group for group in groups if is_modern(group)]
+    return [_classic_table([g for g in groups if not is_modern(g)]), _modern_table(modern)]
+
+
+def _classic_table(groups: Sequence[Group]) -> Table:
+    """Members of classic groups; who is awaited only where one waits."""
+    awaited = (AWAITED_COLUMN,) if waiting(groups) else ()
+    return _member_table(
+        (*MEMBER_COLUMNS, *awaited),
+        [
+            {
+                **_names(group, member),
+                "ASSIGNMENT": spelled(member.partitions),
+                "LEADER": member.member_id == group.leader_id,
+                "FENCING-TOKEN": member.fencing_token,
+                AWAITED_COLUMN: member.awaited,
+            }
+            for group in groups
+            for member in members_of(group)
+        ],
+    )
+
+
+def _modern_table(groups: Sequence[Group]) -> Table:
+    """Members of modern groups: what each holds, under which tokens, and what it shall have."""
+    return _member_table(
+        MODERN_COLUMNS,
+        [
+            {
+                **_names(group, member),
+                "CURRENT-EPOCH": member.epoch,
+                "CURRENT-ASSIGNMENT": spelled(member.partitions),
+                "TOKENS": _tokens(member),
+                "REVOKING": spelled(member.revoking),
+                TARGET_EPOCH_COLUMN: member.target_epoch,
+                "TARGET-ASSIGNMENT": spelled(member.target),
+                "AWAY-UNTIL": _away_until(member),
+                "PATTERN": member.pattern,
+            }
+            for group in groups
+            for member in members_of(group)
+        ],
+    )
+
+
+def _names(group: Group, member: Member) -> dict[str, Value]:
+    """The cells that members of both kinds of groups have."""
+    return {
+        "GROUP": group.group_id,
+        "CONSUMER-ID": member.member_id,
+        INSTANCE_COLUMN: member.instance_id,
+        "HOST": member.host,
+        "CLIENT-ID": member.client_id,
+        "#PARTITIONS": None if member.partitions is None else len(member.partitions),
+        "JOINED": member.joined,
+        "SYNCED": member.synced,
+    }
+
+
+def _member_table(columns: Sequence[str], rows: Sequence[dict[str, Value]]) -> Table:
+    """The rows in these columns, without the rare ones that nobody has anything in."""
+    shown = [name for name in columns if name not in RARE_COLUMNS or any(row[name] for row in rows)]
+    return Table(shown, [[row[name] for name in shown] for row in rows])
 
 
 def _colocated_table(groups: Sequence[Group]) -> Table:
@@ -319,7 +392,7 @@ def _group_item(group: Group) -> dict[str, object]:
         "protocol_type": group.protocol_type or None,
         "protocol_name": group.protocol_name or None,
         "generation": group.generation,
-        "target_epoch": group.target_epoch if group.type == "consumer" else None,
+        "target_epoch": group.target_epoch if is_modern(group) else None,
         "leader_id": group.leader_id or None,
         "shard": group.shard,
         "coordinator": {
@@ -377,6 +450,7 @@ def member_item(member: Member) -> dict[str, object]:
         if member.partitions is None
         else [_partition_item(member, one) for one in member.partitions],
         "epoch": member.epoch,
+        "target_epoch": member.target_epoch,
         "target": [{"topic": topic, "partition": number} for topic, number in member.target],
         "away_until": _away_until(member),
         "pattern": member.pattern or None,

@@ -21,7 +21,8 @@ class Member:
     `instance_id` is None for a dynamic member, `fencing_token` for one that has not synced in the
     current generation. Of a member of a modern group `partitions` are all that it holds, `tokens`
     has the fencing token of each, `revoking` are those that it is to release, and `target` those
-    that it shall have; of others `epoch` is None, and there are none of these.
+    that it shall have by the plan of `target_epoch`; of others both epochs are None, and there are
+    none of these.
     """
 
     member_id: str
@@ -36,11 +37,17 @@ class Member:
     fencing_token: int | None
     partitions: tuple[Partition, ...] | None
     epoch: int | None
+    target_epoch: int | None
     away_until_wall_ms: int | None
     tokens: dict[Partition, int]
     revoking: tuple[Partition, ...]
     pattern: str
     target: tuple[Partition, ...]
+
+
+def is_modern(group: Group) -> bool:
+    """Whether the group's coordinator assigns."""
+    return group.type == "consumer"
 
 
 def members_of(group: Group) -> list[Member]:
@@ -59,6 +66,7 @@ def members_of(group: Group) -> list[Member]:
             fencing_token=member.fencing_token or None,
             partitions=_partitions(group.protocol_type, member.assignment),
             epoch=member.member_epoch or None,
+            target_epoch=group.target_epoch if is_modern(group) else None,
             away_until_wall_ms=member.away_until_wall_ms or None,
             tokens={
                 (grants.topic, number): token
