@@ -15,7 +15,7 @@ the leader and a follower, and of the echo's client and server beside them, by l
 (bench/cpu/commits.py). A second table is of commits through streams, where one node leads and where
 each leads a third.
 
-With 16 shards unless `--shards` says otherwise, which decides how many commits share an entry
+With six shards unless `--shards` says otherwise, which decides how many commits share an entry
 (docs/adr/0042).
 """
 
@@ -63,12 +63,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--profile-seconds", type=float, default=8.0, help="by clocks, then as long with samples"
     )
-    parser.add_argument("--shards", type=int, default=16)
+    parser.add_argument("--shards", type=int, help="as many as `muster init` gives unless told")
     options = parser.parse_args(arguments)
     report = Report("commits", arguments)
     nodes = SampledNodes()
     with World(shards=options.shards, equipment=[nodes]) as cluster:
-        report.say(f"three nodes serve {options.shards} shards")
+        report.say(f"three nodes serve {cluster.shards} shards")
         if options.rounds:
             _measure(report, cluster, options.rounds, options.seconds)
             _sessions(report, cluster, options.rounds, options.seconds)

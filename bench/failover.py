@@ -1,6 +1,6 @@
 """Measures how long a group has no acknowledged commit when its coordinator's node dies.
 
-Three nodes, 48 groups over 16 shards, each with a member of the public SDK in client processes of
+Three nodes, 48 groups over six shards, each with a member of the public SDK in client processes of
 their own: held heartbeat, one commit always in flight. Ten times the node that leads most shards is
 killed with `kill -9` and restarted; ten times it is stopped with SIGSTOP and continued. For every
 group that it led: the time from the signal to the first commit that a coordinator of a later term

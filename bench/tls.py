@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="measured per round")
     parser.add_argument("--mib", type=int, default=48, help="that a node has missed")
     parser.add_argument("--kills", type=int, default=20, help="of each cluster")
-    parser.add_argument("--shards", type=int, default=16)
+    parser.add_argument("--shards", type=int, help="as many as `muster init` gives unless told")
     options = parser.parse_args(arguments)
     report = Report("tls", arguments)
     with ExitStack() as stack:

@@ -6,7 +6,6 @@ from typing import Final, Literal
 
 GROUP = "demo-count"
 TOPIC = "demo-lines"
-SHARDS = 16
 SESSION_TIMEOUT_MS = 10_000
 
 KILL_LEADER, RESTART_NODE, KILL_WORKER, ADD_WORKER = (
@@ -50,7 +49,6 @@ class Plan:
     workers: int = 6
     partitions: int = 48
     nodes: int = 3
-    shards: int = SHARDS
     duration_s: float = 60.0
     """How long the work lasts where nothing holds it up ..."""
     rate: int | None = None

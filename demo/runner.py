@@ -126,7 +126,7 @@ class Runner:
             Ledger.create(plan.folder / "results.sqlite", plan.partitions)
         ) as self.ledger:
             self.history = self.historian(plan.folder, plan.engine)
-            self.cluster = Cluster(plan.folder / "cluster", nodes=plan.nodes, shards=plan.shards)
+            self.cluster = Cluster(plan.folder / "cluster", nodes=plan.nodes)
             self.watch = Watch({n.node_id: n.endpoint for n in self.cluster.nodes.values()})
             self.workers = self._make_workers()
             try:
@@ -173,7 +173,7 @@ class Runner:
 
     async def _bystanders(self) -> list[int]:
         """Nodes that do not lead the group's shard. Raises DemoError where none says so in time."""
-        shard = shard_of(GROUP, self.plan.shards)
+        shard = shard_of(GROUP, self.cluster.shards)
         end_s = time.monotonic() + JOIN_S_MAX
         while time.monotonic() < end_s:
             self._led = await self.watch.led()

@@ -99,7 +99,8 @@ def _stranger(identity: Identity, hello: pb.Hello) -> str | None:
     if hello.shards != identity.shards or tuple(hello.nodes) != identity.nodes:
         return (
             f"node {node} was initialised with {hello.shards} shards and nodes "
-            f"{list(hello.nodes)}, this node with {identity.shards} and {list(identity.nodes)}"
+            f"{list(hello.nodes)}, this node with {identity.shards} and {list(identity.nodes)}: "
+            "the one that is new belongs on an empty directory, by `muster init --bootstrap`"
         )
     return None
 

@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from musterd.raft import log_format
 from musterd.storage import keys
@@ -41,6 +42,16 @@ class Identity:
     @property
     def peers(self) -> tuple[int, ...]:
         return tuple(node for node in self.nodes if node != self.node_id)
+
+
+SHARDS_PER_NODE: Final = 2
+SHARDS_LEAST: Final = 6
+"""A queue is a shard's: a cluster of one node, too, takes what so many hold."""
+
+
+def default_shards(nodes: int) -> int:
+    """How many shards a cluster of so many nodes has unless told: ADR 42."""
+    return max(SHARDS_PER_NODE * nodes, SHARDS_LEAST)
 
 
 def new_identity(cluster_id: str, node_id: int, shards: int, nodes: list[int]) -> Identity:

@@ -43,7 +43,7 @@ class World(Cluster):
     def __init__(
         self,
         nodes: int = 3,
-        shards: int = 16,
+        shards: int | None = None,
         *,
         network: Network | None = None,
         equipment: Sequence[Equipment] = (),

@@ -10,7 +10,6 @@ from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, show
 from musterd.coordinator import host
 
-DEFAULT_SHARDS = 16
 NODE_PROGRAM = "musterd.coordinator.node.program"
 """What `muster serve` becomes once the settings are known."""
 
@@ -42,16 +41,31 @@ def init(
         ),
     ] = "",
     nodes: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--nodes",
             metavar="COUNT|ID,ID,...",
-            help="All nodes of the cluster: their number (ids from 0) or their ids.",
+            help="All nodes of the cluster: their number (ids from 0) or their ids [3].",
         ),
-    ] = "3",
+    ] = None,
     shards: Annotated[
-        int, typer.Option("--shards", min=1, help="The same on every node, for ever.")
-    ] = DEFAULT_SHARDS,
+        int | None,
+        typer.Option(
+            "--shards",
+            min=1,
+            help="The same on every node, for ever [two for each node, six at least].",
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap",
+            "-b",
+            metavar="HOST:PORT,...",
+            help="Client ports of the cluster that this node belongs to, where others of it run: "
+            "it says cluster id, nodes and shards.",
+        ),
+    ] = "",
     restore: Annotated[
         Path | None,
         typer.Option(
@@ -73,15 +87,28 @@ def init(
         initialise,
         initialise_restored,
     )
-    from musterd.raft.identity import IdentityError  # noqa: PLC0415
+    from musterd.raft.identity import IdentityError, default_shards  # noqa: PLC0415
     from musterd.storage.store import StoreError  # noqa: PLC0415
 
     try:
-        ids = node_ids(nodes)
-        if restore is None:
-            identity = initialise(data_dir, cluster_id, node_id, ids, shards)
+        if restore is not None and bootstrap:
+            raise CommandError(
+                "--restore makes a new cluster, --bootstrap a node of one that runs",
+                next_step="leave one of them out",
+                exit_code=ExitCode.USAGE,
+            )
+        ids = node_ids("3" if nodes is None else nodes)
+        if restore is not None:
+            identity = initialise_restored(
+                data_dir, cluster_id, node_id, ids, restore, backup, shards
+            )
         else:
-            identity = initialise_restored(data_dir, cluster_id, node_id, ids, restore, backup)
+            if bootstrap:
+                cluster_id, ids, shards = _as_the_cluster_says(
+                    bootstrap, cluster_id, None if nodes is None else ids, shards
+                )
+            number = shards or default_shards(len(ids))
+            identity = initialise(data_dir, cluster_id, node_id, ids, number)
     except NotEmptyError as error:
         raise CommandError(
             str(error),
@@ -130,6 +157,34 @@ def init(
         ),
         output,
     )
+
+
+def _as_the_cluster_says(
+    bootstrap: str, cluster_id: str, ids: list[int] | None, shards: int | None
+) -> tuple[str, list[int], int]:
+    """Return the cluster's id, its nodes' ids and its shards, from any of its nodes.
+
+    Raises CommandError where no node answers, and where the command line says otherwise.
+    """
+    from muster.cli.connection import Connection  # noqa: PLC0415  # grpc is slow to import
+    from muster.cli.options import DEFAULT_TIMEOUT_S  # noqa: PLC0415
+
+    with Connection(bootstrap, DEFAULT_TIMEOUT_S) as to:
+        cluster = to.cluster()
+    found = (cluster.cluster_id, sorted(node.node_id for node in cluster.nodes), cluster.shards)
+    for option, given, said in zip(
+        ("--cluster-id", "--nodes", "--shards"),
+        (cluster_id or None, ids and sorted(ids), shards),
+        found,
+        strict=True,
+    ):
+        if given is not None and given != said:
+            raise CommandError(
+                f"{option} is {given}, and the cluster at {bootstrap} has {said}",
+                next_step=f"leave {option} out, or give --bootstrap the cluster that is meant",
+                exit_code=ExitCode.USAGE,
+            )
+    return found
 
 
 def node_ids(text: str) -> list[int]:
@@ -378,7 +433,9 @@ def serve(  # noqa: PLR0917  # typer makes options of them
 
 def dev(
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=9, help="1, 3, 5, 7 or 9.")] = 3,
-    shards: Annotated[int, typer.Option("--shards", min=1)] = DEFAULT_SHARDS,
+    shards: Annotated[
+        int | None, typer.Option("--shards", min=1, help="Of a new cluster [as `muster init` has].")
+    ] = None,
     directory: Annotated[
         Path | None,
         typer.Option("--dir", metavar="DIR", help="Keep the data here [a temporary directory]."),

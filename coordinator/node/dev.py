@@ -40,7 +40,8 @@ class DevOptions:
 
     directory: Path | None = None
     nodes: int = 3
-    shards: int = 16
+    shards: int | None = None
+    """None: as `muster init` has it."""
     port: int = 0
     tls: bool = False
     prometheus: bool = False

@@ -6,13 +6,21 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from musterd.backup.folders import Directory
 from musterd.backup.restore import fill
 from musterd.backup.ticket import BYTES_MAX, decode, use_ticket
 from musterd.backup.urls import open_folder
-from musterd.raft.identity import Identity, IdentityError, new_identity, write_identity
+from musterd.raft.identity import (
+    Identity,
+    IdentityError,
+    load_identity,
+    new_identity,
+    write_identity,
+)
 from musterd.storage.rocks import RocksStore
+from musterd.storage.secondary import Secondary
 from musterd.storage.store import Store, StoreError
 
 SYNC_S_MAX = 60
@@ -86,12 +94,14 @@ def initialise_restored(
     nodes: Sequence[int],
     ticket_file: Path,
     url: str,
+    shards: int | None = None,
 ) -> Identity:
     """Write an identity, and the states of a backup, as a ticket says; see `initialise`.
 
     `cluster_id`: the ticket's, or "". `url`: where the backup is; "": where it was when the ticket
-    was written. Raises BackupError too: what was written then is no node. A ticket makes each node
-    of one cluster, once: whoever comes later gets UsedTicketError.
+    was written. `shards`: as many as the ticket has, or None. Raises BackupError too: what was
+    written then is no node. A ticket makes each node of one cluster, once: whoever comes later gets
+    UsedTicketError.
     """
     with ticket_file.open("rb") as file:
         ticket = decode(file.read(BYTES_MAX + 1), str(ticket_file))
@@ -99,6 +109,9 @@ def initialise_restored(
         raise IdentityError(
             f"the ticket is for cluster {ticket.cluster_id}: leave --cluster-id out"
         )
+    number = len(ticket.digests)
+    if shards not in (None, number):
+        raise IdentityError(f"the ticket is for {number} shards: leave --shards out")
     folder = open_folder(url or ticket.url)
 
     def fill_once(store: Store, write: Callable[[], None]) -> None:
@@ -106,10 +119,22 @@ def initialise_restored(
         fill(store, folder, ticket, write)
         use_ticket(folder, ticket, nodes, node_id, _initialiser(data_dir))
 
-    shards = len(ticket.digests)
-    identity = initialise(data_dir, ticket.cluster_id, node_id, nodes, shards, fill_once)
+    identity = initialise(data_dir, ticket.cluster_id, node_id, nodes, number, fill_once)
     (data_dir / RESTORING).unlink(missing_ok=True)
     return identity
+
+
+def stored_shards(data_dir: Path) -> int:
+    """Return the number of shards of the node that lives there, which may run.
+
+    Raises IdentityError, StoreError.
+    """
+    with TemporaryDirectory(prefix="muster-shards-") as scratch:
+        view = Secondary(data_dir / "db", Path(scratch))
+        try:
+            return load_identity(view).shards
+        finally:
+            view.close()
 
 
 def _initialiser(data_dir: Path) -> str:

@@ -22,9 +22,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from musterd.coordinator.api.server import READY
-from musterd.coordinator.node.init import initialise
+from musterd.coordinator.node.init import initialise, stored_shards
 from musterd.coordinator.node.loopback import Addresses, ClusterError, Loopback, node_place
-from musterd.raft.identity import IdentityError
+from musterd.raft.identity import IdentityError, default_shards
 from musterd.storage.rocks import store_in_use
 from musterd.storage.store import StoreError
 
@@ -125,7 +125,7 @@ class Cluster:
         self,
         directory: Path | None = None,
         nodes: int = 3,
-        shards: int = 16,
+        shards: int | None = None,
         *,
         network: Loopback | None = None,
         equipment: Sequence[Equipment] = (),
@@ -134,10 +134,11 @@ class Cluster:
     ) -> None:
         """Open the network and lay out the nodes; `with` starts them.
 
-        `directory`: None has one of its own, which goes with it. `flags`: more of `muster serve`.
+        `directory`: None has one of its own, which goes with it. `shards`: None has as many as
+        `muster init` gives. `flags`: more of `muster serve`.
         `name`: of the cluster. Raises ClusterError where the network cannot be had.
         """
-        self.shards = shards
+        self.shards = shards or default_shards(nodes)
         self.name = name
         self.network = network or Loopback()
         self.equipment = tuple(equipment)
@@ -188,9 +189,12 @@ class Cluster:
     def start_all(self) -> None:
         """Give every node an identity, if it has none, and start it."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for node in self.nodes.values():
-            if not (node.data_dir / "db" / "CURRENT").exists():
-                self.init(node.node_id)
+        stored = {n: (one.data_dir / "db" / "CURRENT").exists() for n, one in self.nodes.items()}
+        if any(stored.values()):
+            self.shards = self._stored_shards(next(n for n, known in stored.items() if known))
+        for node_id, known in stored.items():
+            if not known:
+                self.init(node_id)
         for node_id in self.nodes:
             self.start(node_id)
 
@@ -206,6 +210,13 @@ class Cluster:
             for kit in self.equipment:
                 left.callback(kit.close)
             left.callback(self._end_all)
+
+    def _stored_shards(self, node_id: int) -> int:
+        """Return what the node was made with, whatever this cluster was said to have."""
+        try:
+            return stored_shards(self.nodes[node_id].data_dir)
+        except (IdentityError, StoreError) as error:
+            raise ClusterError(f"node {node_id}: {error}") from error
 
     def _remove_directory(self) -> None:
         """Unless a node that somebody else started lives in it."""

@@ -67,6 +67,51 @@ def test_init_is_the_only_way_and_only_once(tmp_path):
     assert "already" in second.stderr
 
 
+@pytest.mark.parametrize(("nodes", "shards"), [(1, 6), (3, 6), (5, 10)])
+def test_a_cluster_has_two_shards_for_each_node_and_six_at_least(tmp_path, nodes, shards):
+    """Unless it is told otherwise, at the init of any of its nodes."""
+    folder = f"--data-dir={tmp_path / 'd'}"
+    done = muster(
+        "init", folder, "--cluster-id=c", "--node-id=0", f"--nodes={nodes}", "--output=json"
+    )
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert json.loads(done.stdout)["shards"] == shards
+
+
+def test_a_new_node_takes_its_numbers_from_the_cluster_it_belongs_to(tmp_path):
+    """A command line that says otherwise, or a cluster that is not there, makes no node.
+
+    A directory whose nodes were made with another number keeps that.
+    """
+    dev = _dev(tmp_path / "dev", "--nodes=1", "--shards=2")
+    try:
+        ready = json.loads(dev.stdout.readline())
+        at = f"--bootstrap={ready['bootstrap']}"
+        new = ("init", f"--data-dir={tmp_path / 'd'}", "--node-id=0")
+        for flag in ("--shards=6", "--nodes=3", "--cluster-id=other"):
+            done = muster(*new, at, flag)
+            assert done.returncode == ExitCode.USAGE, done.stderr
+            assert f"leave {flag.split('=')[0]} out" in done.stderr
+        assert muster(*new, at, f"--restore={tmp_path / 't'}").returncode == ExitCode.USAGE
+        assert not (tmp_path / "d").exists()
+        done = muster(*new, at, "--shards=2", "--output=json")
+        assert done.returncode == ExitCode.OK, done.stderr
+        made = json.loads(done.stdout)
+        assert (made["cluster_id"], made["nodes"], made["shards"]) == ("dev", "0", 2)
+    finally:
+        dev.send_signal(signal.SIGTERM)
+        dev.communicate(timeout=WAIT_S)
+    lost = muster("init", f"--data-dir={tmp_path / 'e'}", "--node-id=0", at)
+    assert lost.returncode == ExitCode.UNREACHABLE
+    assert not (tmp_path / "e").exists()
+    again = _dev(tmp_path / "dev", "--nodes=1")
+    try:
+        assert json.loads(again.stdout.readline())["shards"] == 2
+    finally:
+        again.send_signal(signal.SIGTERM)
+        again.communicate(timeout=WAIT_S)
+
+
 def test_init_refuses_a_directory_that_holds_something_else(tmp_path):
     """Nothing is written into somebody's files; an empty file system's own folder is no such."""
     (tmp_path / "thesis.txt").write_text("mine")
