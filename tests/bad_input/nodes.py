@@ -202,8 +202,8 @@ def log_damaged(world: World):
     Each start refuses, or the node comes up, catches up and holds what the others hold.
     """
     refused = []
+    kept = world.killed_copy(KILLED)  # while the node runs: commits that it has not are not in it
     with world.node_down(KILLED) as node:
-        kept = world.killed_copy(KILLED)
         size = newest_log(kept).stat().st_size
         assert size > LOG_BYTES_MIN, "there is something to damage"
         for number in range(FLIPS):

@@ -385,12 +385,9 @@ class World:
             for _ in range(KILLED_COMMITS):
                 self.commit_succeeds()
             kept = self.scratch / f"killed-{node_id}"
-            if node_id in self.running:
-                self.stop(node_id)
-                shutil.copytree(self.cluster.nodes[node_id].data_dir, kept)
-                self.start(node_id)
-            else:
-                shutil.copytree(self.cluster.nodes[node_id].data_dir, kept)
+            self.stop(node_id)
+            shutil.copytree(self.cluster.nodes[node_id].data_dir, kept)
+            self.start(node_id)
             self._killed[node_id] = kept
         copy = self.fresh_folder("copy")
         return shutil.copytree(self._killed[node_id], copy)
