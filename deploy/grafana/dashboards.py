@@ -20,6 +20,8 @@ CLUSTER = 'cluster="$cluster", job="$job"'
 NODE = f'{CLUSTER}, instance=~"$instance"'
 GROUP = f'{NODE}, group=~"$group"'
 RATE = "[$__rate_interval]"
+MODERN = f'and on (group) muster_group_partitions_unowned{{{GROUP}, reason="away"}}'
+"""Keeps a group's series only where its coordinator assigns: others have none of that name."""
 NODES = f"* on (instance) group_left () max by (instance) (muster_build_info{{{NODE}}})"
 """Keeps a series only where it comes from a node of this cluster."""
 
@@ -433,17 +435,12 @@ GROUPS = (
     ),
     Panel(
         "Partitions nobody owns",
-        "Of Stable and modern groups, and of those whose workers died. Bad: all but 0 for long. "
-        "Of modern groups by reason, too; those that are away are no alarm.",
+        "Of Stable and modern groups, and of those whose workers died. Bad: all but 0 for long.",
         "short",
         (
             (
                 f"max by (group) (muster_group_partitions_unassigned{{{GROUP}}})",
                 "{{group}}",
-            ),
-            (
-                f"max by (group, reason) (muster_group_partitions_unowned{{{GROUP}}}) > 0",
-                "{{group}} {{reason}}",
             ),
         ),
     ),
@@ -466,17 +463,6 @@ GROUPS = (
         (
             (
                 f"sum by (group) (rate(muster_group_member_expirations_total{{{GROUP}}}{RATE}))",
-                "{{group}}",
-            ),
-        ),
-    ),
-    Panel(
-        "Partitions claimed by two",
-        "Of modern groups: what a member reported that another one has. Bad: anything above 0.",
-        "short",
-        (
-            (
-                f"sum by (group) (rate(muster_group_partitions_claimed_total{{{GROUP}}}{RATE}))",
                 "{{group}}",
             ),
         ),
@@ -546,6 +532,106 @@ GROUPS = (
         "Beyond 200 per node only the busiest are shown. Bad: your group is not among them.",
         "short",
         ((f"sum(muster_metrics_groups_dropped{{{NODE}}})", "groups"),),
+    ),
+)
+
+MODERN_GROUPS = (
+    Panel(
+        "Modern groups by state",
+        "Groups whose coordinator assigns. Bad: Assigning for longer than a few seconds: plans are "
+        "not stored; Reconciling for longer than a minute: somebody does not release.",
+        "short",
+        ((f'sum by (state) (muster_groups{{{NODE}, type="consumer"}})', "{{state}}"),),
+    ),
+    Panel(
+        "Modern groups whose plan is not carried out",
+        "From a change on until everybody holds what its plan gives. Bad: one for long, above all "
+        "beside not_released.",
+        "short",
+        ((f"(max by (group) (muster_group_rebalancing{{{GROUP}}}) {MODERN}) > 0", "{{group}}"),),
+    ),
+    Panel(
+        "Partitions of modern groups nobody owns",
+        "By reason. Bad: plan_due, grant_due, not_released or topic_due for longer than a minute; "
+        "over_limit at all. What is away is no alarm: its member is to come back.",
+        "short",
+        (
+            (
+                f"max by (group, reason) (muster_group_partitions_unowned{{{GROUP}}}) > 0",
+                "{{group}} {{reason}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Plans by trigger",
+        "What changed, in modern groups. Bad: session_expiry: members fall silent, or release "
+        "nothing in time.",
+        "ops",
+        (
+            (
+                (
+                    "sum by (trigger) (sum by (group, trigger) "
+                    f"(rate(muster_group_rebalances_total{{{GROUP}}}{RATE})) {MODERN})"
+                ),
+                "{{trigger}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Plans in the last hour, top 10",
+        "Of modern groups. Bad: far more than members came or went: their sessions time out.",
+        "short",
+        (
+            (
+                (
+                    "topk(10, sum by (group) "
+                    f"(increase(muster_group_rebalances_total{{{GROUP}}}[1h])) {MODERN})"
+                ),
+                "{{group}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Partitions that plans moved",
+        "To another owner, in modern groups. Bad: far more than came with members or went.",
+        "ops",
+        (
+            (
+                (
+                    "sum by (group) "
+                    f"(rate(muster_group_partitions_moved_total{{{GROUP}}}{RATE})) {MODERN}"
+                ),
+                "{{group}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Partitions claimed by two",
+        "What a member reported that another one has. Bad: anything above 0.",
+        "short",
+        (
+            (
+                f"sum by (group) (rate(muster_group_partitions_claimed_total{{{GROUP}}}{RATE}))",
+                "{{group}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Members of modern groups, top 10",
+        "Those that are away count. Bad: fewer than were started.",
+        "short",
+        ((f"topk(10, max by (group) (muster_group_members{{{GROUP}}}) {MODERN})", "{{group}}"),),
+    ),
+    Panel(
+        "Epoch of modern groups, top 10",
+        "It rises with every change that has a plan of its own. Bad: it climbs steadily.",
+        "short",
+        (
+            (
+                f"topk(10, max by (group) (muster_group_generation{{{GROUP}}}) {MODERN})",
+                "{{group}}",
+            ),
+        ),
     ),
 )
 
@@ -735,6 +821,7 @@ ROWS = (
     ("Disk", DISK),
     ("Calls", CALLS),
     ("Groups", GROUPS),
+    ("Modern groups", MODERN_GROUPS),
     ("Backup, quotas and audit", OPERATION),
     ("Access and connections", ACCESS),
 )

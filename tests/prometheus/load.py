@@ -26,6 +26,8 @@ KEPT_GROUPS = 64
 FLOOD_CALLS = 64
 """In flight at once, 400 KB each: three times what a shard's queue may hold."""
 RETRY_S = 0.1
+DEPLOYED_S = 3
+SLOW_MS = 1_500
 LIMITED = "limited"
 """A group that may commit once a second."""
 
@@ -70,7 +72,7 @@ class Load:
     async def _run(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._started.set()
-        work = [self._still()] if self._quiet else [self._busy(), *self._raw()]
+        work = [self._still()] if self._quiet else [self._busy(), self._deployed(), *self._raw()]
         tasks = [asyncio.create_task(one) for one in work]
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -104,6 +106,32 @@ class Load:
                 stack.callback(task.cancel)
                 await asyncio.sleep(2)
             await asyncio.Event().wait()
+
+    async def _deployed(self):
+        """Of a modern group: one member stays, another one comes and goes.
+
+        Who is to release a partition takes a second and a half, longer than between two scrapes.
+        """
+        async with muster.Client(self._bootstrap) as client:
+            await client.create_topic("orders", 4, exist_ok=True)
+            await asyncio.gather(self._worker(client, None), self._come_and_go(client))
+
+    async def _come_and_go(self, client):
+        while True:
+            await self._worker(client, DEPLOYED_S)
+            await asyncio.sleep(DEPLOYED_S)
+
+    async def _worker(self, client, stays_s):
+        """Work in the modern group for so long; None: without an end."""
+        async with client.group("fleet", ["orders"], assignment="server") as group:
+            group.on_partition(grace_ms=SLOW_MS)(self._work)
+            running = asyncio.create_task(group.run(handle_sigterm=False))
+            await asyncio.wait({running}, timeout=stays_s)
+            if not running.done():
+                running.cancel()
+                await asyncio.wait({running})
+            if not running.cancelled():
+                await running
 
     async def _work(self, partition):
         offset = partition.committed or 0
