@@ -1,5 +1,6 @@
 """The run's book-keeping: what would make docs/conformance.md untrue is found."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,6 +10,9 @@ import pytest
 from tests.conformance import ledger
 from tests.conformance.document import natural, write
 from tests.conformance.ledger import ROOT, Book, Run, golden_files, ids_of, problems
+
+ROW = re.compile(r"^\| ((?:gp|sc)-(?!P-)\S+)(?: to (sc-\S+))? \|", re.MULTILINE)
+"""A row of docs/protocol.md; `gp-P-20` is a user's report, no rule."""
 
 BOOK = Book(
     rules={"gp-1": "one", "sc-A2": "two", "sc-A3": "three"},
@@ -104,6 +108,30 @@ def test_ids_are_sorted_as_people_do():
     """Numbers by value."""
     names = ["sc-J10", "gp-2.10", "sc-J9", "gp-2.9"]
     assert sorted(names, key=natural) == ["gp-2.9", "gp-2.10", "sc-J9", "sc-J10"]
+
+
+def rows_of(text):
+    """The rules and scenarios that have a row; "sc-G01 to sc-G35" stands for each of them."""
+    found = set()
+    for first, last in ROW.findall(text):
+        numbers = range(int(first[-2:]), int(last[-2:]) + 1) if last else ()
+        found |= {f"{first[:-2]}{number:02}" for number in numbers} or {first}
+    return found
+
+
+def test_every_row_of_the_protocol_is_in_the_book_and_the_other_way_round():
+    """So a rule that is written down is shown by a test, or left out for a reason."""
+    rows = rows_of((ROOT / "docs" / "protocol.md").read_text("utf-8"))
+    assert len(rows) > 500, "the page was moved, or its rows have another form"
+    rules = set(Book.read().rules)
+    assert sorted(rows - rules) == [], "docs/protocol.md has rules that rules.toml has not"
+    assert sorted(rules - rows) == [], "rules.toml has rules that docs/protocol.md has not"
+
+
+def test_a_range_of_scenarios_stands_for_each():
+    """What is a user's report is no rule, and no row of another prefix is one."""
+    text = "| gp-1.4 | x |\n| sc-G09 to sc-G11 | y |\n| gp-P-19 | z |\n| arch-3 | gp-7 |\n"
+    assert rows_of(text) == {"gp-1.4", "sc-G09", "sc-G10", "sc-G11"}
 
 
 def test_every_named_test_exists():
