@@ -66,7 +66,7 @@ MEMBER_COLUMNS = (
     "FENCING-TOKEN",
 )
 TARGET_EPOCH_COLUMN = "TARGET-EPOCH"
-"""Of a modern group the epoch of the plan in force; only where one is shown."""
+"""The epoch of the plan in force; only where a modern group is shown."""
 MODERN_COLUMNS = (
     "GROUP",
     "CONSUMER-ID",
@@ -85,7 +85,7 @@ MODERN_COLUMNS = (
     "AWAY-UNTIL",
     "PATTERN",
 )
-"""Of members of modern groups: the first with Kafka's names for its type `consumer`.
+"""The columns of members of modern groups; the first have Kafka's names for its type `consumer`.
 
 TOKENS are in the order of CURRENT-ASSIGNMENT, which has what is REVOKING, too.
 """
