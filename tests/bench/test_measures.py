@@ -4,12 +4,14 @@ import math
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import psutil
 import pytest
 
 from bench.commits import synced_rate
 from bench.failover import Commit, longest_gap_s
+from bench.machine import rss_mib, together_mib
 from bench.raw import RawError, group_names, shard_of
 from bench.rebalance import evenly_shared
 from bench.rejoin import turn_lag_p99_ms
@@ -141,6 +143,25 @@ def test_commits_per_second_are_counted_against_a_real_server() -> None:
     finally:
         client.close()
         server.close()
+
+
+def test_a_page_of_a_library_that_two_processes_have_is_in_memory_once() -> None:
+    """What each has for itself counts in full, as for one process alone."""
+    code = "import ssl; own = bytearray(b'x' * (8 << 20)); print(flush=True); input()"
+    with ExitStack() as stack:
+        pids = []
+        for _ in range(2):
+            one = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            stack.enter_context(one)  # its input ends, so it ends
+            assert one.stdout is not None
+            assert one.stdout.readline()
+            pids.append(one.pid)
+        alone = [together_mib([pid]) for pid in pids]
+        assert alone == pytest.approx([rss_mib(pid) for pid in pids], rel=0.02)
+        together = together_mib(pids)
+        assert max(alone) + 8 < together < sum(alone) - 1
 
 
 def test_the_wrapper_runs_the_command_it_was_given() -> None:
