@@ -139,7 +139,6 @@ class PlanTracker:
         self._group_id = group_id
         self._epoch: _Epoch | None = None
         self._members: tuple[str, ...] | None = ()
-        self._changed: dict[Partition, tuple[int, int]] = {}
         self._gone: dict[int, str] = {}
 
     def begin(self, group: Group) -> None:
@@ -176,9 +175,8 @@ class PlanTracker:
                     event.reason or None,
                 )
             case TargetStored():
-                yield from self._stored(event, group.generation, modern, at)
-                if event.target_epoch and self._epoch is not None:
-                    yield self._planned(self._epoch, event.target_epoch, (*modern.members,), at)
+                if event.target_epoch:
+                    yield from self._planned(event, modern, at)
             case ConsumerRemoved() | ConsumerRejoined():
                 self._note_member(event, modern)
             case GroupDowngraded() | ConsumerGroupEmptied():
@@ -203,7 +201,7 @@ class PlanTracker:
             yield self._row(self._epoch or gone, at, "emptied", event.epoch, ())
         elif self._epoch is not None:
             yield self._row(self._epoch, at, "superseded", None, None)
-        self._epoch, self._members, self._changed, self._gone = None, (), {}, {}
+        self._epoch, self._members, self._gone = None, (), {}
 
     def finish(self, how: str) -> Iterator[TableRow]:
         """The epoch without a target that the history does not end."""
@@ -211,41 +209,35 @@ class PlanTracker:
             yield self._row(self._epoch, None, how, None, None)
         self._epoch = None
 
-    def _stored(
-        self, event: TargetStored, epoch: int, modern: ModernGroup, at: Moment
-    ) -> Iterator[Move]:
-        """Keep the owners of the target that was in force last, and those of the one to come."""
-        names = self._gone | modern.by_seq
-        for topic, partitions, owners, reasons in event.changes:
-            former = modern.target[topic]
-            for number, owner, why in zip(partitions, owners, reasons, strict=True):
-                key = (topic, number)
-                before, _ = self._changed.get(key, (former[number], owner))
-                self._changed[key] = before, owner
-                yield Move(
-                    shard=self._shard,
-                    group=self._group_id,
-                    generation=epoch,
-                    topic=topic,
-                    partition=number,
-                    from_member_id=names.get(former[number]),
-                    to_member_id=names.get(owner),
-                    reason=_REASONS[why],
-                    ts=at.ts,
-                    index=at.index,
-                    sub=at.sub,
-                )
-
     def _planned(
-        self, epoch: _Epoch, target_epoch: int, members: tuple[str, ...], at: Moment
-    ) -> Rebalance:
-        changed = [pair for pair in self._changed.values() if pair[0] != pair[1]]
-        row = self._row(epoch, at, "published", target_epoch, members)
-        self._epoch, self._members, self._changed, self._gone = None, members, {}, {}
-        return row._replace(
-            moved=sum(before != NO_OWNER for before, _ in changed),
-            first_assigned=sum(before == NO_OWNER for before, _ in changed),
-        )
+        self, event: TargetStored, modern: ModernGroup, at: Moment
+    ) -> Iterator[Move | Rebalance]:
+        """Say what the target moves that is in force with this event, all parts of it together."""
+        names = self._gone | modern.by_seq
+        moved = first = 0
+        for (topic, partition), (before, why, owner) in changes_in_force(event, modern).items():
+            if before == owner:
+                continue
+            moved += before != NO_OWNER
+            first += before == NO_OWNER
+            yield Move(
+                shard=self._shard,
+                group=self._group_id,
+                generation=event.target_epoch,
+                topic=topic,
+                partition=partition,
+                from_member_id=names.get(before),
+                to_member_id=names.get(owner),
+                reason=_REASONS[why],
+                ts=at.ts,
+                index=at.index,
+                sub=at.sub,
+            )
+        epoch, members = self._epoch, tuple(modern.members)
+        if epoch is not None:
+            row = self._row(epoch, at, "published", event.target_epoch, members)
+            yield row._replace(moved=moved, first_assigned=first)
+        self._epoch, self._members, self._gone = None, members, {}
 
     def _row(
         self,
@@ -283,6 +275,28 @@ class PlanTracker:
             started_index=index_of(epoch.started),
             finished_index=index_of(at),
         )
+
+
+def changes_in_force(
+    event: TargetStored, modern: ModernGroup
+) -> dict[Partition, tuple[int, int, int]]:
+    """Return owner before, reason and owner of each partition that a part changed, maybe back.
+
+    `event` stores the last part, and `modern` is the group before it. Parts of plans that were
+    dropped count, too: a partition has moved from its owner in the target that was in force, for
+    the reason that it had first.
+    """
+    changed = {
+        (topic, partition): (*pair, modern.target[topic][partition])
+        for topic, known in modern.in_force.items()
+        for partition, pair in known.items()
+    }
+    for topic, partitions, owners, reasons in event.changes:
+        target = modern.target[topic]
+        for partition, owner, why in zip(partitions, owners, reasons, strict=True):
+            before = changed.get((topic, partition), (target[partition], why))
+            changed[topic, partition] = before[0], before[1], owner
+    return changed
 
 
 class ConversionTracker:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from musterd.coordinator.machine.commands import NO_OWNER
 from musterd.coordinator.machine.events import RemovalCause, Trigger
 from musterd.coordinator.machine.records.encoding import (
     RECORD_VERSION,
@@ -32,6 +33,7 @@ from musterd.coordinator.machine.records.encoding import (
 
 HISTORY_ROUNDS = 32
 NAMES_MAX = 8
+_PLAN_NAMES_MAX = 3 * NAMES_MAX
 RECORD_MAX_BYTES = 24 * 1024
 """Room for 11 names with 3 ids of 249 bytes, 8 more ids, a reason of 255 characters, 24 names of
 owners, and numbers."""
@@ -77,23 +79,43 @@ class Missing:
 
 @dataclass(slots=True)
 class Moves:
-    """What a plan changes in its target; `count` by reason, as `TargetChange` numbers them.
+    """How a plan's target differs from the one in force; `count` by reason, as in `TargetChange`.
 
-    `flows` counts by former owner, owner and reason, of NAMES_MAX such at most: the first ones.
-    Owners are named by instance id, else member id, "" = nobody. `gone` has the names of the first
-    members that were removed, by join sequence.
+    `moved` counts what has an owner in both. `flows` counts by former owner, owner and reason, of
+    NAMES_MAX such at most: the first ones, also where nothing is left of one. Owners are join
+    sequences, NO_OWNER = nobody. `names` has an instance id, else a member id, for each owner in
+    `flows`, and for the first members that were removed.
     """
 
     count: dict[int, int] = field(default_factory=dict)
-    flows: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    gone: dict[int, str] = field(default_factory=dict)
+    moved: int = 0
+    flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
 
-    def add(self, former: str, owner: str, why: int) -> None:
-        """Count a partition whose owner in the target is another."""
-        self.count[why] = self.count.get(why, 0) + 1
+    def add(self, former: int, owner: int, why: int, by: int = 1) -> bool:
+        """Count a partition whose owner is another; `by` -1: it is not. True: the flow is new."""
+        self.count[why] = self.count.get(why, 0) + by
+        if not self.count[why]:
+            del self.count[why]
+        if NO_OWNER not in (former, owner):
+            self.moved += by
         flow = former, owner, why
-        if flow in self.flows or len(self.flows) < NAMES_MAX:
-            self.flows[flow] = self.flows.get(flow, 0) + 1
+        known = self.flows.get(flow)
+        if known is not None:
+            self.flows[flow] = known + by
+        elif by > 0 and len(self.flows) < NAMES_MAX:
+            self.flows[flow] = by
+            return True
+        return False
+
+    def note_gone(self, seq: int, name: str) -> None:
+        """Remember a member's name, as long as there is room for the owners of all flows."""
+        if len(self.names) + 2 * (NAMES_MAX - len(self.flows)) < _PLAN_NAMES_MAX:
+            self.names.setdefault(seq, name)
+
+    def called(self, seq: int) -> str:
+        """Return what an owner is called; "" = nobody, and its number where it is not known."""
+        return "" if seq == NO_OWNER else self.names.get(seq, f"#{seq}")
 
 
 @dataclass(slots=True)
@@ -235,11 +257,12 @@ def _put_moves(moves: Moves) -> Iterator[bytes]:
     yield put_count(len(moves.count))
     for why, count in sorted(moves.count.items()):
         yield put_int(why) + put_int(count)
+    yield put_int(moves.moved)
     yield put_count(len(moves.flows))
     for (former, owner, why), count in moves.flows.items():
-        yield put_text(former) + put_text(owner) + put_int(why) + put_int(count)
-    yield put_count(len(moves.gone))
-    for seq, name in moves.gone.items():
+        yield put_int(former) + put_int(owner) + put_int(why) + put_int(count)
+    yield put_count(len(moves.names))
+    for seq, name in moves.names.items():
         yield put_int(seq) + put_text(name)
 
 
@@ -248,12 +271,13 @@ def _take_moves(reader: Reader) -> Moves:
     for _ in range(reader.count()):
         why, count = reader.integer(), reader.integer()
         moves.count[why] = count
+    moves.moved = reader.integer()
     for _ in range(reader.count()):
-        flow = reader.text(), reader.text(), reader.integer()
+        flow = reader.integer(), reader.integer(), reader.integer()
         moves.flows[flow] = reader.integer()
     for _ in range(reader.count()):
         seq, name = reader.integer(), reader.text()
-        moves.gone[seq] = name
+        moves.names[seq] = name
     return moves
 
 

@@ -21,7 +21,7 @@ from musterd.coordinator.api.frame.group_state import (
     CONSUMER,
     RECONCILING,
 )
-from musterd.coordinator.machine.commands import NO_OWNER, OffsetCommit, RoundTimer, TargetChange
+from musterd.coordinator.machine.commands import OffsetCommit, RoundTimer
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     ConsumerGroupEmptied,
@@ -40,13 +40,11 @@ from musterd.coordinator.machine.events import (
     TargetStored,
     Trigger,
 )
-from musterd.coordinator.machine.evolve_history import last_round
+from musterd.coordinator.machine.evolve_history import last_round, rounds_of
 from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.limits import KIB, LIMITS
 from musterd.coordinator.machine.modern.group import ModernGroup
-from musterd.coordinator.machine.modern.spec import NUMBER_OF
 from musterd.coordinator.machine.modern.unowned import WhyUnowned
-from musterd.coordinator.machine.plan import Why
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Offset, Phase, modern_of
 from musterd.coordinator.machine.subscriptions import named_topics
@@ -86,9 +84,6 @@ COMMIT_RESULTS: Final = ("ok", "superseded", "fenced", "rejected", "retriable")
 
 _STEPS: Final = (ConsumerGroupEmptied, ConsumerRemoved, GrantsChanged, TargetStored)
 """Events that may end a rebalance of a modern group."""
-
-_FIRST: Final = NUMBER_OF[Why.NEW]
-"""The reason of a partition that nobody had."""
 
 Partition = tuple[str, int]
 
@@ -139,12 +134,6 @@ class GroupCounts:
                 self.released[partition] = ids.get(owner, owner)
             if len(self.released) == OWNERS_MAX:
                 break
-
-    def planned(self, changes: Iterable[TargetChange]) -> None:
-        """Count what a plan of a modern group gives to another owner than it had: it says why."""
-        for change in changes:
-            for owner, why in zip(change.owners, change.reasons, strict=True):
-                self.partitions_moved += owner != NO_OWNER and why != _FIRST
 
 
 class GroupMeter:
@@ -235,9 +224,17 @@ class GroupMeter:
             self._opened.setdefault(group_id, (time_ms, trigger))
 
     def _planned(self, event: TargetStored) -> None:
-        counts = self.of(event.group_id)
-        if counts is not self.other:
-            counts.planned(event.changes)
+        """Count what a plan moves when it comes into force, as its group's history does.
+
+        So whoever leads by then counts all of it, and what a dropped plan had stored only once.
+        """
+        counts, group = self.of(event.group_id), self.find(event.group_id)
+        if counts is self.other or group is None or not event.target_epoch:
+            return
+        for _, record in rounds_of(group):
+            if record.moves is not None and record.generation == event.target_epoch:
+                counts.partitions_moved += record.moves.moved
+                break
 
     def _modern(self, event: SpecChanged, time_ms: int) -> None:
         """A modern group rebalances from a new epoch on until its target is carried out."""

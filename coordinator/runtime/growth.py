@@ -86,6 +86,8 @@ OWNER_BYTES: Final = 10
 """Bytes of whoever shall own a partition, in the target of a modern group."""
 
 GRANT_BYTES: Final = 24
+REPLACED_BYTES: Final = 24
+"""A partition's owner in the target in force, while another target is stored in parts."""
 """Bytes of one partition in what a member of a modern group has: its number and its token."""
 
 NAME_BYTES: Final = 16
@@ -342,6 +344,9 @@ def _of_target(group: Group | None, command: StoreTarget) -> Growth:
             if change.topic not in modern.wanted.get(owner, {})
         ]
         size += GRANT_BYTES * free + len(named) * _names_bytes((change.topic,))
+        if not command.last:
+            size += _names_bytes((change.topic,)) + REPLACED_BYTES * len(change.partitions)
+    size += RECORD_BYTES * (not command.last)
     return Growth(size, GOES_ON_SHARE) if size else NO_GROWTH
 
 

@@ -47,6 +47,7 @@ def worlds() -> Iterator[World]:
             *("tell", "plan", "hear a away back=9", "hear c join topics=t,u assignor=range"),
         ],
         ["topic t 3", "hear a join", "settle", "hear b join", "settle", "hear c join", "plan"],
+        ["topic t 3", "hear a join", "tell", "hear b join", "plan size=2 to=1"],
         [
             *("topic A 2", "join c keeps= topics=A", "fire", "sync c-1 c-1:=A/0,A/1"),
             *("hear m join topics=A", "settle"),
@@ -79,10 +80,14 @@ def changed(value: object) -> Iterator[object]:  # noqa: C901, PLR0912 - one cas
         case None:
             yield from (1, 0)
         case list():
-            yield [*value, 0]
+            yield [*value, *(value[-1:] or [0])]
             for i, item in enumerate(value):
                 for other in changed(item):
                     yield [*value[:i], other, *value[i + 1 :]]
+        case tuple() if hasattr(value, "_fields"):
+            for name, item in zip(value._fields, value, strict=True):
+                for other in changed(item):
+                    yield value._replace(**{name: other})
         case tuple():
             yield (*value, *(value[-1:] or ("x",)))
             for i, item in enumerate(value):
@@ -92,7 +97,7 @@ def changed(value: object) -> Iterator[object]:  # noqa: C901, PLR0912 - one cas
         case _ if is_dataclass(value):
             for field in fields(value):
                 if field.metadata.get("derived") or (
-                    field.name in ("begun", "modern", "moves", "protocols")
+                    field.name in ("begun", "modern", "moves", "protocols", "replaced")
                     and not getattr(value, field.name)
                 ):
                     continue  # recounted by the invariants, or changed in another world
@@ -133,7 +138,7 @@ def keyed_consistently(state: ShardState) -> bool:
     )
 
 
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("number", range(12))
 def test_changing_any_one_field_changes_the_digest(number):
     """Every field of every dataclass in the state, found by walking: none is forgotten."""
     state = list(worlds())[number].state
@@ -153,6 +158,7 @@ def test_the_states_have_what_only_some_of_them_may_lack():
     consumers = [one for group in groups if group.modern for one in group.modern.members.values()]
     assert any(one.protocols for one in consumers)
     assert any(one.begun for one in consumers)
+    assert any(group.modern.replaced for group in groups if group.modern)
     assert any(record.moves for group in groups for _, record in rounds_of(group))
 
 

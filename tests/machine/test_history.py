@@ -135,9 +135,11 @@ def test_the_largest_record_is_within_its_maximum():
     assert (len(record.missing), record.missing_members) == (NAMES_MAX, 2_000)
     record.moves = Moves()
     for number in range(2_000):
-        record.moves.add(f"{number:0249}", "o" * 249, number % 8)
-    record.moves.gone = dict.fromkeys(range(NAMES_MAX), "g" * 249)
+        record.moves.note_gone(number, "g" * 249)
+        if record.moves.add(2_000 + number, 4_000 + number, number % 8):
+            record.moves.names |= dict.fromkeys((2_000 + number, 4_000 + number), "o" * 249)
     assert (len(record.moves.flows), sum(record.moves.count.values())) == (NAMES_MAX, 2_000)
+    assert len(record.moves.names) == 3 * NAMES_MAX
     stored = put_rebalance(record)
     assert len(stored) <= RECORD_MAX_BYTES
     assert take_rebalance(stored) == record

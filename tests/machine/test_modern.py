@@ -4,6 +4,7 @@
 """
 
 import re
+from collections import Counter
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ from musterd.coordinator.machine.commands import (
     AWAY_EPOCH,
     JOIN_EPOCH,
     LEAVE_EPOCH,
+    NO_OWNER,
     AddPartitions,
     AlterGroupConfig,
     CloseRound,
@@ -33,6 +35,8 @@ from musterd.coordinator.machine.commands import (
 )
 from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import TargetStored
+from musterd.coordinator.machine.history import NAMES_MAX
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.group import GrantPhase, ModernGroup
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
@@ -42,6 +46,7 @@ from musterd.coordinator.machine.plan import Assignor, Part, Spec, TargetPlan, p
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Committed
 from musterd.coordinator.machine.state import deadlines
+from musterd.replay.modern_trackers import changes_in_force
 from tests.machine.plans import best_outcome, check, count_plans, outcome_of, units_of
 from tests.machine.world import World
 
@@ -85,6 +90,10 @@ class Fleet:
         """How many plans were compared with all others."""
         self.planned_version = 0
         """The spec version of the last plan: capacity and the like change none that stands."""
+        self.in_force: dict[tuple[str, int], int] = {}
+        """Who owns what in the target that is in force, as far as there are such partitions."""
+        self.dropped = 0
+        """How many plans came into force after parts of another were stored."""
         for topic in TOPICS:
             self.world.apply(CreateTopic(topic, random.randint(1, 4)))
 
@@ -291,8 +300,37 @@ class Fleet:
         for number, piece in enumerate(pieces[:until]):
             last = number == len(pieces) - 1
             changes = changes_of(self.group, Part(piece, last))
+            epoch = self.group.generation if last else 0
+            event = TargetStored("g", version, number, changes, epoch, 0)
+            told = changes_in_force(event, self.modern)
+            self.dropped += last and len(told) > len(made.changes)
             self.world.apply(StoreTarget("g", version, number, changes, last))
+            if last:
+                self.look_at_moves(told)
             self.look()
+
+    def look_at_moves(self, told: dict[tuple[str, int], tuple[int, int, int]]) -> None:
+        """What has moved is how the target differs from the one that was in force before.
+
+        It makes no difference how many plans were stored in part: the group's history, and replay,
+        which was `told` of the last part, count each partition once.
+        """
+        before, self.in_force = self.in_force, owners_of(self.modern)
+        moves = self.group.rebalances[self.group.round].moves
+        expected = {
+            place: (before.get(place, NO_OWNER), owner)
+            for place, owner in self.in_force.items()
+            if before.get(place, NO_OWNER) != owner
+        }
+        found = {place: (a, b) for place, (a, _, b) in told.items() if a != b}
+        assert found == expected
+        assert moves.moved == sum(NO_OWNER not in pair for pair in expected.values())
+        assert moves.count == Counter(told[place][1] for place in expected)
+        flows = {flow: count for flow, count in moves.flows.items() if count}
+        every = Counter((*pair, told[place][1]) for place, pair in expected.items())
+        assert flows.items() <= every.items()
+        assert len(moves.flows) == NAMES_MAX or flows == every
+        assert all(owner in moves.names or owner not in self.modern.by_seq for _, owner, _ in flows)
 
     def fire(self) -> None:
         for key, deadline_ms in list(deadlines(self.group)) if self.group is not None else ():
@@ -331,6 +369,8 @@ class Fleet:
     def look(self) -> None:
         """One owner of each partition, whose token only rises with each new grant, or a reason."""
         self.look_at_unowned()
+        there = {} if self.modern is None else owners_of(self.modern)
+        self.in_force = {place: seq for place, seq in self.in_force.items() if place in there}
         owners: dict[tuple[str, int], str] = {}
         holders: dict[tuple[str, int], tuple[str, int, GrantPhase]] = {}
         for member in self.modern.members.values() if self.modern is not None else ():
@@ -449,6 +489,15 @@ class Fleet:
                     self.beat(member_id)
 
 
+def owners_of(modern: ModernGroup) -> dict[tuple[str, int], int]:
+    """The target by partition."""
+    return {
+        (topic, partition): owner
+        for topic, owners in modern.target.items()
+        for partition, owner in enumerate(owners)
+    }
+
+
 def sets(owned: dict[tuple[str, int], int]) -> tuple[PartitionSet, ...]:
     topics = sorted({topic: None for topic, _ in owned})
     return tuple(
@@ -467,7 +516,7 @@ def test_a_thousand_histories_keep_one_owner_and_rising_tokens(quarter):
 
 
 def live_through(seeds: range) -> None:
-    best = 0
+    best = dropped = 0
     for seed in seeds:
         fleet = Fleet(Random(seed))
         try:
@@ -476,10 +525,12 @@ def live_through(seeds: range) -> None:
             fleet.settle()
             settled(fleet)
             best += fleet.best
+            dropped += fleet.dropped
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
     assert best > len(seeds)
+    assert dropped > len(seeds) / 10
 
 
 def settled(fleet: Fleet) -> None:

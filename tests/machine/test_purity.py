@@ -230,8 +230,8 @@ USES = {
     "history": {
         "{error}": "a text of our own; of an error",
         "sorted(moves.count.items())": "numbers of reasons, each once",
+        "{seq}": "an int",
     },
-    "modern/history_of_plans": {"{seq}": "an int"},
     "invariants": {
         "{group.phase}": "a StrEnum is its value; of an error",
         "{group.timer}": "of an error, which no replica keeps",

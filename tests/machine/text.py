@@ -353,7 +353,10 @@ def put_rebalance(number: int, record: Rebalance) -> Iterator[str]:
         counts = (f"{why[one]}: {n}" for one, n in sorted(record.moves.count.items()))
         yield f"  moves {', '.join(counts)}"
         for (former, owner, one), n in record.moves.flows.items():
-            yield f"    {n} {former or '-'} -> {owner or '-'}: {why[one]}"
+            if not n:
+                continue
+            names = record.moves.called(former) or "-", record.moves.called(owner) or "-"
+            yield f"    {n} {names[0]} -> {names[1]}: {why[one]}"
 
 
 def _who(who: Who) -> str:

@@ -19,6 +19,7 @@ from musterd.coordinator.machine.events import (
     TargetStored,
     Trigger,
 )
+from musterd.coordinator.machine.plan import Why
 from musterd.replay.modern_trackers import GrantTracker, PlanTracker
 from musterd.replay.moment import Moment
 from musterd.replay.ownership_spans import Spans
@@ -179,8 +180,13 @@ def group():
         by_seq={0: "a", 1: "b"},
         target_epoch=4,
         target={"t": [0, 0, NO_OWNER]},
+        in_force={},
     )
     return SimpleNamespace(modern=modern, generation=4)
+
+
+WHY = [why.name.lower() for why in Why]
+"""Reasons by number."""
 
 
 def changed(epoch, trigger=Trigger.MEMBER_JOINED, member_id="b"):
@@ -194,20 +200,36 @@ def stored(part, epoch, **owners):
 
 
 def test_an_epoch_says_what_its_target_moves(group):
-    """Of all parts; what stays, and what never had an owner, has not moved."""
+    """Of all parts, with the last one; what never had an owner has not moved."""
     told = Told(PlanTracker, group)
     told.tracker.begin(group)
-    first, same = told(changed(5), stored(0, 0, p0=1, p1=0))
-    assert (first.from_member_id, first.to_member_id, first.reason) == ("a", "b", "left")
-    assert (same.from_member_id, same.to_member_id) == ("a", "a")
+    assert not told(changed(5), stored(0, 0, p0=1))
     group.generation = 5
     group.modern.members["c"] = None
-    _, row = told(stored(1, 5, p2=1))
+    group.modern.target["t"][0], group.modern.in_force = 1, {"t": {0: (0, 4)}}
+    moved, new, row = told(stored(1, 5, p2=1))
+    assert (moved.partition, moved.generation) == (0, 5)
+    assert (moved.from_member_id, moved.to_member_id, moved.reason) == ("a", "b", WHY[4])
+    assert (new.partition, new.from_member_id, new.to_member_id) == (2, None, "b")
     assert (row.round, row.from_generation, row.generation) == (5, 4, 5)
     assert (row.outcome, row.trigger, row.cause_member_id) == ("published", "member_joined", "b")
     assert (row.reason, row.duration_ms) == ("hello", 2_000)
     assert (row.moved, row.first_assigned) == (1, 1)
     assert (row.members_before, row.members_after, row.members_added) == (2, 3, 1)
+
+
+def test_what_parts_of_a_dropped_plan_changed_moves_once_or_not_at_all(group):
+    """From the owner in the target that was in force, to the one in the next; also in a base."""
+    group.modern.target["t"] = [1, 1, 1]
+    group.modern.in_force = {"t": {0: (0, 4), 1: (0, 4), 2: (NO_OWNER, 0)}}
+    group.modern.by_seq[2] = "c"
+    told = Told(PlanTracker, group)
+    told.tracker.begin(group)
+    one, two, row = told(changed(5), stored(0, 5, p0=2, p1=0))
+    assert (one.partition, one.from_member_id, one.to_member_id) == (0, "a", "c")
+    assert one.reason == WHY[4]
+    assert (two.partition, two.from_member_id, two.to_member_id) == (2, None, "b")
+    assert (row.moved, row.first_assigned) == (1, 1)
 
 
 def test_an_epoch_before_whose_target_comes_another_is_superseded(group):

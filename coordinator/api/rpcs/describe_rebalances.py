@@ -147,7 +147,9 @@ def _add_plan(
     """What a plan moves, and while it is open how long that takes, and who is to release."""
     one.planned = True
     for (former, owner, why), count in moves.flows.items():
-        one.moves.add(former=former, owner=owner, why=_REASONS[why], partitions=count)
+        if count:
+            names = moves.called(former), moves.called(owner)
+            one.moves.add(former=names[0], owner=names[1], why=_REASONS[why], partitions=count)
     for why, count in moves.count.items():
         one.moved_partitions[_REASONS[why]] = count
     modern = group.modern

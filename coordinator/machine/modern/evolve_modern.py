@@ -30,6 +30,7 @@ from musterd.coordinator.machine.modern.group import (
     hold,
     let_go,
     note_timer,
+    remember_owners,
     resize,
     retarget,
 )
@@ -39,6 +40,7 @@ from musterd.coordinator.machine.modern.history_of_plans import (
     note_no_members,
     note_settled,
     note_target,
+    note_topics,
 )
 from musterd.coordinator.machine.state import Group, Phase, modern_of
 from musterd.invariant import InvariantError, invariant
@@ -71,6 +73,7 @@ def evolve_modern(  # noqa: PLR0912 - one arm per event
             note_cause(group, modern, event)
             _spec_changed(group, modern, event)
         case TopicsNoted():
+            note_topics(group, modern, event)
             _topics_noted(group, modern, event)
         case TargetStored():
             note_target(group, modern, event)
@@ -283,6 +286,8 @@ def _target_stored(group: Group, modern: ModernGroup, event: TargetStored) -> No
         "a part of a target was left out (I7)",
     )
     modern.storing, modern.next_part = event.spec_version, event.part + 1
+    if not event.target_epoch:
+        remember_owners(modern, event.changes)
     for change in event.changes:
         for seq in retarget(modern, change):
             if seq in modern.by_seq:
@@ -290,6 +295,7 @@ def _target_stored(group: Group, modern: ModernGroup, event: TargetStored) -> No
     if event.target_epoch:
         invariant(event.target_epoch == group.generation, "a target of another epoch (I6)")
         modern.storing = modern.next_part = 0
+        modern.replaced, modern.in_force = [], {}
         modern.target_epoch = modern.planned_epoch = event.target_epoch
 
 

@@ -197,7 +197,8 @@ class ModernGroup:
     where they are in any (zones.py); `patterns` what each pattern stands
     for, sorted. `target` says for each of the topics who shall own each partition, by join
     sequence. `behind` are the join sequences of those for whom the target is still to be carried
-    out.
+    out. `replaced` has who owned what is changed by parts of plans that are not in force, in the
+    target that is, and for which reason that changed first: as much as was new with each part.
     """
 
     members: dict[str, Consumer] = field(default_factory=dict)
@@ -213,6 +214,11 @@ class ModernGroup:
     patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     target: dict[str, list[int]] = field(default_factory=dict)
     behind: dict[int, None] = field(default_factory=dict)
+    replaced: list[tuple[TargetChange, ...]] = field(default_factory=list)
+    in_force: dict[str, dict[int, tuple[int, int]]] = field(
+        default_factory=dict, metadata={"derived": True}
+    )
+    """What `replaced` says, by topic and partition: the owner and the reason."""
     by_seq: dict[int, str] = field(default_factory=dict, metadata={"derived": True})
     wanted: dict[int, dict[str, dict[int, None]]] = field(
         default_factory=dict, metadata={"derived": True}
@@ -332,6 +338,9 @@ def derive(modern: ModernGroup) -> None:
     modern.by_seq, modern.wanted, modern.held = {}, {}, {}
     modern.readers, modern.pattern_readers, modern.timers = {}, {}, {}
     modern.said_bytes = 0
+    modern.in_force = {}
+    for part in modern.replaced:
+        _index_owners(modern, part)
     for topic, owners in modern.target.items():
         for partition, owner in enumerate(owners):
             if owner != NO_OWNER:
@@ -404,6 +413,50 @@ def note_timer(modern: ModernGroup, consumer: Consumer) -> None:
         modern.timers.pop(consumer.member_id, None)
 
 
+def remember_owners(modern: ModernGroup, changes: Iterable[TargetChange]) -> None:
+    """Keep who owns in the target in force what a part of a plan that is not changes now."""
+    part: list[TargetChange] = []
+    for topic, partitions, _, reasons in changes:
+        owners, known = modern.target[topic], modern.in_force.get(topic, {})
+        rows = [
+            (number, owners[number], why)
+            for number, why in zip(partitions, reasons, strict=True)
+            if number not in known
+        ]
+        if rows:
+            part.append(TargetChange(topic, *zip(*rows, strict=True)))
+    if part:
+        modern.replaced.append(tuple(part))
+        _index_owners(modern, part)
+
+
+def _index_owners(modern: ModernGroup, part: Iterable[TargetChange]) -> None:
+    for topic, partitions, owners, reasons in part:
+        pairs = zip(owners, reasons, strict=True)
+        modern.in_force.setdefault(topic, {}).update(zip(partitions, pairs, strict=True))
+
+
+def _forget_owners(modern: ModernGroup, topic: str, partitions: int) -> None:
+    """Forget who owned what a topic has no more, which has so many partitions now."""
+    left = {
+        number: pair for number, pair in modern.in_force.pop(topic).items() if number < partitions
+    }
+    if left:
+        modern.in_force[topic] = left
+    for at, part in enumerate(modern.replaced):
+        modern.replaced[at] = tuple(
+            one for change in part for one in _up_to(change, topic, partitions)
+        )
+
+
+def _up_to(change: TargetChange, topic: str, partitions: int) -> Iterator[TargetChange]:
+    """Yield what is left of a change where this topic has so many partitions; maybe nothing."""
+    count = bisect_left(change.partitions, partitions) if change.topic == topic else None
+    if count != 0:
+        _, numbers, owners, reasons = change
+        yield TargetChange(change.topic, numbers[:count], owners[:count], reasons[:count])
+
+
 def retarget(modern: ModernGroup, change: TargetChange) -> list[int]:
     """Write new owners into the target; return the join sequences of former and new ones."""
     owners = modern.target[change.topic]
@@ -440,6 +493,8 @@ def resize(modern: ModernGroup, topic: str, partitions: int, zones: str) -> list
     but for those that never existed (topics.py).
     """
     owners = modern.target.get(topic, [])
+    if topic in modern.in_force and partitions < len(owners):
+        _forget_owners(modern, topic, partitions)
     if zones and partitions:
         modern.zones[topic] = zones
     else:

@@ -4,8 +4,14 @@ A plan is due from the first cause after the last one was stored; what else chan
 is in force has the same plan, and the same record. It ends when everybody holds what it gives them.
 """
 
-from musterd.coordinator.machine.commands import NO_OWNER, RoundTimer
-from musterd.coordinator.machine.events import ConsumerRemoved, SpecChanged, TargetStored, Trigger
+from musterd.coordinator.machine.commands import RoundTimer
+from musterd.coordinator.machine.events import (
+    ConsumerRemoved,
+    SpecChanged,
+    TargetStored,
+    TopicsNoted,
+    Trigger,
+)
 from musterd.coordinator.machine.evolve_history import last_round, make_room
 from musterd.coordinator.machine.history import NAMES_MAX, Moves, Rebalance, RoundEnd, Who
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
@@ -53,24 +59,44 @@ def note_gone(group: Group, modern: ModernGroup, event: ConsumerRemoved) -> None
     if current is None or current.moves is None:
         return
     current.miss(_who(modern, event.member_id), event.cause, event.time_ms)
-    gone = current.moves.gone
     consumer = modern.members.get(event.member_id)
-    if consumer is not None and len(gone) < NAMES_MAX:
-        gone[consumer.join_seq] = name_of(consumer)
+    if consumer is not None:
+        current.moves.note_gone(consumer.join_seq, name_of(consumer))
+
+
+def note_topics(group: Group, modern: ModernGroup, event: TopicsNoted) -> None:
+    """Called before the target is changed: partitions that are no more have not moved."""
+    current = open_plan(group)
+    if current is None or current.moves is None:
+        return
+    for topic, partitions, _ in event.counts:
+        for partition, (former, why) in modern.in_force.get(topic, {}).items():
+            owner = modern.target[topic][partition]
+            if partition >= partitions and owner != former:
+                current.moves.add(former, owner, why, -1)
 
 
 def note_target(group: Group, modern: ModernGroup, event: TargetStored) -> None:
-    """Called before the target is changed: what this part moves, from whom to whom and why."""
+    """Called before the target is changed: what this part moves, from whom to whom and why.
+
+    What a part of another plan had given to somebody moves once, from its owner in the target that
+    is in force, for the reason that it had first; or not at all, where that owner has it again.
+    """
     current = open_plan(group)
     if current is None or current.moves is None:
         return
     for change in event.changes:
-        owners = modern.target[change.topic]
+        owners, known = modern.target[change.topic], modern.in_force.get(change.topic, {})
         for partition, owner, why in zip(
             change.partitions, change.owners, change.reasons, strict=True
         ):
-            former = _owner(modern, current.moves, owners[partition])
-            current.moves.add(former, _owner(modern, current.moves, owner), why)
+            before = owners[partition]
+            former, first = known.get(partition, (before, why))
+            if before != former:
+                current.moves.add(former, before, first, -1)
+            if owner != former and current.moves.add(former, owner, first):
+                _name(modern, current.moves, former)
+                _name(modern, current.moves, owner)
     if event.target_epoch:
         current.generation = event.target_epoch
         current.joining_ms = event.time_ms - current.started_ms
@@ -101,12 +127,11 @@ def name_of(consumer: Consumer) -> str:
     return consumer.instance_id or consumer.member_id
 
 
-def _owner(modern: ModernGroup, moves: Moves, seq: int) -> str:
-    """Name an owner of the target; of many that are gone only the first are known by name."""
-    if seq == NO_OWNER:
-        return ""
+def _name(modern: ModernGroup, moves: Moves, seq: int) -> None:
+    """Remember what an owner is called; of many that are gone only the first are known by name."""
     member_id = modern.by_seq.get(seq)
-    return name_of(modern.members[member_id]) if member_id else moves.gone.get(seq, f"#{seq}")
+    if member_id is not None:
+        moves.names[seq] = name_of(modern.members[member_id])
 
 
 def _who(modern: ModernGroup, member_id: str) -> Who:

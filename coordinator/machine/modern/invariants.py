@@ -24,9 +24,14 @@ def check_modern(group: Group, modern: ModernGroup, where: str) -> None:
             where + "an owner that never joined (I7)",
         )
         invariant(modern.topics.get(topic) == len(owners), where + "another count (I7)")
+    storing = bool(modern.storing) or not modern.replaced
+    invariant(storing, where + "owners of before a plan that is in force (I7)")
     invariant(all(seq in modern.by_seq for seq in modern.behind), where + "somebody gone is behind")
     again = ModernGroup(
-        members=dict(modern.members), target=modern.target, patterns=modern.patterns
+        members=dict(modern.members),
+        target=modern.target,
+        patterns=modern.patterns,
+        replaced=modern.replaced,
     )
     derive(again)
     for one in fields(ModernGroup):

@@ -22,6 +22,8 @@ Keys are relative to the shard:
     b"g" + group id           + b"y" + topic                its target, of a modern group
     b"g" + group id           + b"|" + topic                the zones of its partitions, if any, of
                                                             a topic that a modern group reads
+    b"g" + group id           + b"{" + number               owners in the target in force of what a
+                                                            stored part of another changed
     b"g" + group id           + b"z" + pattern              what a pattern stands for in a modern
                                                             group
     b"t" + topic                                            partitions of a topic (shard 0)
@@ -120,12 +122,14 @@ from musterd.coordinator.machine.records.modern_values import (
     put_grants,
     put_modern,
     put_names,
+    put_replaced,
     put_target,
     take_behind,
     take_consumer,
     take_grants,
     take_modern,
     take_names,
+    take_replaced,
     take_target,
 )
 from musterd.coordinator.machine.records.packed_offsets import (
@@ -213,6 +217,7 @@ _MODERN = b"n"
 _TARGET = b"y"
 _PATTERN = b"z"
 _ZONES = b"|"
+_REPLACED = b"{"
 _FORMER = b"q"
 _COLOCATE = b"~"
 _T = TypeVar("_T")
@@ -251,6 +256,13 @@ class RoundOf(NamedTuple):
     round: int
 
 
+class ReplacedOf(NamedTuple):
+    """Names a record of what a stored part replaced, by its place in `ModernGroup.replaced`."""
+
+    number: int
+    kind: bytes = _REPLACED
+
+
 class OwnRecord(Enum):
     """Names a record of the group itself, beside its header."""
 
@@ -274,6 +286,7 @@ Ref = (
     | PendingOf
     | RoundOf
     | ModernOf
+    | ReplacedOf
     | OwnRecord
 )
 """One record of a group: None its header, a member id, a (topic, partition), or what it names."""
@@ -299,6 +312,8 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + ref.kind + ref.name.encode()
         case RoundOf():
             return group_prefix(group_id) + _ROUND + put_int(ref.round)
+        case ReplacedOf():
+            return group_prefix(group_id) + _REPLACED + put_int(ref.number)
         case OwnRecord():
             return group_prefix(group_id) + ref.value
         case (topic, partition):
@@ -335,7 +350,7 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case RoundOf():
             kept = group.rebalances.get(ref.round)
             return None if kept is None else put_round(kept)
-        case ModernOf():
+        case ModernOf() | ReplacedOf():
             return None if group.modern is None else _modern_value(group.modern, ref)
         case OwnRecord():
             return _own_value(group, ref)
@@ -447,7 +462,10 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
             assert_never(own)
 
 
-def _modern_value(modern: ModernGroup, ref: ModernOf) -> bytes | None:
+def _modern_value(modern: ModernGroup, ref: ModernOf | ReplacedOf) -> bytes | None:
+    if isinstance(ref, ReplacedOf):
+        known = ref.number < len(modern.replaced)
+        return put_replaced(modern.replaced[ref.number]) if known else None
     match ref.kind:
         case b"j":
             return _put_known(modern.members.get(ref.name), put_consumer)
@@ -490,7 +508,7 @@ def _refs(group: Group) -> tuple[Ref, ...]:
     )
 
 
-def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf, ...]:
+def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf | ReplacedOf, ...]:
     if modern is None:
         return ()
     return (
@@ -499,6 +517,7 @@ def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf, ...]:
         *(ModernOf(topic, _TARGET) for topic in sorted(modern.target)),
         *(ModernOf(topic, _ZONES) for topic in sorted(modern.zones)),
         *(ModernOf(pattern, _PATTERN) for pattern in sorted(modern.patterns)),
+        *map(ReplacedOf, range(len(modern.replaced))),
     )
 
 
@@ -599,10 +618,14 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
             named = (one.pattern for one in event.patterns)
             kept = () if modern is None else sorted(modern.patterns)
             patterns = (ModernOf(pattern, _PATTERN) for pattern in (*named, *kept))
-            return (OwnRecord.MODERN, OwnRecord.TOPICS, OwnRecord.BEHIND, *topics, *patterns)
+            known = (*topics, *patterns, *_fewer_replaced(group, event))
+            return (OwnRecord.MODERN, OwnRecord.TOPICS, OwnRecord.BEHIND, *known)
         case TargetStored():
             topics = (ModernOf(change.topic, _TARGET) for change in event.changes)
-            return (OwnRecord.MODERN, OwnRecord.BEHIND, *topics, *_last_plan(group))
+            count = 0 if modern is None else len(modern.replaced)
+            replaced = map(ReplacedOf, range(count) if event.target_epoch else (count,))
+            last = _last_plan(group)
+            return (OwnRecord.MODERN, OwnRecord.BEHIND, *replaced, *topics, *last)
         case GrantsChanged():
             grants = ModernOf(event.member_id, _GRANTS)
             return (grants, OwnRecord.FENCE, OwnRecord.BEHIND, *_last_plan(group))
@@ -616,6 +639,14 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
 def _last_plan(group: Group | None) -> tuple[Ref, ...]:
     """The record of the plan that is due, or not carried out yet, if there is one."""
     return () if group is None or open_plan(group) is None else (RoundOf(group.round),)
+
+
+def _fewer_replaced(group: Group | None, event: TopicsNoted) -> tuple[Ref, ...]:
+    """Return the records of what stored parts replaced, and of their plan, if topics are there."""
+    modern = modern_of(group)
+    if modern is None or not any(one.topic in modern.in_force for one in event.counts):
+        return ()
+    return (*map(ReplacedOf, range(len(modern.replaced))), *_last_plan(group))
 
 
 def _plans(group: Group | None) -> tuple[Ref, ...]:
@@ -746,6 +777,11 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
             member.assignment = take_assignment(value)
         else:
             take_static(member, Reader(value))
+    elif kind == _REPLACED:
+        key.integer()
+        key.end()
+        group.modern = group.modern or ModernGroup()
+        group.modern.replaced.append(take_replaced(value))
     elif kind in (_CONSUMER, _GRANTS, _TARGET, _PATTERN, _ZONES):
         _take_modern(group, kind, key.rest(), value)
     else:

@@ -1,8 +1,9 @@
 """The values of the records of a modern group: as values.py says of the others."""
 
+from collections.abc import Sequence
 from struct import Struct
 
-from musterd.coordinator.machine.commands import Protocol
+from musterd.coordinator.machine.commands import Protocol, TargetChange
 from musterd.coordinator.machine.events import Subscription
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, Tokens
 from musterd.coordinator.machine.records.encoding import (
@@ -181,6 +182,24 @@ def take_target(value: bytes) -> list[int]:
     return owners
 
 
+def put_replaced(part: tuple[TargetChange, ...]) -> bytes:
+    """Who owned what a stored part changes, in the target that is in force."""
+    rows = (put_text(topic) + b"".join(map(_put_ints, lists)) for topic, *lists in part)
+    return _VERSION + put_count(len(part)) + b"".join(rows)
+
+
+def take_replaced(value: bytes) -> tuple[TargetChange, ...]:
+    """Back from `put_replaced`."""
+    reader = Reader(value)
+    reader.version()
+    part = tuple(
+        TargetChange(reader.text(), _take_ints(reader), _take_ints(reader), _take_ints(reader))
+        for _ in range(reader.count())
+    )
+    reader.end()
+    return part
+
+
 def put_names(names: tuple[str, ...]) -> bytes:
     """The topics that a pattern stands for."""
     return _VERSION + put_texts(names)
@@ -215,7 +234,7 @@ def _take_tokens(reader: Reader) -> Tokens:
     return found
 
 
-def _put_ints(values: list[int]) -> bytes:
+def _put_ints(values: Sequence[int]) -> bytes:
     return put_count(len(values)) + Struct(f">{len(values)}q").pack(*values)
 
 

@@ -20,6 +20,7 @@ from musterd.coordinator.machine.events import (
     TargetStored,
     Trigger,
 )
+from musterd.coordinator.machine.history import Moves, Rebalance, Who
 from musterd.coordinator.machine.modern.spec import NUMBER_OF
 from musterd.coordinator.machine.modern.unowned import WhyUnowned
 from musterd.coordinator.machine.plan import Why
@@ -47,7 +48,7 @@ class Metered:
             members={}, target_epoch=0, behind={}, timers={}, topics={"t": 3}, held={}
         )
         self.group = SimpleNamespace(
-            phase=Phase.STABLE, modern=self.modern, generation=0, history=()
+            phase=Phase.STABLE, modern=self.modern, generation=0, history=(), rebalances={}
         )
         state = SimpleNamespace(groups={"g": self.group})
         shard = SimpleNamespace(log=SimpleNamespace(role=Role.LEADER), state=state)
@@ -85,6 +86,14 @@ def granted(member_id, *numbers):
     return GrantsChanged("g", member_id, 1, (), (), sets, 1, 0, behind=False)
 
 
+def planned(generation, moves):
+    record = Rebalance(
+        0, 0, 0, Trigger.MEMBER_LEFT, Who(), "", initial=False, members_before=1, first_join_seq=0
+    )
+    record.generation, record.moves = generation, moves
+    return record
+
+
 def stored(epoch):
     return TargetStored("g", 1, 0, (), epoch, 0)
 
@@ -116,13 +125,24 @@ def test_a_group_without_members_rebalances_no_more(metered):
 
 
 def test_what_a_plan_gives_to_another_owner_has_moved_whoever_leads(metered):
-    """Who had it last is in the plan's reason. The first owner is no move, nor is none at all."""
-    reasons = tuple(NUMBER_OF[why] for why in (Why.NEW, Why.LEFT, Why.BALANCE, Why.GONE))
-    change = TargetChange("t", (0, 1, 2, 3), (4, 4, 5, NO_OWNER), reasons)
-    metered.tell(TargetStored("g", 1, 0, (change,), 1, 0))
-    assert metered.counts.partitions_moved == 2
+    """All parts count with the last one, by the group's history, whoever led before.
+
+    The first owner of a partition is no move, nor is none at all.
+    """
+    moves = Moves()
+    for former, owner, why in [(NO_OWNER, 4, Why.NEW), (1, NO_OWNER, Why.GONE), (1, 4, Why.LEFT)]:
+        moves.add(former, owner, NUMBER_OF[why])
+    metered.group.rebalances = {
+        6: planned(generation=1, moves=moves),
+        7: planned(generation=0, moves=Moves()),
+    }
+    change = TargetChange("t", (0, 1), (4, 5), (NUMBER_OF[Why.LEFT],) * 2)
+    metered.tell(TargetStored("g", 1, 0, (change,), 0, 0))
+    assert metered.counts.partitions_moved == 0
+    metered.tell(TargetStored("g", 1, 1, (change,), 1, 0), changed(2))
+    assert metered.counts.partitions_moved == 1
     metered.tell(granted("a", 0, 1, 2))
-    assert metered.counts.partitions_moved == 2
+    assert metered.counts.partitions_moved == 1
 
 
 def test_a_group_is_counted_by_type_and_state(metered):
