@@ -75,8 +75,7 @@ class Move:
     former: str
     owner: str
     why: str
-    """new, owner left, owner replaced, owner unsubscribed, gone, co-located, balance, away,
-    zone."""
+    """new, owner left, owner unsubscribed, gone, co-located, balance, away, zone."""
     partitions: int
 
 

@@ -80,7 +80,7 @@ def check(spec: Spec, plan: TargetPlan) -> None:
             if former in members and members[former].away and members[former] in able:
                 assert owner == former
             elif owner and members[owner].away:
-                assert former in {owner, members[owner].replaced_id}
+                assert former == owner
             rows = [plan.target[mate] for mate in mates if partition < spec.topics[mate]]
             others = {row[partition] for row in rows} - {""}  # noqa: PLR1736 - of another topic
             assert sum(not members[other].away for other in others) <= 1
@@ -98,7 +98,6 @@ def _check_changes(spec: Spec, plan: TargetPlan) -> None:
     assert [((c.topic, c.partition), c.former, c.owner) for c in plan.changes] == wanted
     assert plan.why == Counter(c.why for c in plan.changes)
     members = {m.member_id: m for m in spec.members}
-    successors = {m.replaced_id: m.member_id for m in spec.members if m.replaced_id}
     for change in plan.changes:
         former = members.get(change.former)
         exists = change.topic in plan.target and change.partition < spec.topics[change.topic]
@@ -110,9 +109,6 @@ def _check_changes(spec: Spec, plan: TargetPlan) -> None:
                 assert not exists
             case Why.LEFT:
                 assert former is None
-            case Why.REPLACED:
-                assert former is None
-                assert successors[change.former] == change.owner
             case Why.UNSUBSCRIBED:
                 assert change.topic not in former.topics
             case Why.COLOCATED:
@@ -134,7 +130,6 @@ def units_of(spec: Spec):
 
     Each as its partitions, who may have it, and who holds it ("" = nobody).
     """
-    successors = {m.replaced_id: m.member_id for m in spec.members if m.replaced_id}
     read = {t for m in spec.members for t in m.topics if t in spec.topics}
     sets = [[t for t in names if t in read] for names in spec.colocate]
     present = [m for m in spec.members if not m.away]
@@ -148,7 +143,7 @@ def units_of(spec: Spec):
             for topic in [t for t in topics if number < spec.topics[t]]:
                 last = spec.last.get(topic, ())
                 last_id = last[number] if number < len(last) else ""
-                owner = ids.get(successors.get(last_id, last_id))
+                owner = ids.get(last_id)
                 if owner is None or not owner.away:  # else it keeps this one
                     partitions.append((topic, number))
                     held[owner and owner.member_id] += owner is not None

@@ -55,10 +55,6 @@ class _Reasons:
         if at is None:
             return Why.LEFT
         member = self._problem.members[at]
-        if member.member_id == owner:
-            return Why.REPLACED
-        if member.member_id != former:
-            return Why.LEFT
         pool, family = self._dealt[topic]
         reads_all = _has(pool.readers, at) or _has(pool.away, at)
         if not reads_all and (len(family.topics) == 1 or topic not in member.topics):

@@ -88,7 +88,7 @@ class Problem:
     members: list[PlanMember]
     pools: list[Pool]
     positions: dict[str, int]
-    """By member id; a replaced process's id leads to the one that replaced it."""
+    """By member id."""
 
 
 def stated(spec: Spec, pace: Pace) -> Generator[None, None, Problem]:
@@ -97,9 +97,6 @@ def stated(spec: Spec, pace: Pace) -> Generator[None, None, Problem]:
     members = _in_order(spec)
     positions = {member.member_id: at for at, member in enumerate(members)}
     invariant(len(positions) == len(members), "no member stands twice in a spec")
-    for at, member in enumerate(members):
-        if member.replaced_id:
-            positions.setdefault(member.replaced_id, at)
     kinds = yield from _kinds(spec, members, pace)
     pools = yield from _pools(spec, kinds, pace)
     zones = [member.zone for member in members]

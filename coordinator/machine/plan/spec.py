@@ -30,8 +30,6 @@ class Why(StrEnum):
     NEW = "new"
     """Nobody had it."""
     LEFT = "owner left"
-    REPLACED = "owner replaced"
-    """By another process of the same static member."""
     UNSUBSCRIBED = "owner unsubscribed"
     GONE = "gone"
     """There is no such partition, or no member reads its topic."""
@@ -52,8 +50,6 @@ class PlanMember:
         topics: resolved names in any order, with those of patterns; a topic that does not exist is
             passed over.
         instance_id: of a static member; "" = dynamic.
-        replaced_id: the member id of the process that a static member replaced: what that one had
-            counts as this one's. "" = none.
         zone: "" = unknown.
         capacity: in thousandths of a member, 1 at least; `weighted` reads it.
         away: within the time after which it said it would be back. It keeps what it has, and gets
@@ -63,7 +59,6 @@ class PlanMember:
     member_id: str
     topics: tuple[str, ...]
     instance_id: str = ""
-    replaced_id: str = ""
     zone: str = ""
     capacity: int = UNIT
     away: bool = False
