@@ -2,7 +2,8 @@
 
 import pytest
 
-from musterd.coordinator.machine.commands import CreateTopic
+from musterd.coordinator.machine.commands import CreateTopic, SetTopicZones
+from musterd.coordinator.machine.events import SpecChanged
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from tests.machine.world import World
 
@@ -176,3 +177,40 @@ def test_a_restarted_replica_writes_what_one_that_never_stopped_writes(end):
         world.run(line)
     assert world.unloaded is not None
     assert world.state.groups["g"].modern is None
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a", "b", "c"], "a, b, c"),
+        (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
+        (["a" * 60, "b" * 249], "a" * 60 + ", " + "b" * 57 + "..."),
+    ],
+)
+def test_the_cause_of_a_plan_names_the_first_topics_that_changed(world, names, said):
+    for name in names:
+        world.apply(CreateTopic(name, 1))
+    world.run("hear A join topics=" + ",".join(names))
+    world.apply(unknown_topics(world.state.groups["g"], world.state, 1_000))
+    world.run("settle")
+    assert reason_of(world) == f"topics that the group reads changed: {said}"
+
+
+def test_a_cause_that_names_as_much_as_it_may_is_not_cut_off(world):
+    """The longest is of the zones of very many topics."""
+    names = [f"{number:0249}" for number in range(100)]
+    for name in names:
+        world.apply(CreateTopic(name, 1))
+    world.run("hear A join topics=" + ",".join(names))
+    world.run("settle")
+    for name in names:
+        world.apply(SetTopicZones(name, "x"))
+    world.run("settle")
+    assert reason_of(world).startswith("zones of topics that the group reads changed: 000")
+    assert reason_of(world).endswith("... and 97 more")
+
+
+def reason_of(world):
+    """What the last event said that has a cause."""
+    told = [event for _, events in world.history for event in events]
+    return [one.reason for one in told if isinstance(one, SpecChanged)][-1]

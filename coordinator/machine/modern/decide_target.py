@@ -1,5 +1,6 @@
 """Decides what a shard's leader tells a modern group: topics and targets (gp-7.8 [REC])."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from musterd.coordinator.machine.commands import (
@@ -22,6 +23,9 @@ from musterd.coordinator.machine.state import Group, modern_of
 TOPICS_CHANGED: Final = "topics that the group reads changed"
 ZONES_CHANGED: Final = "zones of topics that the group reads changed"
 _REASONS: Final = len(Why)
+_NAMES_TOLD: Final = 3
+_NAME_CHARS: Final = 60
+"""So many characters of each name, as a reason has `reason_max_chars`, 255, in all."""
 
 
 def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) -> Decision:
@@ -46,8 +50,23 @@ def decide_note_topics(group: Group | None, command: NoteTopics, env: Envelope) 
         return NOTHING if same else Decision((noted,), Done())
     trigger = Trigger.TOPICS_CHANGED
     others = patterns or any(one.partitions != modern.topics.get(one.topic, 0) for one in counts)
-    reason = TOPICS_CHANGED if others else ZONES_CHANGED
+    names = [one.topic for one in counts]
+    for one in patterns:
+        names += (*one.added, *one.removed)
+    reason = _reason(TOPICS_CHANGED if others else ZONES_CHANGED, names)
     return Decision((noted, spec_changed(group, modern, env, trigger, "", reason)), Done())
+
+
+def _reason(what: str, names: Iterable[str]) -> str:
+    """Name the first topics of those that changed, and the number of all others."""
+    each = list(dict.fromkeys(names))
+    shown = [
+        name if len(name) <= _NAME_CHARS else name[: _NAME_CHARS - 3] + "..."
+        for name in each[:_NAMES_TOLD]
+    ]
+    text = what + ": " + ", ".join(shown) if shown else what
+    others = len(each) - len(shown)
+    return text + f" and {others} more" if others else text
 
 
 def _known(modern: ModernGroup, topic: str) -> TopicCount:

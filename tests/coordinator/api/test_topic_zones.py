@@ -47,7 +47,7 @@ async def test_partitions_go_to_members_in_one_of_their_zones_and_follow_a_chang
         request = admin.DescribeRebalancesRequest(group_id="g")
         last = (await node.admin.DescribeRebalances(request)).rebalances[0]
         assert last.trigger == "topics_changed"
-        assert last.reason == "zones of topics that the group reads changed"
+        assert last.reason == "zones of topics that the group reads changed: a"
         assert last.moved_partitions == {"zone": 4}
 
 
