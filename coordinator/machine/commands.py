@@ -20,9 +20,11 @@ class RoundTimer(IntEnum):
     INITIAL_DELAY = 1
     """A round that opened from Empty: only this timer completes it (gp-4.3)."""
     JOIN = 2
-    """A round that opened from anywhere else: whoever has not joined by then is dropped."""
+    """A round that opened from anywhere else: whoever has not joined by then is dropped. Or a
+    classic member of a modern group was told to join: it is removed where it has not by then."""
     SYNC = 3
-    """A formed generation: whoever has not synced by then is dropped."""
+    """A formed generation: whoever has not synced by then is dropped. Or a classic member of a
+    modern group has joined: it is removed where it has not synced by then."""
     REVOCATION = 4
     """A member of a modern group was told to release partitions: it is removed where it has not
     said so by then. One for each such member."""

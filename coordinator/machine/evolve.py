@@ -40,7 +40,7 @@ from musterd.coordinator.machine.evolve_history import (
     note_removal,
     note_start,
 )
-from musterd.coordinator.machine.modern.evolve_modern import convert, evolve_modern
+from musterd.coordinator.machine.modern.evolve_modern import convert, evolve_modern, synced
 from musterd.coordinator.machine.state import (
     LEGAL_PREDECESSORS,
     UNHASHED,
@@ -240,6 +240,8 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
             _arm(group, event.timer, event.deadline_ms, event.remaining_ms)
         case GenerationFormed():
             _generation_formed(group, event)
+        case MemberSynced() if group.modern is not None:
+            synced(group.modern, event)
         case MemberSynced():
             _member_synced(group, event)
         case AssignmentPublished():

@@ -34,6 +34,8 @@ _IN_VAIN = {
     "not_released": "which did not release its partitions in time",
     "not_back": "which was away, and not back in time",
 }
+_GONE = _IN_VAIN | {"not_synced": "which joined and did not sync"}
+"""How members go that a plan is made without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +171,11 @@ class Rebalance:
     def _plan(self) -> Iterator[str]:
         """Others that came and went, what moves, and how long it took."""
         culprit = self.culprit.member_id if self.culprit is not None else ""
-        gone = [one for one in self.delays if one.how in _IN_VAIN]
+        gone = [one for one in self.delays if one.how in _GONE]
         others = [one for one in gone if one.who.member_id != culprit]
         if others:
             more = self.missing_members - 1 - (len(gone) - len(others))
-            yield f"without {others[0].who.name}, {_IN_VAIN[others[0].how]}{_more(more)}"
+            yield f"without {others[0].who.name}, {_GONE[others[0].how]}{_more(more)}"
         if self.ended == "emptied":
             return
         if self.ended == "open" and not self.generation:

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from musterd.coordinator.machine.commands import Protocol
 from musterd.coordinator.machine.invariants import check
 from musterd.invariant import InvariantError
 from tests.machine.world import World
@@ -30,6 +31,12 @@ def untaken_token(group):
     member = group.modern.members["a"]
     partition = next(iter(member.assigned["t"]))
     member.assigned["t"] = {**member.assigned["t"], partition: group.fence + 1}
+
+
+def told_to_join(group):
+    """A classic member's grants changed since its Join, and it has no deadline to join again."""
+    member = group.modern.members["a"]
+    member.protocols, member.version = (Protocol("range", b""),), member.given + 1
 
 
 def given_up(group):
@@ -59,7 +66,8 @@ BROKEN = {
     "I7, another count": lambda g: g.modern.topics.update(t=5),
     "I7, a member under another's id": lambda g: setattr(g.modern.members["a"], "member_id", "z"),
     "I7, join sequence behind its members": lambda g: setattr(g.modern, "next_join_seq", 1),
-    "a deadline without a revocation": lambda g: setattr(g.modern.members["a"], "deadline_ms", 9),
+    "a deadline for nothing": lambda g: setattr(g.modern.members["a"], "deadline_ms", 9),
+    "something without a deadline": told_to_join,
 }
 
 

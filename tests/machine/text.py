@@ -18,6 +18,7 @@ from musterd.coordinator.machine.commands import (
     NodeLevel,
     PartitionSet,
     Protocol,
+    RoundTimer,
     TargetChange,
     TopicCount,
 )
@@ -292,6 +293,14 @@ def put_group(group: Group) -> Iterator[str]:
         yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"
 
 
+DEADLINES = {
+    RoundTimer.REVOCATION: "",
+    RoundTimer.JOIN: " joins",
+    RoundTimer.SYNC: " syncs",
+}
+"""What a member has a deadline for, where it is something else than what it releases."""
+
+
 def put_modern(modern: ModernGroup) -> Iterator[str]:
     """The members, and the target by member."""
     yield (
@@ -319,7 +328,11 @@ def _put_consumer(modern: ModernGroup, consumer: Consumer) -> str:
         f"{consumer.member_id}{_at(consumer.instance_id)} epoch={consumer.epoch}"
         f" version={consumer.version} [{grants}] target [{wanted}]"
         + (f" classic generation={consumer.generation}" if consumer.is_classic else "")
-        + (f" until {consumer.deadline_ms}" if consumer.deadline_ms else "")
+        + (
+            f"{DEADLINES[consumer.timer]} until {consumer.deadline_ms}"
+            if consumer.timer in DEADLINES
+            else ""
+        )
         + (f" away until {consumer.away_until_ms}" if consumer.away_until_ms else "")
     )
 

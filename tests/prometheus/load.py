@@ -108,7 +108,7 @@ class Load:
             await asyncio.Event().wait()
 
     async def _deployed(self):
-        """Of a modern group: one member stays, another one comes and goes.
+        """Deploy a modern group: one member stays, another one comes and goes.
 
         Who is to release a partition takes a second and a half, longer than between two scrapes.
         """

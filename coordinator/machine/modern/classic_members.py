@@ -2,7 +2,8 @@
 
 Such a member follows as in a classic group; nobody leads it. Each Join that is taken re-grants all
 that it has under one new value, which is its generation and its token: what it did before that is
-told from what it does after. It is told to join by its heartbeat, whenever its grants change.
+told from what it does after. It is told to join by its heartbeat, whenever its grants change; it
+has its rebalance timeout for that, and again for the Sync that follows (gp-4.2).
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from musterd.coordinator.machine.events import (
     ConsumerJoined,
     ConsumerRejoined,
     GroupEvent,
+    MemberSynced,
     Subscription,
     Trigger,
 )
@@ -165,7 +167,7 @@ def _join_again(
         topic: [partition for partition in tokens if partition in works_on.get(topic, {})]
         for topic, tokens in former.revoking.items()
     }
-    reconciler = Reconciler(group, modern, env)
+    reconciler = Reconciler(group, modern, env, joins=former.join_seq)
     confirmed = bool(former.revoking) and not any(kept.values())
     reconciler.reconcile(before, works_on, confirmed=confirmed)
     reconciler.follow()
@@ -252,7 +254,10 @@ def decide_classic_sync(group: Group, modern: ModernGroup, command: SyncGroup) -
         assignment=write_assignment(consumer.assigned, consumer.revoking),
         token=_token(consumer),
     )
-    return Decision((), synced)
+    if consumer.synced == consumer.given:
+        return Decision((), synced)
+    event = MemberSynced(command.group_id, consumer.member_id, consumer.generation)
+    return Decision((event,), synced)
 
 
 def _token(consumer: Consumer) -> int:

@@ -117,6 +117,7 @@ def _consumer(group: Group, member: Member) -> Consumer:
     token = group.token_of(member)
     for topic, partition in read_assignment(member.assignment):
         assigned.setdefault(topic, {})[partition] = token
+    has_synced = group.has_synced(member)
     said = Subscription(
         client_id=member.client_id,
         client_host=member.client_host,
@@ -138,6 +139,8 @@ def _consumer(group: Group, member: Member) -> Consumer:
         protocols=member.protocols,
         generation=group.generation,
         given=1,
+        synced=1 if has_synced else 0,
+        deadline_ms=0 if has_synced else group.deadline_ms,
         assigned=assigned,
         begun=((token, group.generation),),
     )

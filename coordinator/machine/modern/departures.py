@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from musterd.coordinator.machine.commands import (
     CloseRound,
@@ -33,6 +34,16 @@ from musterd.invariant import InvariantError
 
 NOT_RELEASED = "did not release its partitions within the rebalance timeout"
 NOT_BACK = "was not back in the time that it had named"
+NOT_REJOINED = "was told to join and did not within the rebalance timeout"
+NOT_SYNCED = "joined and did not sync within the rebalance timeout"
+
+_IN_VAIN: Final = {
+    RoundTimer.AWAY: (RemovalCause.NOT_BACK, NOT_BACK),
+    RoundTimer.REVOCATION: (RemovalCause.NOT_RELEASED, NOT_RELEASED),
+    RoundTimer.JOIN: (RemovalCause.NOT_REJOINED, NOT_REJOINED),
+    RoundTimer.SYNC: (RemovalCause.NOT_SYNCED, NOT_SYNCED),
+}
+"""Why a member is removed whose deadline passed, by what it is of."""
 
 
 def spec_changed(
@@ -238,8 +249,5 @@ def _decide_timer(
     if modern.timers.get(command.member_id) != named or env.time_ms < command.deadline_ms:
         return NOTHING
     consumer = modern.members[command.member_id]
-    if command.timer is RoundTimer.AWAY:
-        gone = removal(group, consumer, RemovalCause.NOT_BACK, NOT_BACK, env)
-    else:
-        gone = removal(group, consumer, RemovalCause.NOT_RELEASED, NOT_RELEASED, env)
+    gone = removal(group, consumer, *_IN_VAIN[command.timer], env)
     return Decision(remove(group, modern, env, (gone,), Trigger.SESSION_EXPIRY), Done())

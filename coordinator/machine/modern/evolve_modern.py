@@ -14,6 +14,7 @@ from musterd.coordinator.machine.events import (
     GrantsChanged,
     GroupDowngraded,
     GroupUpgraded,
+    MemberSynced,
     ModernEvent,
     SpecChanged,
     TargetStored,
@@ -135,6 +136,8 @@ def consumer_from(event: ConsumerJoined, join_seq: int) -> Consumer:
         joined_epoch=event.member_epoch,
         joined_ms=event.time_ms,
         principal=event.principal,
+        timer_seq=1 if event.protocols else 0,
+        deadline_ms=event.time_ms + event.said.rebalance_timeout_ms if event.protocols else 0,
         protocols=event.protocols,
         generation=event.token,
         given=1,
@@ -144,10 +147,12 @@ def consumer_from(event: ConsumerJoined, join_seq: int) -> Consumer:
 def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
     """Return the member that comes back in the former's place, with its grants under a new token.
 
-    It is a new value: the former stays as it is.
+    It is a new value: the former stays as it is. A deadline to release stands where something of
+    that is left; else a classic member has one to sync.
     """
     keeps = {one.topic: dict.fromkeys(one.partitions, event.token) for one in event.keeps}
     version = former.version + 1
+    syncs_by_ms = event.time_ms + event.said.rebalance_timeout_ms if event.protocols else 0
     return Consumer(
         member_id=event.member_id,
         instance_id=former.instance_id,
@@ -160,7 +165,7 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
         joins=former.joins + 1,
         version=version,
         timer_seq=former.timer_seq if keeps else former.timer_seq + 1,
-        deadline_ms=former.deadline_ms if keeps else 0,
+        deadline_ms=former.deadline_ms if keeps else syncs_by_ms,
         protocols=event.protocols,
         generation=event.token if event.protocols else 0,
         former_generation=0 if event.replaced_id or not event.protocols else former.generation,
@@ -193,7 +198,7 @@ def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
     if event.deadline_ms:
         after.timer_seq += 1
         after.deadline_ms = event.deadline_ms
-    elif not revoking:
+    elif not revoking and not consumer.is_classic:
         after.deadline_ms = 0
     if event.granted:
         begin_grants(after, event.token)
@@ -217,6 +222,18 @@ def _rejoined(group: Group, modern: ModernGroup, event: ConsumerRejoined) -> Non
     members = [consumer if one is former else one for one in modern.members.values()]
     modern.members = {member.member_id: member for member in members}
     count_in(modern, consumer)
+
+
+def synced(modern: ModernGroup, event: MemberSynced) -> None:
+    """Note that a classic member heard what its last Join gave it: it has no deadline for that."""
+    invariant(event.member_id in modern.members, "a stranger synced")
+    consumer = modern.members[event.member_id]
+    invariant(event.generation == consumer.generation, "synced in another generation")
+    invariant(consumer.synced != consumer.given == consumer.version, "synced twice, or too late")
+    consumer.synced = consumer.given
+    if not consumer.revoking:
+        consumer.deadline_ms = 0
+    note_timer(modern, consumer)
 
 
 def _away(modern: ModernGroup, event: ConsumerAway) -> None:

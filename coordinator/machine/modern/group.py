@@ -102,14 +102,16 @@ class Consumer:
     `epoch` is what it is told: that of its last change. `joins`
     counts its joins, so that a session that ended before the last one removes nobody. `version`
     rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
-    it was told to release before `deadline_ms`, 0 = nothing. `timer_seq` counts such deadlines.
+    it was told to release. `deadline_ms` is what it has to do what `timer` says by, 0 = nothing;
+    `timer_seq` counts such deadlines.
     `away_until_ms` is 0 while it is not away; `away_epoch` was that of the plan in force when it
     went.
     `replaced_id` is whose place it took last, as the new process of a static member. A classic
     member has `protocols`, and a `generation` of its own, which is the token of all its grants when
-    it is told; `former_generation` is that of its Join before, 0 = none, and `given` the version
-    of which it was told last. `begun` says at which epoch each grant began (KIP-1251): a member's
-    tokens rise with its epochs, so of each epoch the least token that was taken at it is enough.
+    it is told; `former_generation` is that of its Join before, 0 = none, `given` the version that
+    its last Join was answered with, and `synced` the one of its last Sync. `begun` says at which
+    epoch each grant began (KIP-1251): a member's tokens rise with its epochs, so of each epoch the
+    least token that was taken at it is enough.
     It holds pairs of that token and the epoch, in their order.
     """
 
@@ -132,6 +134,7 @@ class Consumer:
     generation: int = 0
     former_generation: int = 0
     given: int = 0
+    synced: int = 0
     assigned: Tokens = field(default_factory=dict)
     revoking: Tokens = field(default_factory=dict)
     begun: tuple[tuple[int, int], ...] = ()
@@ -145,6 +148,20 @@ class Consumer:
     def is_classic(self) -> bool:
         """True where it joins and syncs, as in a classic group."""
         return bool(self.protocols)
+
+    @property
+    def timer(self) -> RoundTimer | None:
+        """What it has a deadline for; None: for nothing (gp-4.2).
+
+        A classic member releases by joining, so the deadline of a revocation is that of its Join.
+        """
+        if self.is_away:
+            return RoundTimer.AWAY
+        if self.revoking:
+            return RoundTimer.REVOCATION
+        if not self.is_classic or self.synced == self.version:
+            return None
+        return RoundTimer.JOIN if self.version != self.given else RoundTimer.SYNC
 
     def token_of(self, topic: str, partition: int) -> int:
         """Return the token of its grant of this partition, of either phase; 0 = it has none."""
@@ -403,14 +420,12 @@ def let_go(modern: ModernGroup, topic: str, partitions: Iterable[int]) -> None:
 
 def note_timer(modern: ModernGroup, consumer: Consumer) -> None:
     """Note the one deadline that the member has, if any."""
-    if consumer.is_away:
-        timer = (consumer.away_until_ms, RoundTimer.AWAY, consumer.timer_seq)
-        modern.timers[consumer.member_id] = timer
-    elif consumer.deadline_ms:
-        timer = (consumer.deadline_ms, RoundTimer.REVOCATION, consumer.timer_seq)
-        modern.timers[consumer.member_id] = timer
-    else:
+    timer = consumer.timer
+    if timer is None:
         modern.timers.pop(consumer.member_id, None)
+        return
+    deadline_ms = consumer.away_until_ms if consumer.is_away else consumer.deadline_ms
+    modern.timers[consumer.member_id] = (deadline_ms, timer, consumer.timer_seq)
 
 
 def remember_owners(modern: ModernGroup, changes: Iterable[TargetChange]) -> None:

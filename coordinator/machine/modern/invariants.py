@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from musterd.coordinator.machine.commands import NO_OWNER
+from musterd.coordinator.machine.commands import NO_OWNER, RoundTimer
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.group import Consumer, Held, ModernGroup, derive
 from musterd.coordinator.machine.state import Group
@@ -50,8 +50,8 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
         last_seq = consumer.join_seq
         invariant(consumer.epoch <= group.generation, where + "a member of a later epoch (I6)")
         invariant(
-            bool(consumer.revoking) == bool(consumer.deadline_ms),
-            where + "a deadline without a revocation, or the other way round",
+            (consumer.timer not in (None, RoundTimer.AWAY)) == bool(consumer.deadline_ms),
+            where + "a deadline for nothing, or something without a deadline",
         )
         invariant(
             not (consumer.is_away and consumer.revoking), where + "somebody away is to release"

@@ -30,13 +30,16 @@ class Reconciler:
 
     At most `reconcile_max_partitions` change their grants, of which `left` are left; whoever is not
     reached is behind. `token` is the last one that the decision took, 0 = none. `freed` has what
-    events of the same decision free: members that are gone, partitions that were released.
+    events of the same decision free: members that are gone, partitions that were released. `joins`
+    is the join sequence of a classic member whose Join is decided, -1 = of none: the answer tells
+    it of its grants, and others have a deadline to come and hear of theirs.
     """
 
     group: Group
     modern: ModernGroup
     env: Envelope
     token: int = 0
+    joins: int = -1
     left: int = field(init=False)
     freed: dict[str, dict[int, None]] = field(default_factory=dict)
     events: list[GrantsChanged] = field(default_factory=list)
@@ -167,6 +170,8 @@ class Reconciler:
         if kept:
             self.left -= sum(len(one.partitions) for one in kept)
             deadline_ms = self.env.time_ms + consumer.said.rebalance_timeout_ms
+        elif (gone or new) and self._is_told_to_join(consumer):
+            deadline_ms = self.env.time_ms + consumer.said.rebalance_timeout_ms
         epoch = consumer.epoch if kept or not (gone or new) else self.modern.target_epoch
         self.events.append(
             GrantsChanged(
@@ -182,6 +187,14 @@ class Reconciler:
                 self.env.time_ms,
             )
         )
+
+    def _is_told_to_join(self, consumer: Consumer) -> bool:
+        """True where its next heartbeat tells a classic member to join, which it was not told yet.
+
+        Its grants change, and are no more what its last Join was answered with (gp-4.2).
+        """
+        is_told = consumer.version != consumer.given
+        return consumer.is_classic and consumer.join_seq != self.joins and not is_told
 
 
 def _not_in(tokens: Tokens, owned: Owned | None) -> Tokens:

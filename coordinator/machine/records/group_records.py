@@ -541,6 +541,8 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, *own) if group is None else own
         case GroupDeleted():
             return () if group is None else (*_refs(group), *group.offsets)
+        case MemberSynced() if group is not None and group.modern is not None:
+            return (ModernOf(event.member_id, _GRANTS),)
         case MemberSynced():
             return (None, event.member_id) if _syncs_last(group) else (event.member_id,)
         case MemberJoined():

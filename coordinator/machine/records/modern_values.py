@@ -144,6 +144,7 @@ def put_grants(consumer: Consumer) -> bytes:
             put_int(consumer.deadline_ms),
             put_int(consumer.away_until_ms),
             put_int(consumer.away_epoch),
+            put_int(consumer.synced),
             _put_tokens(consumer.assigned),
             _put_tokens(consumer.revoking),
             _put_ints([number for pair in consumer.begun for number in pair]),
@@ -161,6 +162,7 @@ def take_grants(consumer: Consumer, value: bytes) -> None:
     consumer.deadline_ms = reader.integer()
     consumer.away_until_ms = reader.integer()
     consumer.away_epoch = reader.integer()
+    consumer.synced = reader.integer()
     consumer.assigned = _take_tokens(reader)
     consumer.revoking = _take_tokens(reader)
     begun = _take_ints(reader)
