@@ -229,7 +229,7 @@ def _plans() -> list[Rebalances.Rebalance]:
             from_generation=8,
             generation=9,
             trigger="topics_changed",
-            reason="topics that the group reads changed: orders",
+            reason="topics that the group reads changed: payments",
             members_before=3,
             members_after=3,
             joining_ms=500,
