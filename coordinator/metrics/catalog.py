@@ -271,6 +271,10 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_group_partitions_moved_total": _counter(
             "Partitions that a rebalance, or a plan, gave to another owner than before.", "group"
         ),
+        "muster_plans_failed_total": _counter(
+            "Plans of modern groups that ended in an error, by a defect: their groups keep their "
+            "targets."
+        ),
         "muster_group_member_expirations_total": _counter(
             "Members removed because their session timed out.", "group"
         ),

@@ -346,7 +346,9 @@ class NodeMetrics:
         refused = counter("muster_growth_refused_total")
         for reason, count in size.refused.items():
             refused.add_metric([reason], count)
-        yield from (held, most, near, refused)
+        plans = counter("muster_plans_failed_total")
+        plans.add_metric([], sources.call_limits.planning.failed_total)
+        yield from (held, most, near, refused, plans)
 
     def _coordinator(self, sources: Sources) -> Pages:
         for name, value in (

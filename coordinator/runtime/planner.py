@@ -5,12 +5,16 @@ group does not know of as they are, a plan that is due, grants that are behind t
 takes as long as the group is large. It goes in slices between other work, outside of what applies
 entries; what it was made from is named with the result, and refused where that is another by then.
 A group whose plans come to nothing for a second is held: nothing changes it until one is stored.
+A plan that fails, by a defect of an assignor, concerns its group alone, which keeps its target: it
+is planned again when what plans are made from has changed, or after a minute.
 """
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+import structlog
 
 from musterd.coordinator.machine.commands import (
     GroupCommand,
@@ -34,7 +38,10 @@ from musterd.coordinator.runtime.timeouts import (
     ASSIGNMENT_INTERVAL_MS_MAX,
     ASSIGNMENT_QUIET_MS,
     CHANGES_HELD_MS_MAX,
+    PLAN_AGAIN_MS,
 )
+
+log = structlog.get_logger()
 
 PLANS_MAX: Final = 16
 """Plans of a node that are being made at once; others wait."""
@@ -72,6 +79,8 @@ class PlanTurns:
         """How many are being made."""
         self.planners = 0
         """How many shards make them."""
+        self.failed_total = 0
+        """How many plans ended in an error."""
         self._turn: object = None
         self._steps = 0
 
@@ -94,6 +103,14 @@ class _Interval:
     interval_ms: int = ASSIGNMENT_INTERVAL_MS
     waits: bool = False
     """Whether another plan was due before that was over."""
+
+
+@dataclass(slots=True)
+class _Failed:
+    """A plan that ended in an error, and until when the same one is not made again."""
+
+    spec_version: int
+    until_ms: int
 
 
 @dataclass(slots=True)
@@ -168,6 +185,8 @@ class Planner:
     end of the time for which the group was held."""
     _held_ms: dict[str, int] = field(default_factory=dict)
     """Until when a group is held at most."""
+    _failed: dict[str, _Failed] = field(default_factory=dict)
+    """By group whose last plan failed."""
     _plans: OrderedDict[str, _Plan] = field(default_factory=OrderedDict)
     _under_way: Counter[tuple[str, type]] = field(default_factory=Counter)
     """How many commands of a group and kind are waiting or in the log."""
@@ -207,6 +226,7 @@ class Planner:
         if group.generation == modern.target_epoch:
             self._due_ms.pop(group_id, None)
             self._held_ms.pop(group_id, None)
+            self._failed.pop(group_id, None)
         self._known.setdefault(group_id, _Known())
         self._left[group_id] = None
         self._blocked = False
@@ -269,7 +289,7 @@ class Planner:
                 self._forget(group_id)
                 continue
             names += self._look_at(turn, group, clock_ms, registry, offer)
-        self._go_on(turn, groups, offer)
+        self._go_on(turn, clock_ms, groups, offer)
 
     # ---- inside
 
@@ -289,7 +309,7 @@ class Planner:
         known = self._known[group_id]
         if self._is_under_way(group_id, NoteTopics):
             return 0
-        is_due = group.generation > modern.target_epoch
+        is_due = group.generation > modern.target_epoch and not self._is_put_off(group, clock_ms)
         is_held = is_due and self._is_held(group_id, clock_ms)
         if is_held:
             registry = None  # it is told of topics afterwards
@@ -383,6 +403,18 @@ class Planner:
         self.turns.plans += 1
         self._plans[group_id] = _Plan(modern.spec_version, _units(modern), _planned(group))
 
+    def _is_put_off(self, group: Group, clock_ms: int) -> bool:
+        """Whether a plan of what the group is now failed, and is not to be made again yet."""
+        group_id, modern = group.group_id, group.modern
+        failed = self._failed.get(group_id)
+        if failed is None or modern is None:
+            return False
+        if failed.spec_version != modern.spec_version or clock_ms >= failed.until_ms:
+            del self._failed[group_id]
+            return False
+        self._ends.arm(group_id, failed.until_ms)
+        return True
+
     def _is_held(self, group_id: str, clock_ms: int) -> bool:
         """Whether a group whose plan is due is held, from now on where it has waited too long."""
         if self.holds(group_id, clock_ms):
@@ -423,7 +455,9 @@ class Planner:
         self._intervals.move_to_end(group_id)
         return True
 
-    def _go_on(self, turn: object, groups: Mapping[str, Group], offer: Offer) -> None:
+    def _go_on(
+        self, turn: object, clock_ms: int, groups: Mapping[str, Group], offer: Offer
+    ) -> None:
         """Go on with plans, one after the other, as far as the node's turn has room for it."""
         share = STEPS_PER_TURN // max(1, self.turns.planners)
         self._credit = min(self._credit + share, share)
@@ -431,19 +465,31 @@ class Planner:
             group_id, plan = self._plans.popitem(last=False)
             self._plans[group_id] = plan  # it is the last now
             slices = HELD_SLICES if group_id in self._held_ms else 1
-            steps = self._go_on_with(plan, groups[group_id], offer, slices)
+            steps = self._go_on_with(plan, groups[group_id], clock_ms, offer, slices)
             if not steps:
                 self._blocked = True
                 return
             self._credit -= steps
             self.turns.took(steps)
 
-    def _go_on_with(self, plan: _Plan, group: Group, offer: Offer, slices: int) -> int:
+    def _go_on_with(
+        self, plan: _Plan, group: Group, clock_ms: int, offer: Offer, slices: int
+    ) -> int:
         """Make slices of a plan, or store a part of it; 0 where the log takes none now."""
-        if plan.parts is None or plan.part is None:
-            return plan.make(slices)
-        part = plan.part
-        changes = changes_of(group, part)
+        try:
+            if plan.parts is None or plan.part is None:
+                return plan.make(slices)
+            part = plan.part
+            changes = changes_of(group, part)
+        except Exception:
+            log.exception(
+                "a plan failed: the group keeps its target",
+                group=group.group_id,
+                spec_version=plan.spec_version,
+                again_s=PLAN_AGAIN_MS // 1_000,
+            )
+            self._fail(group.group_id, plan, clock_ms)
+            return 1
         store = StoreTarget(group.group_id, plan.spec_version, plan.number, changes, part.last)
         if not self._offer(store, offer):
             return 0
@@ -453,6 +499,15 @@ class Planner:
         else:
             plan.part, plan.number = next(plan.parts), plan.number + 1
         return 1 + len(part.changes)
+
+    def _fail(self, group_id: str, plan: _Plan, clock_ms: int) -> None:
+        """Give a plan up. Nothing is held for it: a change may well be what mends it."""
+        self.turns.failed_total += 1
+        self._drop(group_id)
+        self._due_ms.pop(group_id, None)
+        self._held_ms.pop(group_id, None)
+        self._failed[group_id] = _Failed(plan.spec_version, clock_ms + PLAN_AGAIN_MS)
+        self._left[group_id] = None
 
     def _offer(self, command: GroupCommand, offer: Offer) -> bool:
         """Offer a command; where it is not taken now, its group is looked at again."""
@@ -479,6 +534,7 @@ class Planner:
         self._intervals.pop(group_id, None)
         self._due_ms.pop(group_id, None)
         self._held_ms.pop(group_id, None)
+        self._failed.pop(group_id, None)
         self._ends.drop(group_id)
 
 

@@ -66,6 +66,9 @@ ASSIGNMENT_INTERVAL_MS_MAX: Final = 1_000
 ASSIGNMENT_QUIET_MS: Final = 200
 """Where no other plan was due for so long after one began, the next waits for nothing."""
 
+PLAN_AGAIN_MS: Final = 60_000
+"""A plan that failed, by a defect, is made again so late, or when what it is made from changes."""
+
 UNOWNED_LOOK_MS: Final = 1_000
 """After a modern group changed, its coordinator looks for partitions without an owner so late:
 what moves meanwhile is nobody's for a moment only."""

@@ -606,6 +606,18 @@ MODERN_GROUPS = (
         ),
     ),
     Panel(
+        "Plans that failed",
+        "By a defect in how partitions are assigned: a group keeps its target. Bad: anything but "
+        "0: see the node's log.",
+        "short",
+        (
+            (
+                f"sum by (instance) (increase(muster_plans_failed_total{{{NODE}}}[10m]))",
+                "{{instance}}",
+            ),
+        ),
+    ),
+    Panel(
         "Partitions claimed by two",
         "What a member reported that another one has. Bad: anything above 0.",
         "short",

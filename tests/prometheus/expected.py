@@ -189,6 +189,7 @@ EXPECTED: dict[str, Expected] = {
     "Plans in the last hour, top 10 / A": Rises(to=2),
     "Partitions that plans moved / A": Rises(to=0.2),
     "Partitions claimed by two / A": Stays(below=0.01),
+    "Plans that failed / A": Stays(below=0.01),
     "Members of modern groups, top 10 / A": Rises(to=2),
     "Epoch of modern groups, top 10 / A": Rises(to=3),
     # backup, quotas and audit

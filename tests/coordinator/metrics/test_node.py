@@ -289,6 +289,7 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     rig.turn()
     rig.shard.queue_meter.shed_total = 3
     rig.call_limits.parked.refused_total = 2
+    rig.call_limits.planning.failed_total = 7
     page = _page(metrics)
     assert _value(page, "muster_raft_proposals_total", shard="0", result="committed") == 1
     assert _value(page, "muster_raft_proposals_pending", shard="0") == 0
@@ -297,6 +298,7 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     assert _value(page, "muster_throttled_requests_total", limit="shard_queue") == 3
     assert _value(page, "muster_throttled_requests_total", limit="parked_calls") == 2
     assert _value(page, "muster_throttled_requests_total", limit="request_bytes") == 8
+    assert _value(page, "muster_plans_failed_total") == 7
     assert _value(page, "muster_client_connections_ended_total") == 6
     assert _value(page, "muster_forwarded_calls_total", direction="out") == 9
     assert _value(page, "muster_forwarded_calls_open", direction="out") == 2

@@ -6,6 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+import structlog
 
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource
 from musterd.coordinator.machine.commands import (
@@ -23,6 +24,7 @@ from musterd.coordinator.runtime.timeouts import (
     ASSIGNMENT_INTERVAL_MS_MAX,
     ASSIGNMENT_QUIET_MS,
     CHANGES_HELD_MS_MAX,
+    PLAN_AGAIN_MS,
 )
 
 TURN_MS = 10
@@ -153,6 +155,67 @@ def test_a_plan_that_is_due_is_stored_and_carried_out_in_the_turn_in_which_it_is
     stored, reconcile = shard.turn()
     assert (stored.spec_version, stored.part, stored.last) == (1, 0, True)
     assert reconcile == Reconcile("g")
+
+
+def fails(monkeypatch, *, of=("g",), where="planning"):
+    """Plans of these groups end in an error; returns the groups of those that were begun."""
+    begun = []
+    original = getattr(module, where)
+
+    def raising(first, *others):
+        names = [first.group_id] if where == "specifying" else [m.member_id for m in first.members]
+        if set(names) & set(of):
+            begun.append(names[0])
+            raise KeyError("a defect")
+        return (yield from original(first, *others))
+
+    monkeypatch.setattr(module, where, raising)
+    return begun
+
+
+@pytest.mark.parametrize("where", ["specifying", "planning"])
+def test_a_plan_that_fails_ends_neither_the_turn_nor_plans_of_others(shard, monkeypatch, where):
+    """It is logged and counted once, and tried again in a minute, not in the next turn."""
+    begun = fails(monkeypatch, of=("g", "x"), where=where)
+    shard.group(members=("x",), behind={0: None})
+    shard.group("h")
+    with structlog.testing.capture_logs() as lines:
+        offered = shard.turn(300)
+    assert [c.group_id for c in offered if isinstance(c, StoreTarget)] == ["h"]
+    assert Reconcile("g") in offered
+    assert [(one["event"], one["group"], one["log_level"]) for one in lines] == [
+        ("a plan failed: the group keeps its target", "g", "error")
+    ]
+    assert (len(begun), shard.planner.turns.failed_total, shard.planner.turns.plans) == (1, 1, 0)
+    assert not shard.planner.hurried
+    shard.turn(PLAN_AGAIN_MS // TURN_MS)
+    assert (len(begun), shard.planner.turns.failed_total) == (2, 2)
+
+
+def test_a_group_whose_plan_failed_is_planned_when_its_spec_changes(shard, monkeypatch):
+    """Nothing that would change it is held for the plan that failed, however long that is due."""
+    begun = fails(monkeypatch, of=("x",))
+    group = shard.group(members=("x",))
+    for _ in range(2 * ASSIGNMENT_INTERVAL_MS_MAX // TURN_MS):
+        shard.turn()
+        assert not shard.planner.holds("g", shard.clock_ms)
+    assert len(begun) == 1
+    group.modern.members = ("a",)
+    shard.changes(group)
+    assert kinds(shard.turn(20)) == [StoreTarget, Reconcile]
+    assert shard.planner.turns.failed_total == 1
+
+
+def test_a_part_of_a_plan_that_cannot_be_told_fails_it(shard, monkeypatch):
+    """An owner that is no member, say."""
+
+    def changes_of(_group, _part):
+        raise KeyError("nobody")
+
+    monkeypatch.setattr(module, "changes_of", changes_of)
+    shard.group()
+    assert shard.turn(300) == []
+    assert (shard.planner.turns.failed_total, shard.planner.turns.plans) == (1, 0)
 
 
 def test_nothing_is_planned_twice_while_its_commands_are_under_way(shard):
