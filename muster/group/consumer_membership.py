@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from muster.errors import ErrorCode, MusterError
+from muster.errors import ErrorCode, GroupIdNotFound, MusterError
 from muster.group.actions import (
     AbandonCalls,
     Action,
@@ -65,6 +65,10 @@ MOVES = "they move to other members"
 GONE = "the coordinator gave them to others, or a topic was deleted"
 """Reasons of what is taken back, for people."""
 
+_STAYS_CLASSIC = (
+    "mend what keeps it a classic group (`muster group config` shows its settings), or stop its "
+    "members first"
+)
 _FENCED = frozenset(
     {
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -291,7 +295,7 @@ class ConsumerMembership:
         elif refusal.code == ErrorCode.UNRELEASED_INSTANCE_ID:
             self._wait_for_release(refusal)
         elif refusal.code in _FATAL or (joins and not mends):
-            self._fail(refusal.error)
+            self._fail(_join_error(refusal))
         else:
             self._wait(refusal, self._next_wait_ms())
 
@@ -560,3 +564,10 @@ class ConsumerMembership:
         self._forget()
         self.assignment = self._given = None
         self._out += [StopKeepAlive(), AbandonCalls(), Ended()]
+
+
+def _join_error(refusal: Refusal) -> MusterError:
+    """Return the exception for the user; a group that is there says why it stays a classic one."""
+    if refusal.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupIdNotFound(refusal.message, hint=_STAYS_CLASSIC)
+    return refusal.error

@@ -229,6 +229,7 @@ def test_a_group_whose_members_assign_is_said():
     world.do(Start())
     error = only(world.refused(E.GROUP_ID_NOT_FOUND, "stop them first"), Fail).error
     assert error.message == "stop them first"
+    assert error.hint.startswith("mend what keeps it a classic group")
 
 
 def test_it_is_not_settled_while_more_is_to_come():
