@@ -4,8 +4,9 @@ Commits are of one member's group that has offsets of these partitions already, 
 (`decode`) and applied (`apply`), an entry each. A round is all Joins of a group that was empty, the
 timer that forms the generation, the leader's Sync with everybody's assignment and all others'; it
 is applied, an entry for each command. Of a modern group whose first member has many partitions, and
-a second one gets half of them: the longest grant of 1,000, what has the first one release them, its
-release, and a heartbeat that changes nothing.
+a second one gets half of them, the longest entry of each kind: those that grant, that have the
+first one release them, and that take what it has released; a heartbeat of it that changes nothing;
+that it joins again, goes away, and leaves.
 
 Printed last is the digest of all that was applied, so that two builds of the machine can be
 compared, and which one was measured: a module of `coordinator/machine` may be compiled.
@@ -22,7 +23,9 @@ from bench.report import Report
 from musterd.coordinator.codec import decode_entry, encode_entry
 from musterd.coordinator.machine import shard_state
 from musterd.coordinator.machine.commands import (
+    AWAY_EPOCH,
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     Assignment,
     CloseRound,
     Command,
@@ -41,7 +44,7 @@ from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.limits import LIMITS_VERSION
 from musterd.coordinator.machine.modern.decide_heartbeat import unchanged
-from musterd.coordinator.machine.modern.group import partition_sets
+from musterd.coordinator.machine.modern.group import ModernGroup, partition_sets
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.plan import parts, plan
 from musterd.coordinator.machine.records.digest import DIGEST_MODULUS
@@ -191,6 +194,11 @@ def store_plan(replica: Replica) -> list[float]:
     for number, part in enumerate(list(parts(plan(spec_of(group))))):
         store = StoreTarget(GROUP, version, number, changes_of(group, part), part.last)
         replica.take(store)
+    return carry_out(replica, modern)
+
+
+def carry_out(replica: Replica, modern: ModernGroup) -> list[float]:
+    """Apply Reconciles until nobody is behind; returns the CPU seconds of each."""
     took: list[float] = []
     while modern.behind:
         took.append(replica.take(Reconcile(GROUP)))
@@ -200,8 +208,7 @@ def store_plan(replica: Replica) -> list[float]:
 def hand_over(topics: int, partitions: int) -> dict[str, float]:
     """Have one member get all partitions, and a second one half of them; returns CPU seconds.
 
-    The keys say of what: the longest grant of 1,000 partitions, the command that has the first
-    member release half of them, its release, and a heartbeat that changes nothing.
+    The keys say of what; where several entries do it, of the longest one.
     """
     replica = Replica()
     evolve_shard_counted(replica.state, LevelRaised(LEVEL))
@@ -231,7 +238,7 @@ def hand_over(topics: int, partitions: int) -> dict[str, float]:
     half = topics * partitions // 2
     if sum(map(len, first.revoking.values())) != half:
         raise ValueError("the first member is not told to release half of what it has")
-    released = replica.take(says)
+    released = max([replica.take(says), *carry_out(replica, modern)])
     if modern.members["a"].revoking:
         raise ValueError("the first member's release was not taken")
     late = replace(says, member_epoch=modern.members["a"].epoch - 1)
@@ -241,7 +248,12 @@ def hand_over(topics: int, partitions: int) -> dict[str, float]:
         if heard is None or not list(heard.grants.runs()):
             raise ValueError("a heartbeat changed something")
 
-    return {"grant": granted, "revoke": revoked, "release": released, "heard": cpu_s(answer)}
+    took = {"grant": granted, "revoke": revoked, "release": released, "heard": cpu_s(answer)}
+    took["rejoin"] = replica.take(joins("a"))
+    took["away"] = replica.take(ConsumerGroupHeartbeat(GROUP, "a", AWAY_EPOCH, back_in_ms=1_000))
+    replica.take(joins("a"))
+    took["leave"] = replica.take(ConsumerGroupHeartbeat(GROUP, "a", LEAVE_EPOCH))
+    return took
 
 
 def main(arguments: Sequence[str]) -> int:

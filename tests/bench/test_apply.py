@@ -37,5 +37,5 @@ def test_two_runs_apply_the_same(capsys):
 def test_a_hand_over_of_the_bench_is_of_half_of_all_partitions():
     """Each of its commands did what its name says: a member that was refused would cost another."""
     took = apply.hand_over(3, 20)
-    assert list(took) == ["grant", "revoke", "release", "heard"]
+    assert list(took) == ["grant", "revoke", "release", "heard", "rejoin", "away", "leave"]
     assert min(took.values()) > 0

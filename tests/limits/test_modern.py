@@ -9,6 +9,7 @@ from musterd.coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     CreateTopic,
     NoteTopics,
+    Reconcile,
     StoreTarget,
     TargetChange,
     TopicCount,
@@ -196,6 +197,21 @@ def test_partitions_in_one_part_of_a_target(step):
     else:
         assert reply == Done()
         assert set(modern.target["t"]) == {0}
+
+
+@limit("reconcile_max_members")
+def test_members_whose_grants_one_command_changes(step):
+    """Of one more the last has to wait for the next command."""
+    state, count = shard(), LIMITS.reconcile_max_members + step
+    applied(state, *(replace(JOIN, member_id=f"m{n:04}") for n in range(count)))
+    applied(state, NoteTopics("g", (TopicCount("t", count),), (), 1))
+    modern = state.groups["g"].modern
+    change = TargetChange("t", tuple(range(count)), tuple(range(count)), (0,) * count)
+    applied(state, StoreTarget("g", modern.spec_version, 0, (change,), last=True), Reconcile("g"))
+    assert modern.granted == count - max(step, 0)
+    assert len(modern.behind) == max(step, 0)
+    applied(state, Reconcile("g"))
+    assert modern.granted == count
 
 
 def test_a_classic_member_says_as_many_topics_as_there_may_be_and_not_much_more():

@@ -1,6 +1,7 @@
 """Each invariant of modern groups is really checked: a state that is broken in one way is found."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,12 @@ BROKEN = {
     "I7, join sequence behind its members": lambda g: setattr(g.modern, "next_join_seq", 1),
     "a deadline for nothing": lambda g: setattr(g.modern.members["a"], "deadline_ms", 9),
     "something without a deadline": told_to_join,
+    "grants that are not counted": lambda g: setattr(g.modern.members["a"], "size", 9),
+    "topics out of order": lambda g: setattr(
+        g.modern.members["a"], "said", replace(g.modern.members["a"].said, topics=("t", "s"))
+    ),
+    "somebody is to be told of more": lambda g: setattr(g.modern.members["a"], "telling", True),
+    "or was, and no entry goes on": lambda g: setattr(g.modern.members["a"], "has_stopped", True),
 }
 
 

@@ -113,7 +113,13 @@ USES = {
         "sorted((*active, *revoking))": "ints",
         "sorted(tokens)": "ints",
     },
+    "modern/invariants": {
+        "sorted(names)": "names, by code points",
+        "sorted(topics)": "names, by code points",
+    },
     "modern/reconciler": {
+        "sorted(tokens)": "names, by code points",
+        "sorted(tokens[topic].items())": "ints, no key twice",
         "sorted(waiting)": "ints",
         "sorted(wanted)": "names, by code points",
         "sorted(wanted[topic])": "ints",
@@ -147,7 +153,6 @@ USES = {
     "records/modern_values": {
         "sorted(modern.behind)": "ints",
         "sorted(tokens)": "names, by code points",
-        "sorted(tokens[topic])": "ints",
         "{count}": "an int",
     },
     "access": {
@@ -305,6 +310,8 @@ USES = {
     "records/group_records": {
         "(self._group.digest + digest) % DIGEST_MODULUS": "ints",
         "(group.digest + gained) % DIGEST_MODULUS": "ints",
+        "max(consumer.size, after)": "ints",
+        "min(consumer.size, after)": "ints",
         "sorted(group.members.values(), key=lambda member: member.join_seq)": "no number twice",
         "sorted(modern.patterns)": "texts, by code points",
         "sorted(modern.target)": "names, by code points",

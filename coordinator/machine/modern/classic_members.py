@@ -156,10 +156,8 @@ def _join_again(
     of the last modern member, the group is a classic one again.
     """
     member_id, said = joining_id(command), _said(command)
-    before = replace(former, said=said, away_until_ms=0)
-    refused = refuse_weight(
-        modern, said_bytes(former), replace(before, protocols=command.protocols), env
-    )
+    before = replace(former, said=said, away_until_ms=0, protocols=command.protocols)
+    refused = refuse_weight(modern, said_bytes(former), before, env)
     if refused is not None:
         return refused
     works_on = _works_on(command.protocols) if former.is_classic else {}

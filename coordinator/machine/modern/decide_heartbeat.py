@@ -276,6 +276,7 @@ def _join_again(
     reconciler = Reconciler(group, modern, env, event.token)
     for topic, partitions in former.revoking.items():
         reconciler.free(topic, partitions)
+    reconciler.takes = after.size  # it is to hear of nothing that it would have to release
     reconciler.reconcile(after, {}, confirmed=False)
     return _with_grants(after, (event, *events), reconciler)
 

@@ -130,7 +130,7 @@ def decide_reconcile(group: Group | None, env: Envelope) -> Decision:
     reconciler = Reconciler(group, modern, env)
     consumers = [modern.members[modern.by_seq[seq]] for seq in sorted(modern.behind)]
     for consumer in sorted(consumers, key=lambda one: not one.is_away):
-        if reconciler.left <= 0:
+        if reconciler.is_full:
             break
         reconciler.reconcile(consumer, None, confirmed=False)
     reconciler.follow()

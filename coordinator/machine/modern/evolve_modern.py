@@ -183,10 +183,13 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
 def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
     """Return the member with the grants that the event leaves it, as a new value."""
     assigned, revoking = dict(consumer.assigned), dict(consumer.revoking)
+    has_stopped = consumer.has_stopped
     for topic, partitions in event.released:
         told = consumer.revoking.get(topic, {})
-        _drop(revoking, topic, [one for one in partitions if one in told])
+        if _drop(revoking, topic, [one for one in partitions if one in told]):
+            has_stopped = True
         _drop(assigned, topic, [one for one in partitions if one not in told])
+    has_stopped = has_stopped and bool(revoking)
     for topic, partitions in event.revoking:
         revoking[topic] = {**revoking.get(topic, {}), **_drop(assigned, topic, partitions)}
     for topic, partitions in event.granted:
@@ -198,8 +201,12 @@ def regranted(consumer: Consumer, event: GrantsChanged) -> Consumer:
     if event.deadline_ms:
         after.timer_seq += 1
         after.deadline_ms = event.deadline_ms
-    elif not revoking and not consumer.is_classic:
+    elif has_stopped or not (revoking or consumer.is_classic):
         after.deadline_ms = 0
+    after.has_stopped = has_stopped
+    after.telling = event.behind and bool(
+        event.revoking or (consumer.telling and revoking and not has_stopped)
+    )
     if event.granted:
         begin_grants(after, event.token)
     return after
@@ -242,7 +249,9 @@ def _away(modern: ModernGroup, event: ConsumerAway) -> None:
     for topic, partitions in consumer.revoking.items():
         let_go(modern, topic, partitions)
     consumer.revoking = {}
+    consumer.recount()
     consumer.deadline_ms = 0
+    consumer.telling = consumer.has_stopped = False
     consumer.timer_seq += 1
     consumer.away_until_ms = event.until_ms
     consumer.away_epoch = modern.planned_epoch

@@ -103,7 +103,8 @@ class Consumer:
     counts its joins, so that a session that ended before the last one removes nobody. `version`
     rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
     it was told to release. `deadline_ms` is what it has to do what `timer` says by, 0 = nothing;
-    `timer_seq` counts such deadlines.
+    `timer_seq` counts such deadlines. `telling` is true while entries that follow tell it of more
+    to release, and `has_stopped` while they take what it has released of what was revoking.
     `away_until_ms` is 0 while it is not away; `away_epoch` was that of the plan in force when it
     went.
     `replaced_id` is whose place it took last, as the new process of a static member. A classic
@@ -112,7 +113,7 @@ class Consumer:
     its last Join was answered with, and `synced` the one of its last Sync. `begun` says at which
     epoch each grant began (KIP-1251): a member's tokens rise with its epochs, so of each epoch the
     least token that was taken at it is enough.
-    It holds pairs of that token and the epoch, in their order.
+    It holds pairs of that token and the epoch, in their order. `size` counts its grants.
     """
 
     member_id: str
@@ -127,6 +128,8 @@ class Consumer:
     version: int = 1
     timer_seq: int = 0
     deadline_ms: int = 0
+    telling: bool = False
+    has_stopped: bool = False
     away_until_ms: int = 0
     away_epoch: int = 0
     replaced_id: str = ""
@@ -138,6 +141,14 @@ class Consumer:
     assigned: Tokens = field(default_factory=dict)
     revoking: Tokens = field(default_factory=dict)
     begun: tuple[tuple[int, int], ...] = ()
+    size: int = field(init=False, default=0, metadata={"derived": True})
+
+    def __post_init__(self) -> None:
+        self.recount()
+
+    def recount(self) -> None:
+        """Count the grants again, after `assigned` or `revoking` of this value was replaced."""
+        self.size = _count(self.assigned) + _count(self.revoking)
 
     @property
     def is_away(self) -> bool:
@@ -158,7 +169,7 @@ class Consumer:
         if self.is_away:
             return RoundTimer.AWAY
         if self.revoking:
-            return RoundTimer.REVOCATION
+            return None if self.has_stopped else RoundTimer.REVOCATION
         if not self.is_classic or self.synced == self.version:
             return None
         return RoundTimer.JOIN if self.version != self.given else RoundTimer.SYNC
@@ -258,8 +269,8 @@ class ModernGroup:
     def reads(self, consumer: Consumer, topic: str) -> bool:
         """True where the member reads this topic: it names it, or its pattern stands for it."""
         said = consumer.said
-        return topic in said.topics or (
-            bool(said.pattern) and topic in self.patterns.get(said.pattern, ())
+        return _is_in(topic, said.topics) or (
+            bool(said.pattern) and _is_in(topic, self.patterns.get(said.pattern, ()))
         )
 
     def topics_of(self, consumer: Consumer) -> dict[str, None]:
@@ -289,6 +300,12 @@ class ModernGroup:
     def granted(self) -> int:
         """The number of partitions of which somebody has a grant."""
         return _count(self.held)
+
+
+def _is_in(topic: str, names: tuple[str, ...]) -> bool:
+    """True where the topic is one of these, which are in order: a member may read many."""
+    at = bisect_left(names, topic)
+    return at < len(names) and names[at] == topic
 
 
 def _count(by_topic: dict[str, dict[int, int]] | dict[str, dict[int, None]] | Held) -> int:

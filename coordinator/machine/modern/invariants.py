@@ -17,6 +17,10 @@ def check_modern(group: Group, modern: ModernGroup, where: str) -> None:
     invariant(modern.target_epoch <= group.generation, where + "a target of a later epoch (I6)")
     held = _check_members(group, modern, where)
     invariant(held == modern.held, where + "who holds what is not its members' (I5)")
+    for consumer in modern.members.values():
+        invariant(consumer.size == len(consumer.grants()), where + "grants that are not counted")
+    for names in modern.patterns.values():
+        invariant(names == tuple(sorted(names)), where + "topics out of order")
     for topic, owners in modern.target.items():
         invariant(bool(owners), where + "a topic without partitions in the target (I7)")
         invariant(
@@ -53,10 +57,20 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
             (consumer.timer not in (None, RoundTimer.AWAY)) == bool(consumer.deadline_ms),
             where + "a deadline for nothing, or something without a deadline",
         )
+        goes_on = bool(consumer.revoking) and consumer.join_seq in modern.behind
+        invariant(
+            goes_on or not (consumer.telling or consumer.has_stopped),
+            where + "somebody is to be told of more, or was, and no entry goes on with it",
+        )
+        invariant(
+            not (consumer.telling and consumer.has_stopped), where + "told after it has stopped"
+        )
         invariant(
             not (consumer.is_away and consumer.revoking), where + "somebody away is to release"
         )
         _check_begun(consumer, where)
+        topics = consumer.said.topics
+        invariant(topics == tuple(sorted(topics)), where + "topics out of order")
         for tokens in (consumer.assigned, consumer.revoking):
             for topic, partitions in tokens.items():
                 invariant(bool(partitions), where + "an empty topic among the grants")

@@ -3,10 +3,14 @@
 It compares what a member holds with what the target gives it, of topics that it reads. What it
 holds beyond that is revoked; while any of it is not released the member gets nothing new (KIP-848).
 What nobody holds is granted. Nothing is done by a target of which a part is missing.
+
+One entry tells a member to release at most `reconcile_max_partitions`, and takes as many that it
+has released: who has more of them is behind, and the entries that follow go on with it.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from musterd.coordinator.machine.commands import PartitionSet
 from musterd.coordinator.machine.decide.fencing import next_token
@@ -28,11 +32,12 @@ Owned = Mapping[str, Mapping[int, None]]
 class Reconciler:
     """Decides the grants of some members of one group, in one command.
 
-    At most `reconcile_max_partitions` change their grants, of which `left` are left; whoever is not
-    reached is behind. `token` is the last one that the decision took, 0 = none. `freed` has what
-    events of the same decision free: members that are gone, partitions that were released. `joins`
-    is the join sequence of a classic member whose Join is decided, -1 = of none: the answer tells
-    it of its grants, and others have a deadline to come and hear of theirs.
+    At most `reconcile_max_partitions` change their grants, of which `left` are left, and those of
+    about `reconcile_max_members`; whoever is not reached is behind. As many partitions are released
+    beside, of which `takes` are left. `token` is the last one that the decision took, 0 = none.
+    `freed` has what events of the same decision free: members that are gone, partitions that were
+    released. `joins` is the join sequence of a classic member whose Join is decided, -1 = of none:
+    the answer tells it of its grants, and others have a deadline to come and hear of theirs.
     """
 
     group: Group
@@ -41,12 +46,18 @@ class Reconciler:
     token: int = 0
     joins: int = -1
     left: int = field(init=False)
+    takes: int = field(init=False)
     freed: dict[str, dict[int, None]] = field(default_factory=dict)
     events: list[GrantsChanged] = field(default_factory=list)
     done: dict[int, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.left = self.env.limits.reconcile_max_partitions
+        self.left = self.takes = self.env.limits.reconcile_max_partitions
+
+    @property
+    def is_full(self) -> bool:
+        """True where the entry changes as much as one may."""
+        return self.left <= 0 or len(self.events) >= self.env.limits.reconcile_max_members
 
     def free(self, topic: str, partitions: Iterable[int]) -> None:
         """Note that nobody has these partitions once the events so far are applied."""
@@ -62,26 +73,34 @@ class Reconciler:
         """
         self.done[consumer.join_seq] = None
         released: dict[str, dict[int, None]] = {}
-        if confirmed:
-            self._release(consumer.revoking, released)
+        is_told = False
+        if confirmed or consumer.has_stopped:
+            if self._release(consumer, consumer.revoking, released):
+                self._note(consumer, released, {}, {}, behind=True, partly=True)
+                return
+        elif consumer.telling and not self.modern.storing:
+            is_told = True
         elif consumer.revoking:  # it goes on when it has confirmed
             unread = {
                 topic: tokens
                 for topic, tokens in consumer.assigned.items()
                 if not self.modern.reads(consumer, topic)
             }
-            self._note(consumer, {}, unread, {}, behind=False)
+            self._note(consumer, {}, unread, {}, behind=consumer.telling)
             return
         if self.modern.storing:
             self._note(consumer, released, {}, {}, behind=True)
             return
         revoke = self._beyond_target(consumer)
-        at_once = _not_in(revoke, {} if consumer.is_away else owned)
+        at_once = {} if is_told else _not_in(revoke, {} if consumer.is_away else owned)
         if revoke and len(at_once) == len(revoke):
-            self._release(at_once, released)
+            if self._release(consumer, at_once, released):
+                self._note(consumer, released, {}, {}, behind=True, partly=True)
+                return
             revoke = {}
-        if revoke or consumer.is_away:
-            self._note(consumer, released, revoke, {}, behind=False)
+        if revoke or consumer.is_away or is_told:
+            told, more = _first(revoke, None if consumer.is_classic else self.left)
+            self._note(consumer, released, told, {}, behind=more)
             return
         granted, behind = self._grantable(consumer)
         self._note(consumer, released, {}, granted, behind=behind)
@@ -99,16 +118,24 @@ class Reconciler:
             consumer = self.modern.members[self.modern.by_seq[seq]]
             if consumer.revoking or consumer.is_away:
                 continue
-            if self.left > 0:
+            if not self.is_full:
                 self.reconcile(consumer, None, confirmed=False)
             elif seq not in self.modern.behind:
                 self._note(consumer, {}, {}, {}, behind=True)
 
-    def _release(self, tokens: Tokens, released: dict[str, dict[int, None]]) -> None:
-        """Note in `released` that the member has these no more, and that they are free."""
-        for topic, partitions in tokens.items():
+    def _release(
+        self, consumer: Consumer, tokens: Tokens, released: dict[str, dict[int, None]]
+    ) -> bool:
+        """Note in `released` what the member has no more, and that it is free.
+
+        Return True where it is to have still more no more, which the next entry takes.
+        """
+        few, more = _first(tokens, None if consumer.is_classic else self.takes)
+        for topic, partitions in few.items():
+            self.takes -= len(partitions)
             released.setdefault(topic, {}).update(dict.fromkeys(partitions))
             self.free(topic, partitions)
+        return more
 
     def _beyond_target(self, consumer: Consumer) -> Tokens:
         """Return active grants that the target does not give it, or of topics it does not read."""
@@ -157,8 +184,9 @@ class Reconciler:
         granted: Mapping[str, Iterable[int]],
         *,
         behind: bool,
+        partly: bool = False,
     ) -> None:
-        """Make the event, where anything changes."""
+        """Make the event, where anything changes; `partly` where the member has more to release."""
         is_behind = consumer.join_seq in self.modern.behind
         gone, kept = partition_sets(released), partition_sets(revoking)
         new = partition_sets(granted)
@@ -172,7 +200,8 @@ class Reconciler:
             deadline_ms = self.env.time_ms + consumer.said.rebalance_timeout_ms
         elif (gone or new) and self._is_told_to_join(consumer):
             deadline_ms = self.env.time_ms + consumer.said.rebalance_timeout_ms
-        epoch = consumer.epoch if kept or not (gone or new) else self.modern.target_epoch
+        stays = kept or partly or not (gone or new)
+        epoch = consumer.epoch if stays else self.modern.target_epoch
         self.events.append(
             GrantsChanged(
                 self.group.group_id,
@@ -195,6 +224,23 @@ class Reconciler:
         """
         is_told = consumer.version != consumer.given
         return consumer.is_classic and consumer.join_seq != self.joins and not is_told
+
+
+def _first(tokens: Tokens, most: int | None) -> tuple[Tokens, bool]:
+    """Return as many partitions as that, None = all, in order of topics, and whether more are left.
+
+    A classic member is told all at once, and gives it up at once: each change is a Join of it.
+    """
+    if most is None or sum(map(len, tokens.values())) <= most:
+        return tokens, False
+    first: Tokens = {}
+    for topic in sorted(tokens):
+        if most <= 0:
+            break
+        few = dict(islice(sorted(tokens[topic].items()), most))
+        first[topic] = few
+        most -= len(few)
+    return first, True
 
 
 def _not_in(tokens: Tokens, owned: Owned | None) -> Tokens:

@@ -26,6 +26,8 @@ Keys are relative to the shard:
                                                             stored part of another changed
     b"g" + group id           + b"z" + pattern              what a pattern stands for in a modern
                                                             group
+    b"g" + group id           + b"}" + member id + topic    the grants of this topic of a member of
+                                                            a modern group that has very many
     b"t" + topic                                            partitions of a topic (shard 0)
     b"u" + topic                                            when it changed last (shard 0)
     b"v" + topic                                            when it was created, if known (shard 0)
@@ -47,13 +49,13 @@ Keys are relative to the shard:
     b"f", b"e", b"c"                                        generation floor, fence floor, shard
                                                             time; not 0
 
-The group id and the topic of a key carry their length, so the records of one group share a prefix
-with no others. Static members and pending ids have records of their own, so a group without them is
-stored and hashed as it was under rules 1. A value is RECORD_VERSION and the fields of the dataclass
-in declared order, without those that the key has. Three records may have one field more, under the
-next version: a member that says when it joined, an offset that says where its partition starts, and
-a static member that took a fencing token of its own. An offset with a leader epoch has the start,
-the epoch and a version above that.
+The group id and the topic of a key carry their length, and the member id before a topic, so the
+records of one group share a prefix with no others. Static members and pending ids have records of
+their own, so a group without them is stored and hashed as it was under rules 1. A value is
+RECORD_VERSION and the fields of the dataclass in declared order, without those that the key has.
+Three records may have one field more, under the next version: a member that says when it joined, an
+offset that says where its partition starts, and a static member that took a fencing token of its
+own. An offset with a leader epoch has the start, the epoch and a version above that.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -98,7 +100,7 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
 from musterd.coordinator.machine.modern.conversion import downgraded, upgraded
-from musterd.coordinator.machine.modern.group import ModernGroup, derive
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, derive
 from musterd.coordinator.machine.modern.history_of_plans import open_plan
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.quotation import quoted
@@ -117,9 +119,12 @@ from musterd.coordinator.machine.records.encoding import (
     put_text,
 )
 from musterd.coordinator.machine.records.modern_values import (
+    GRANTS_RECORD_MAX,
+    is_parted,
     put_behind,
     put_consumer,
     put_grants,
+    put_grants_of_topic,
     put_modern,
     put_names,
     put_replaced,
@@ -127,6 +132,7 @@ from musterd.coordinator.machine.records.modern_values import (
     take_behind,
     take_consumer,
     take_grants,
+    take_grants_of_topic,
     take_modern,
     take_names,
     take_replaced,
@@ -213,6 +219,7 @@ _FENCE = b"t"
 _BEHIND = b"i"
 _CONSUMER = b"j"
 _GRANTS = b"l"
+_GRANTS_OF_TOPIC = b"}"
 _MODERN = b"n"
 _TARGET = b"y"
 _PATTERN = b"z"
@@ -248,6 +255,13 @@ class ModernOf(NamedTuple):
 
     name: str
     kind: bytes
+
+
+class GrantsOf(NamedTuple):
+    """Names the record of a member's grants of one topic, where it has many of all."""
+
+    member_id: str
+    topic: str
 
 
 class RoundOf(NamedTuple):
@@ -287,6 +301,7 @@ Ref = (
     | RoundOf
     | ModernOf
     | ReplacedOf
+    | GrantsOf
     | OwnRecord
 )
 """One record of a group: None its header, a member id, a (topic, partition), or what it names."""
@@ -310,6 +325,9 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + ref.kind + ref.member_id.encode()
         case ModernOf():
             return group_prefix(group_id) + ref.kind + ref.name.encode()
+        case GrantsOf(member_id, topic):
+            start = group_prefix(group_id) + _GRANTS_OF_TOPIC
+            return start + put_text(member_id) + topic.encode()
         case RoundOf():
             return group_prefix(group_id) + _ROUND + put_int(ref.round)
         case ReplacedOf():
@@ -350,7 +368,7 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case RoundOf():
             kept = group.rebalances.get(ref.round)
             return None if kept is None else put_round(kept)
-        case ModernOf() | ReplacedOf():
+        case ModernOf() | GrantsOf() | ReplacedOf():
             return None if group.modern is None else _modern_value(group.modern, ref)
         case OwnRecord():
             return _own_value(group, ref)
@@ -462,10 +480,13 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
             assert_never(own)
 
 
-def _modern_value(modern: ModernGroup, ref: ModernOf | ReplacedOf) -> bytes | None:
+def _modern_value(modern: ModernGroup, ref: ModernOf | GrantsOf | ReplacedOf) -> bytes | None:
     if isinstance(ref, ReplacedOf):
         known = ref.number < len(modern.replaced)
         return put_replaced(modern.replaced[ref.number]) if known else None
+    if isinstance(ref, GrantsOf):
+        consumer = modern.members.get(ref.member_id)
+        return None if consumer is None else put_grants_of_topic(consumer, ref.topic)
     match ref.kind:
         case b"j":
             return _put_known(modern.members.get(ref.name), put_consumer)
@@ -508,12 +529,13 @@ def _refs(group: Group) -> tuple[Ref, ...]:
     )
 
 
-def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf | ReplacedOf, ...]:
+def _modern_refs(modern: ModernGroup | None) -> tuple[ModernOf | GrantsOf | ReplacedOf, ...]:
     if modern is None:
         return ()
     return (
         *(ModernOf(member_id, _CONSUMER) for member_id in modern.members),
         *(ModernOf(member_id, _GRANTS) for member_id in modern.members),
+        *(ref for one in modern.members.values() if is_parted(one) for ref in _parts(one)),
         *(ModernOf(topic, _TARGET) for topic in sorted(modern.target)),
         *(ModernOf(topic, _ZONES) for topic in sorted(modern.zones)),
         *(ModernOf(pattern, _PATTERN) for pattern in sorted(modern.patterns)),
@@ -605,12 +627,13 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
             return (ModernOf(event.member_id, _CONSUMER),)
         case ConsumerRejoined():
             former_id = event.replaced_id or event.member_id
-            before, after = _of_consumer(former_id), _of_consumer(event.member_id)
+            before = _of_consumer(former_id, modern)
+            after = (*_of_consumer(event.member_id), *_parts_of(modern, former_id, event.member_id))
             return (None, OwnRecord.MODERN, OwnRecord.FENCE, *before, *after, *_last_plan(group))
         case ConsumerAway():
-            return (ModernOf(event.member_id, _GRANTS),)
+            return (ModernOf(event.member_id, _GRANTS), *_parts_of(modern, event.member_id))
         case ConsumerRemoved():
-            return (OwnRecord.BEHIND, *_of_consumer(event.member_id), *_last_plan(group))
+            return (OwnRecord.BEHIND, *_of_consumer(event.member_id, modern), *_last_plan(group))
         case SpecChanged():
             return (None, OwnRecord.MODERN, *_plans(group))
         case TopicsNoted():
@@ -629,8 +652,8 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
             last = _last_plan(group)
             return (OwnRecord.MODERN, OwnRecord.BEHIND, *replaced, *topics, *last)
         case GrantsChanged():
-            grants = ModernOf(event.member_id, _GRANTS)
-            return (grants, OwnRecord.FENCE, OwnRecord.BEHIND, *_last_plan(group))
+            grants, parts = ModernOf(event.member_id, _GRANTS), _changed_parts(modern, event)
+            return (grants, *parts, OwnRecord.FENCE, OwnRecord.BEHIND, *_last_plan(group))
         case ConsumerGroupEmptied():
             own = (OwnRecord.MODERN, OwnRecord.EMPTIED, OwnRecord.TOPICS, OwnRecord.BEHIND)
             return (None, *own, *_modern_refs(modern), *_last_plan(group))
@@ -658,8 +681,43 @@ def _plans(group: Group | None) -> tuple[Ref, ...]:
     return tuple(map(RoundOf, (group.round, group.round + 1, *pushed_out(group))))
 
 
-def _of_consumer(member_id: str) -> tuple[ModernOf, ModernOf]:
-    return ModernOf(member_id, _CONSUMER), ModernOf(member_id, _GRANTS)
+def _of_consumer(
+    member_id: str, modern: ModernGroup | None = None
+) -> tuple[ModernOf | GrantsOf, ...]:
+    """A member's records; those of topics where it is a member of this group."""
+    parts = () if modern is None else _parts_of(modern, member_id)
+    return (ModernOf(member_id, _CONSUMER), ModernOf(member_id, _GRANTS), *parts)
+
+
+def _parts_of(modern: ModernGroup | None, member_id: str, as_id: str = "") -> tuple[GrantsOf, ...]:
+    """The records of topics of this member, if it has any; as those of one in its place."""
+    consumer = None if modern is None else modern.members.get(member_id)
+    if consumer is None or not is_parted(consumer):
+        return ()
+    return _parts(consumer, as_id)
+
+
+def _parts(consumer: Consumer, as_id: str = "") -> tuple[GrantsOf, ...]:
+    """One for each topic of which the member has grants."""
+    member_id = as_id or consumer.member_id
+    topics = {**consumer.assigned, **consumer.revoking}
+    return tuple(GrantsOf(member_id, topic) for topic in topics)
+
+
+def _changed_parts(modern: ModernGroup | None, event: GrantsChanged) -> tuple[GrantsOf, ...]:
+    """The records of topics that the event may change: all where its member comes to have any."""
+    consumer = None if modern is None else modern.members.get(event.member_id)
+    if consumer is None:
+        return ()
+    more = sum(len(one.partitions) for one in event.granted)
+    after = consumer.size + more - sum(len(one.partitions) for one in event.released)
+    if max(consumer.size, after) <= GRANTS_RECORD_MAX:
+        return ()
+    sets = (*event.released, *event.revoking, *event.granted)
+    named = tuple(GrantsOf(event.member_id, topic) for topic, _ in sets)
+    if min(consumer.size, after) > GRANTS_RECORD_MAX:
+        return named
+    return (*_parts(consumer), *named)
 
 
 def _syncs_last(group: Group | None) -> bool:
@@ -784,6 +842,8 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         key.end()
         group.modern = group.modern or ModernGroup()
         group.modern.replaced.append(take_replaced(value))
+    elif kind == _GRANTS_OF_TOPIC:
+        take_grants_of_topic(_grantee(group, key.text()), key.rest(), value)
     elif kind in (_CONSUMER, _GRANTS, _TARGET, _PATTERN, _ZONES):
         _take_modern(group, kind, key.rest(), value)
     else:
@@ -796,15 +856,21 @@ def _take_modern(group: Group, kind: bytes, name: str, value: bytes) -> None:
     if kind == _CONSUMER:
         modern.members[name] = take_consumer(name, value)
     elif kind == _GRANTS:
-        if name not in modern.members:
-            raise RecordError(f"grants of nobody in group {quoted(group.group_id)}")
-        take_grants(modern.members[name], value)
+        take_grants(_grantee(group, name), value)
     elif kind == _TARGET:
         modern.target[name] = take_target(value)
     elif kind == _ZONES:
         modern.zones[name] = take_name(value)
     else:
         modern.patterns[name] = take_names(value)
+
+
+def _grantee(group: Group, member_id: str) -> Consumer:
+    """Whose grants a record has. Raises RecordError where it is nobody's."""
+    consumer = None if group.modern is None else group.modern.members.get(member_id)
+    if consumer is None:
+        raise RecordError(f"grants of nobody in group {quoted(group.group_id)}")
+    return consumer
 
 
 def _take_own(group: Group, kind: bytes, value: bytes) -> None:
@@ -835,6 +901,8 @@ def _finished(group: Group) -> Group:
     group.members = {member.member_id: member for member in members}
     group.tally = recount(group)
     if group.modern is not None:
+        for consumer in group.modern.members.values():
+            consumer.recount()
         derive(group.modern)
     group.instances = holders(group)
     return group

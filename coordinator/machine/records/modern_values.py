@@ -1,7 +1,8 @@
 """The values of the records of a modern group: as values.py says of the others."""
 
-from collections.abc import Sequence
-from struct import Struct
+from collections.abc import Mapping, Sequence
+from struct import Struct, pack
+from typing import Final
 
 from musterd.coordinator.machine.commands import Protocol, TargetChange
 from musterd.coordinator.machine.events import Subscription
@@ -18,6 +19,10 @@ from musterd.coordinator.machine.records.encoding import (
 )
 
 _VERSION = bytes((RECORD_VERSION,))
+
+GRANTS_RECORD_MAX: Final = 1_000
+"""Of a member with more grants than this those of each topic have a record of their own: what
+changes a few is not to write and hash them all. It is part of the records' form."""
 
 
 def put_modern(modern: ModernGroup) -> bytes:
@@ -95,7 +100,7 @@ def put_consumer(consumer: Consumer) -> bytes:
 
 
 def take_consumer(member_id: str, value: bytes) -> Consumer:
-    """Back from `put_consumer`; its grants have a record of their own."""
+    """Back from `put_consumer`; its grants have records of their own."""
     reader = Reader(value)
     reader.version()
     instance_id, replaced_id = reader.text(), reader.text()
@@ -133,8 +138,14 @@ def take_consumer(member_id: str, value: bytes) -> Consumer:
     )
 
 
+def is_parted(consumer: Consumer) -> bool:
+    """True where the member's grants of each topic have a record of their own."""
+    return consumer.size > GRANTS_RECORD_MAX
+
+
 def put_grants(consumer: Consumer) -> bytes:
-    """A member's epochs, deadlines and grants."""
+    """A member's epochs, deadlines and grants, these where they are few."""
+    parted = is_parted(consumer)
     return b"".join(
         (
             _VERSION,
@@ -142,11 +153,12 @@ def put_grants(consumer: Consumer) -> bytes:
             put_int(consumer.version),
             put_int(consumer.timer_seq),
             put_int(consumer.deadline_ms),
+            bytes((consumer.telling, consumer.has_stopped)),
             put_int(consumer.away_until_ms),
             put_int(consumer.away_epoch),
             put_int(consumer.synced),
-            _put_tokens(consumer.assigned),
-            _put_tokens(consumer.revoking),
+            _put_tokens({} if parted else consumer.assigned),
+            _put_tokens({} if parted else consumer.revoking),
             _put_ints([number for pair in consumer.begun for number in pair]),
         )
     )
@@ -160,6 +172,7 @@ def take_grants(consumer: Consumer, value: bytes) -> None:
     consumer.version = reader.integer()
     consumer.timer_seq = reader.integer()
     consumer.deadline_ms = reader.integer()
+    consumer.telling, consumer.has_stopped = reader.flag(), reader.flag()
     consumer.away_until_ms = reader.integer()
     consumer.away_epoch = reader.integer()
     consumer.synced = reader.integer()
@@ -167,6 +180,25 @@ def take_grants(consumer: Consumer, value: bytes) -> None:
     consumer.revoking = _take_tokens(reader)
     begun = _take_ints(reader)
     consumer.begun = tuple(zip(begun[::2], begun[1::2], strict=True))
+    reader.end()
+
+
+def put_grants_of_topic(consumer: Consumer, topic: str) -> bytes | None:
+    """The grants of one topic, of a member with many; None: they have no record of their own."""
+    active, revoking = consumer.assigned.get(topic, {}), consumer.revoking.get(topic, {})
+    if not (active or revoking) or not is_parted(consumer):
+        return None
+    return _VERSION + _put_partitions(active) + _put_partitions(revoking)
+
+
+def take_grants_of_topic(consumer: Consumer, topic: str, value: bytes) -> None:
+    """Back from `put_grants_of_topic`, into the member."""
+    reader = Reader(value)
+    reader.version()
+    for tokens in (consumer.assigned, consumer.revoking):
+        found = _take_partitions(reader)
+        if found:
+            tokens[topic] = found
     reader.end()
 
 
@@ -219,25 +251,38 @@ def take_names(value: bytes) -> tuple[str, ...]:
 def _put_tokens(tokens: Tokens) -> bytes:
     """By topic and partition, whatever the order in which they were granted."""
     parts = [put_count(len(tokens))]
-    for topic in sorted(tokens):
-        partitions = sorted(tokens[topic])
-        parts.append(put_text(topic) + _put_ints(partitions))
-        parts.append(_put_ints([tokens[topic][one] for one in partitions]))
+    parts += [put_text(topic) + _put_partitions(tokens[topic]) for topic in sorted(tokens)]
     return b"".join(parts)
 
 
 def _take_tokens(reader: Reader) -> Tokens:
     found: Tokens = {}
     for _ in range(reader.count()):
-        topic, partitions, tokens = reader.text(), _take_ints(reader), _take_ints(reader)
-        if len(partitions) != len(tokens):
-            raise RecordError("partitions without tokens")
-        found[topic] = dict(zip(partitions, tokens, strict=True))
+        topic = reader.text()
+        found[topic] = _take_partitions(reader)
     return found
 
 
+def _put_partitions(tokens: Mapping[int, int]) -> bytes:
+    """Partitions of one topic in order, then their tokens: one where all are the same."""
+    partitions = sorted(tokens)
+    alike = dict.fromkeys(tokens.values())
+    if len(alike) == 1:
+        return _put_ints(partitions) + _put_ints(list(alike))
+    return _put_ints(partitions) + _put_ints(list(map(tokens.__getitem__, partitions)))
+
+
+def _take_partitions(reader: Reader) -> dict[int, int]:
+    partitions, tokens = _take_ints(reader), _take_ints(reader)
+    if len(tokens) == 1:
+        return dict.fromkeys(partitions, tokens[0])
+    if len(partitions) != len(tokens):
+        raise RecordError("partitions without tokens")
+    return dict(zip(partitions, tokens, strict=True))
+
+
 def _put_ints(values: Sequence[int]) -> bytes:
-    return put_count(len(values)) + Struct(f">{len(values)}q").pack(*values)
+    return pack(f">I{len(values)}q", len(values), *values)
 
 
 def _take_ints(reader: Reader) -> tuple[int, ...]:
