@@ -31,16 +31,24 @@ from musterd.coordinator.machine.commands import (
 )
 from musterd.coordinator.machine.decide.dispatch import heartbeat
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern import consumer_protocol
 from musterd.coordinator.machine.modern.consumer_protocol import (
     Said,
     UnreadableError,
     read_assignment,
     read_subscription,
+    read_zone,
     write_assignment,
 )
-from musterd.coordinator.machine.modern.conversion import MIGRATION_POLICY, POLICIES
+from musterd.coordinator.machine.modern.conversion import (
+    MIGRATION_POLICY,
+    POLICIES,
+    upgraded,
+    why_not,
+)
 from musterd.coordinator.machine.replies import Committed, Joined, Synced
-from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.machine.state import Group, Member, Phase
 from tests.machine.test_modern import TOPICS, Fleet
 
 pytestmark = pytest.mark.long
@@ -353,6 +361,26 @@ def test_what_the_sdk_says_is_read_as_the_sdk_reads_it():
     assert read_subscription(said) == Said("z1", dict.fromkeys(tuple(one) for one in owned))
     gave_up = encode_subscription(("a",), owned=owned, keeps_owned=False)
     assert read_subscription(gave_up) == Said("", {})
+
+
+def test_a_zone_is_read_without_the_partitions_beside_it(monkeypatch):
+    """When a group is converted, all that its members say is looked at in one entry."""
+    owned = [TopicPartition("a", partition) for partition in range(1_900)]
+    said = encode_subscription(("a", "b"), owned=owned, keeps_owned=True, rack="z1")
+    read = []
+    monkeypatch.setattr(consumer_protocol, "_partitions", read.append)
+    assert read_zone(said) == "z1"
+    protocols = (Protocol("range", said),)
+    members = {
+        name: Member(*(name, "", "", 10_000, 60_000, protocols, ("a",), number), joined_round=1)
+        for number, name in enumerate("xy")
+    }
+    group = Group("g", phase=Phase.STABLE, protocol_name="range", members=members)
+    assert why_not(group, LIMITS) == ""
+    assert [one.said.zone for one in upgraded(group).modern.members.values()] == ["z1", "z1"]
+    assert read == []
+    with pytest.raises(UnreadableError):
+        read_zone(said[:-1])
 
 
 def test_what_is_written_is_what_the_sdk_writes():

@@ -43,6 +43,20 @@ def read_subscription(metadata: bytes) -> Said:
     return Said(zone, _each(owned) if keeps_owned else {})
 
 
+def read_zone(metadata: bytes) -> str:
+    """Read a member's zone alone, and not the partitions, of which there may be very many.
+
+    Raises UnreadableError where the rest cannot be read.
+    """
+    zone = ""
+    for number, value in _fields(metadata):
+        if number == 1:
+            _text(value)
+        elif number == 6:  # noqa: PLR2004 - the field's number
+            zone = _text(value)
+    return zone
+
+
 def read_assignment(assignment: bytes) -> dict[tuple[str, int], None]:
     """Read the partitions that a member was assigned. Raises UnreadableError."""
     sets = (value for number, value in _fields(assignment) if number == 1)

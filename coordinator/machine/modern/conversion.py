@@ -15,7 +15,7 @@ from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.modern.consumer_protocol import (
     UnreadableError,
     read_assignment,
-    read_subscription,
+    read_zone,
     write_assignment,
 )
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, Tokens, derive
@@ -61,7 +61,7 @@ def why_not(group: Group, limits: Limits) -> str:
         try:
             for protocol in member.protocols:
                 if protocol.metadata not in read:  # most say the same under each name
-                    read_subscription(protocol.metadata)
+                    read_zone(protocol.metadata)
                     read[protocol.metadata] = None
             assigned = read_assignment(member.assignment)
         except UnreadableError:
@@ -124,7 +124,7 @@ def _consumer(group: Group, member: Member) -> Consumer:
         session_timeout_ms=member.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         topics=tuple(sorted(dict.fromkeys(member.subscribed_topics))),
-        zone=read_subscription(member.metadata_of(group.protocol_name)).zone,
+        zone=read_zone(member.metadata_of(group.protocol_name)),
     )
     return Consumer(
         member_id=member.member_id,
