@@ -167,6 +167,8 @@ class MemberDescription:
     """When it has to be back, by the coordinator's clock; None: it is not away."""
     pattern: str = ""
     """What else it subscribes to, by regular expression, in a modern group; "" = nothing."""
+    rack: str = ""
+    """The zone that it said it is in, in a modern group; "" = none."""
     target: tuple[TopicPartition, ...] = ()
     """What the plan in force gives it, sorted; empty in a classic group."""
 

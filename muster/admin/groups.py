@@ -267,6 +267,7 @@ def _member(
         grants=_grants(member),
         away_until_wall_ms=member.away_until_wall_ms or None,
         pattern=member.subscribed_pattern,
+        rack=member.rack,
         target=tuple(
             TopicPartition(one.topic, number) for one in member.target for number in one.partitions
         ),

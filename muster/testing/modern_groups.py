@@ -37,6 +37,7 @@ class Consumer:
     client_id: str = ""
     topics: tuple[str, ...] = ()
     pattern: str = ""
+    rack: str = ""
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = 0
     epoch: int = 0
@@ -132,6 +133,7 @@ class ModernGroup:
                 synced=not member.revoking and set(member.assigned) == self._target(member),
                 member_epoch=member.epoch,
                 subscribed_pattern=member.pattern,
+                rack=member.rack,
             )
             if member.away_until is not None:
                 left_s = member.away_until - self._loop.time()
@@ -295,6 +297,8 @@ class ModernGroup:
             member.topics = tuple(request.topics.names)
         if request.HasField("pattern"):
             member.pattern = request.pattern
+        if request.HasField("zone"):
+            member.rack = request.zone
         member.client_id = request.client_id or member.client_id
         member.session_timeout_ms = request.session_timeout_ms or member.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms or member.rebalance_timeout_ms

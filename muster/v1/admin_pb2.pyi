@@ -491,6 +491,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         AWAY_UNTIL_WALL_MS_FIELD_NUMBER: builtins.int
         SUBSCRIBED_PATTERN_FIELD_NUMBER: builtins.int
         TARGET_FIELD_NUMBER: builtins.int
+        RACK_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -513,6 +514,8 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         """by the answering node's clock; 0 = it is not away"""
         subscribed_pattern: builtins.str
         """of a member of a modern group, in RE2's syntax; "" = none"""
+        rack: builtins.str
+        """of a member of a modern group, the zone that it says it is in; "" = none"""
         @property
         def subscribed_topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
         @property
@@ -547,8 +550,9 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             away_until_wall_ms: builtins.int = ...,
             subscribed_pattern: builtins.str = ...,
             target: collections.abc.Iterable[global___DescribeGroupsResponse.Target] | None = ...,
+            rack: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_pattern", b"subscribed_pattern", "subscribed_topics", b"subscribed_topics", "synced", b"synced", "target", b"target"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_pattern", b"subscribed_pattern", "subscribed_topics", b"subscribed_topics", "synced", b"synced", "target", b"target"]) -> None: ...
 
     @typing.final
     class Target(google.protobuf.message.Message):

@@ -151,6 +151,7 @@ def _fleet(cluster) -> Described.Group:
                 epoch=9,
                 topics=(),
                 subscribed_pattern="orders|pay.*",
+                rack="eu-1",
                 assignment=_assignment(payments=[0]),
                 grants=[grants(topic="payments", partitions=[0], fencing_tokens=[17])],
                 target=[

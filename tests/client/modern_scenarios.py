@@ -231,13 +231,14 @@ async def a_pattern_gives_the_topics_it_matches_as_they_come_and_go(client, name
     for one in names[:3]:
         await client.create_topic(one, 2)
     pattern = f"{name}-[a-m]"
-    member = Member(client, name, [], pattern=pattern)
+    member = Member(client, name, [], pattern=pattern, rack="x")
     other = Member(client, name, [names[2]], pattern=pattern)
     async with member, other:
         await settled([*keys[names[0]], *keys[names[1]], *keys[names[2]]], member, other)
         assert {key.topic for key in member.partitions} <= {names[0], names[1]}
         described = (await client.describe_group(name)).members
         assert {one.pattern for one in described} == {pattern}
+        assert sorted(one.rack for one in described) == ["", "x"]
         await client.create_topic(names[3], 2)
         await settled([key for one in names for key in keys[one]], member, other)
         await client.delete_topic(names[1])

@@ -211,6 +211,7 @@ def _consumers(
             subscribed_topics=consumer.said.topics,
             member_epoch=consumer.epoch,
             subscribed_pattern=consumer.said.pattern,
+            rack=consumer.said.zone,
         )
         if consumer.is_away:
             one.away_until_wall_ms = consumer.away_until_ms + wall_offset_ms

@@ -84,12 +84,13 @@ MODERN_COLUMNS = (
     "SYNCED",
     "AWAY-UNTIL",
     "PATTERN",
+    "RACK",
 )
 """The columns of members of modern groups; the first have Kafka's names for its type `consumer`.
 
 TOKENS are in the order of CURRENT-ASSIGNMENT, which has what is REVOKING, too.
 """
-RARE_COLUMNS = frozenset({INSTANCE_COLUMN, "REVOKING", "AWAY-UNTIL", "PATTERN"})
+RARE_COLUMNS = frozenset({INSTANCE_COLUMN, "REVOKING", "AWAY-UNTIL", "PATTERN", "RACK"})
 """Only where a member that is shown has one."""
 
 COLOCATED_COLUMNS = ("GROUP", "CO-LOCATED", "PROBLEM")
@@ -289,6 +290,7 @@ def _modern_table(groups: Sequence[Group]) -> Table:
                 "TARGET-ASSIGNMENT": spelled(member.target),
                 "AWAY-UNTIL": _away_until(member),
                 "PATTERN": member.pattern,
+                "RACK": member.rack,
             }
             for group in groups
             for member in members_of(group)
@@ -454,6 +456,7 @@ def member_item(member: Member) -> dict[str, object]:
         "target": [{"topic": topic, "partition": number} for topic, number in member.target],
         "away_until": _away_until(member),
         "pattern": member.pattern or None,
+        "rack": member.rack or None,
     }
 
 

@@ -42,6 +42,7 @@ class Member:
     tokens: dict[Partition, int]
     revoking: tuple[Partition, ...]
     pattern: str
+    rack: str
     target: tuple[Partition, ...]
 
 
@@ -82,6 +83,7 @@ def members_of(group: Group) -> list[Member]:
                 )
             ),
             pattern=member.subscribed_pattern,
+            rack=member.rack,
             target=tuple((one.topic, number) for one in member.target for number in one.partitions),
         )
         for member in group.members

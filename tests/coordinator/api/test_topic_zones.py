@@ -37,6 +37,9 @@ async def test_partitions_go_to_members_in_one_of_their_zones_and_follow_a_chang
             await beat(node, name, 0, **timeouts, **said)
         _, owners = await settled(node)
         assert owners == {("a", number): "yx"[number % 2] for number in range(4)}
+        request = admin.DescribeGroupsRequest(group_ids=["g"])
+        (group,) = (await node.admin.DescribeGroups(request)).groups
+        assert [(one.member_id, one.rack) for one in group.members] == [("x", "x"), ("y", "y")]
         answer = await set_zones(node, "a", "x;y")
         assert (answer.status.code, answer.topic.partitions, answer.topic.zones) == (0, 4, "x;y")
         _, owners = await settled(node)
