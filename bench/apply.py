@@ -249,6 +249,7 @@ def hand_over(topics: int, partitions: int) -> dict[str, float]:
             raise ValueError("a heartbeat changed something")
 
     took = {"grant": granted, "revoke": revoked, "release": released, "heard": cpu_s(answer)}
+    # It has half of them by now.
     took["rejoin"] = replica.take(joins("a"))
     took["away"] = replica.take(ConsumerGroupHeartbeat(GROUP, "a", AWAY_EPOCH, back_in_ms=1_000))
     replica.take(joins("a"))
