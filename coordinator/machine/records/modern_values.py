@@ -21,7 +21,7 @@ from musterd.coordinator.machine.records.encoding import (
 _VERSION = bytes((RECORD_VERSION,))
 
 GRANTS_RECORD_MAX: Final = 1_000
-"""Of a member with more grants than this those of each topic have a record of their own: what
+"""Where a member has more grants than this those of each topic have a record of their own: what
 changes a few is not to write and hash them all. It is part of the records' form."""
 
 
