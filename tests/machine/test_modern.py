@@ -91,6 +91,7 @@ class Fleet:
         self.planned_version = 0
         """The spec version of the last plan: capacity and the like change none that stands."""
         self.in_force: dict[tuple[str, int], int] = {}
+        self.was_modern = False
         """Who owns what in the target that is in force, as far as there are such partitions."""
         self.dropped = 0
         """How many plans came into force after parts of another were stored."""
@@ -370,6 +371,9 @@ class Fleet:
         """One owner of each partition, whose token only rises with each new grant, or a reason."""
         self.look_at_unowned()
         there = {} if self.modern is None else owners_of(self.modern)
+        if self.modern is not None and not self.was_modern:
+            self.in_force = there  # what a conversion makes the target of
+        self.was_modern = self.modern is not None
         self.in_force = {place: seq for place, seq in self.in_force.items() if place in there}
         owners: dict[tuple[str, int], str] = {}
         holders: dict[tuple[str, int], tuple[str, int, GrantPhase]] = {}
