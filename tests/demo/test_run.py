@@ -51,7 +51,6 @@ def plan(tmp_path):
         source=source,
         workers=3,
         partitions=8,
-        shards=2,
         duration_s=10.0,
         engine=LOCAL,
     )
