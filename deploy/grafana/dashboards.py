@@ -607,12 +607,12 @@ MODERN_GROUPS = (
     ),
     Panel(
         "Plans that failed",
-        "By a defect in how partitions are assigned: a group keeps its target. Bad: anything but "
-        "0: see the node's log.",
+        "In the last hour, by a defect in how partitions are assigned: a group keeps its target. "
+        "Bad: anything but 0: see the node's log.",
         "short",
         (
             (
-                f"sum by (instance) (increase(muster_plans_failed_total{{{NODE}}}[10m]))",
+                f"sum by (instance) (increase(muster_plans_failed_total{{{NODE}}}[1h]))",
                 "{{instance}}",
             ),
         ),
