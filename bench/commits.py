@@ -16,7 +16,7 @@ the leader and a follower, and of the echo's client and server beside them, by l
 each leads a third.
 
 With six shards unless `--shards` says otherwise, which decides how many commits share an entry
-(docs/adr/0042).
+(docs/adr/0042, docs/adr/0044).
 """
 
 import argparse

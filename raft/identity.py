@@ -50,7 +50,7 @@ SHARDS_LEAST: Final = 6
 
 
 def default_shards(nodes: int) -> int:
-    """How many shards a cluster of so many nodes has unless told: ADR 42."""
+    """How many shards a cluster of so many nodes has unless told: ADR 44."""
     return max(SHARDS_PER_NODE * nodes, SHARDS_LEAST)
 
 

@@ -41,7 +41,7 @@ class RaftSettings:
     log_memory_ms: int = 30_000
     """Entries stay in memory for so long, or twice as long."""
     export_lag_bytes: int = 16 * MIB
-    """How much more a log may hold for an exporter that is behind: 256 MiB over 16 shards."""
+    """How much more a log may hold for an exporter that is behind: 96 MiB over six shards."""
 
     # Applying, and loading after a snapshot, in one turn. Calls are served between turns, and each
     # of them takes several.

@@ -86,9 +86,10 @@ OWNER_BYTES: Final = 10
 """Bytes of whoever shall own a partition, in the target of a modern group."""
 
 GRANT_BYTES: Final = 24
-REPLACED_BYTES: Final = 24
-"""A partition's owner in the target in force, while another target is stored in parts."""
 """Bytes of one partition in what a member of a modern group has: its number and its token."""
+
+REPLACED_BYTES: Final = 24
+"""Bytes of a partition's owner in the target in force, while another is stored in parts."""
 
 NAME_BYTES: Final = 16
 """Bytes of a topic in a list of them, besides its name."""

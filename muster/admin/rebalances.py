@@ -22,8 +22,8 @@ _CAUSES = {
     "returned": "{} is back, after a plan that was made without it",
 }
 _REMOVED_BY_TIME = "{} was removed"
-"""Where the coordinator assigns: it fell silent, was not back, or released nothing. The reason says
-which."""
+"""Where the coordinator assigns: it fell silent, was not back, or did not release, join or sync in
+time. The reason says which."""
 _IN_VAIN = {
     "not_rejoined": "which did not rejoin",
     "absent": "which did not join",
