@@ -74,7 +74,7 @@ TokenFile = Annotated[
 ]
 
 
-CLIENTS = ("muster.cli.", "musterd.backup.")
+CLIENTS = ("muster.cli.", "musterd.backup.", "musterd.coordinator.node.cli")
 """The modules of commands that ask a cluster as a client does."""
 
 
