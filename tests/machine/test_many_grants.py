@@ -100,6 +100,18 @@ class Replica:
         at = member.epoch if epoch is None else epoch
         return self.take(ConsumerGroupHeartbeat("g", member_id, at, owned=owned, back_in_ms=9_000))
 
+    def read(self, member_id: str, topics: tuple[str, ...]) -> CommandResult:
+        """A member says that it reads these topics, and has released nothing yet."""
+        member = self.modern.members[member_id]
+        owned = partition_sets(
+            {
+                topic: {**member.assigned.get(topic, {}), **member.revoking.get(topic, {})}
+                for topic in (*member.assigned, *member.revoking)
+            }
+        )
+        beat = ConsumerGroupHeartbeat("g", member_id, member.epoch, topics=topics, owned=owned)
+        return self.take(beat)
+
     @property
     def is_due(self) -> bool:
         """True where a plan is due."""
@@ -256,10 +268,27 @@ def test_who_releases_what_it_was_told_so_far_is_told_the_rest(replica):
     assert replica.modern.members["a"].size == replica.modern.members["b"].size
 
 
+def test_what_a_member_reads_no_more_is_told_in_such_numbers_too(replica):
+    """It was told of one topic and is not done with that when it says that it reads only one."""
+    replica.read("a", TOPICS[:-1])
+    replica.plan()
+    assert sum(map(len, replica.modern.members["a"].revoking.values())) == PARTITIONS
+    entries = [replica.read("a", TOPICS[:1]), *replica.settle()]
+    told = [count for one in entries for count in changed(one, "a", "revoking")]
+    assert max(told) == MOST
+    assert sum(told) == (len(TOPICS) - 2) * PARTITIONS
+    assert max(map(grants_written, entries)) <= MOST * 9 + 2_000
+    while replica.modern.behind or replica.modern.members["a"].revoking:
+        replica.settle()
+        replica.say("a")
+    assert replica.modern.members["a"].size == PARTITIONS
+
+
 SEEDS = 25
 FEW = 2
 """Partitions to an entry."""
 COUNTS = {"s": 9, "t": 8}
+SUBSCRIPTIONS = (("s", "t"), ("s", "t"), ("t",))
 
 
 class Histories:
@@ -280,9 +309,9 @@ class Histories:
         """One thing happens."""
         members = self.replica.modern.members
         member_id = self.random.choice("abcd")
-        doing = self.random.choice((*["say"] * 3, "join", "gone", "plan", *["entry"] * 3))
+        doing = self.random.choice((*["say"] * 3, "join", "gone", "plan", "read", *["entry"] * 3))
         if member_id not in members or doing == "join":
-            self.join(member_id, self.random.choice((("s", "t"), ("s", "t"), ("t",))))
+            self.join(member_id, self.random.choice(SUBSCRIPTIONS))
         elif doing == "gone" and len(members) > 1:
             stays = self.random.random() < 0.5 and not members[member_id].is_away
             self.replica.say(member_id, AWAY_EPOCH if stays else LEAVE_EPOCH)
@@ -291,6 +320,8 @@ class Histories:
             list(islice(self.replica.plan_stored(), parts_stored))
         elif doing == "entry":
             self.replica.take(Reconcile("g"))
+        elif doing == "read" and not members[member_id].is_away:
+            self.replica.read(member_id, self.random.choice(SUBSCRIPTIONS))
         elif not members[member_id].is_away:
             self.replica.say(member_id)
 

@@ -86,7 +86,8 @@ class Reconciler:
                 for topic, tokens in consumer.assigned.items()
                 if not self.modern.reads(consumer, topic)
             }
-            self._note(consumer, {}, unread, {}, behind=consumer.telling)
+            told, more = _first(unread, None if consumer.is_classic else self.left)
+            self._note(consumer, {}, told, {}, behind=consumer.telling or more)
             return
         if self.modern.storing:
             self._note(consumer, released, {}, {}, behind=True)
@@ -168,7 +169,8 @@ class Reconciler:
                 if partition not in held or partition in freed
             ]
             if len(ready) > self.left:
-                found[topic] = ready[: self.left]
+                if self.left > 0:  # a classic member may have been told more
+                    found[topic] = ready[: self.left]
                 self.left = 0
                 return found, True
             self.left -= len(ready)
