@@ -330,6 +330,8 @@ def test_another_backup_or_an_edited_ticket_makes_no_node(folder, tmp_path):
         begin(tmp_path, path, url=other.url)
     with pytest.raises(IdentityError, match="leave --cluster-id out"):
         begin(tmp_path, path, cluster_id="mine")
+    with pytest.raises(IdentityError, match="for 2 shards: leave --shards out"):
+        initialise_restored(tmp_path / "node-0", "", 0, (0, 1, 2), path, "", 6)
     wrong = restored(load_shard(folder, read_manifest(folder).shards[0]), NOW_S + 1).digest
     body = json.loads(ticket.encode())
     for change in (
