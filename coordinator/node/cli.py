@@ -97,16 +97,15 @@ def init(
                 next_step="leave one of them out",
                 exit_code=ExitCode.USAGE,
             )
-        ids = node_ids("3" if nodes is None else nodes)
+        given = None if nodes is None else node_ids(nodes)
+        ids = node_ids("3") if given is None else given
         if restore is not None:
             identity = initialise_restored(
                 data_dir, cluster_id, node_id, ids, restore, backup, shards
             )
         else:
             if bootstrap:
-                cluster_id, ids, shards = _as_the_cluster_says(
-                    bootstrap, cluster_id, None if nodes is None else ids, shards
-                )
+                cluster_id, ids, shards = _as_the_cluster_says(bootstrap, cluster_id, given, shards)
             number = shards or default_shards(len(ids))
             identity = initialise(data_dir, cluster_id, node_id, ids, number)
     except NotEmptyError as error:
