@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import turns
+from tests import stuck, turns
 from tests.conformance import plugin
 from tests.conformance.ledger import TESTDATA
 from tests.docs.block_runners import left_out
@@ -57,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         muster.Client.__init__.__kwdefaults__["streams"] = False
     plugin.configure(config)
+    stuck.configure(config)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
@@ -82,6 +83,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         raise
     _refuse_left_out(item.nodeid)
     return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that no exception ends ends the run."""
+    return (yield from stuck.watched(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """A failed test has ended the watch that began with it."""
+    return (yield from stuck.watched(item))
 
 
 def _refuse_left_out(test: str) -> None:
