@@ -171,6 +171,14 @@ class MemberDescription:
     """The zone that it said it is in, in a modern group; "" = none."""
     target: tuple[TopicPartition, ...] = ()
     """What the plan in force gives it, sorted; empty in a classic group."""
+    type: str = "classic"
+    """`consumer`, where the coordinator assigns to it, or `classic`, where it joins and syncs: as
+    all do in a classic group, and some in a modern one that was a classic one."""
+    awaited_for: str = ""
+    """What it is to do in a modern group, or it is removed: `release` partitions, `join` or `sync`;
+    "" = nothing."""
+    awaited_until_wall_ms: int | None = None
+    """By when it is to do that, by the coordinator's clock; None: there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,6 +271,9 @@ def _member(
         target=tuple(
             TopicPartition(one.topic, number) for one in member.target for number in one.partitions
         ),
+        type=member.type or "classic",
+        awaited_for=member.awaited_for,
+        awaited_until_wall_ms=member.awaited_until_wall_ms or None,
     )
 
 

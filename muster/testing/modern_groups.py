@@ -134,10 +134,14 @@ class ModernGroup:
                 member_epoch=member.epoch,
                 subscribed_pattern=member.pattern,
                 rack=member.rack,
+                type="classic" if member.is_classic else "consumer",
             )
             if member.away_until is not None:
-                left_s = member.away_until - self._loop.time()
-                one.away_until_wall_ms = round((time.time() + left_s) * 1000)
+                one.away_until_wall_ms = self._wall_ms(member.away_until)
+            elif member.revoking:
+                one.awaited = True
+                one.awaited_for = "join" if member.is_classic else "release"
+                one.awaited_until_wall_ms = self._wall_ms(member.revoked_by)
             assignment = ConsumerAssignment()
             for held, revoking in ((member.assigned, False), (member.revoking, True)):
                 for (topic, partition), token in sorted(held.items()):
@@ -151,6 +155,10 @@ class ModernGroup:
             one.assignment = assignment.SerializeToString()
             for topic, partition in sorted(self._target(member)):
                 one.target.add(topic=topic, partitions=[partition])
+
+    def _wall_ms(self, at: float) -> int:
+        """A time of the loop by the node's clock."""
+        return round((time.time() + at - self._loop.time()) * 1000)
 
     def go_on_from(self, generation: int, fence: int) -> None:
         """It was a classic group before: epochs and tokens only rise."""

@@ -492,6 +492,9 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         SUBSCRIBED_PATTERN_FIELD_NUMBER: builtins.int
         TARGET_FIELD_NUMBER: builtins.int
         RACK_FIELD_NUMBER: builtins.int
+        TYPE_FIELD_NUMBER: builtins.int
+        AWAITED_FOR_FIELD_NUMBER: builtins.int
+        AWAITED_UNTIL_WALL_MS_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -508,7 +511,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         fencing_token: builtins.int
         """What a store compares before it takes a write of this member; 0: it has not synced in the current generation."""
         awaited: builtins.bool
-        """the round waits for its Join or its Sync, see Wait"""
+        """the round waits for its Join or its Sync, see Wait; in a modern group see `awaited_for`"""
         member_epoch: builtins.int
         away_until_wall_ms: builtins.int
         """by the answering node's clock; 0 = it is not away"""
@@ -516,6 +519,14 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         """of a member of a modern group, in RE2's syntax; "" = none"""
         rack: builtins.str
         """of a member of a modern group, the zone that it says it is in; "" = none"""
+        type: builtins.str
+        """Of a member of a modern group: consumer, or classic where it joins and syncs as in a classic group."""
+        awaited_for: builtins.str
+        """What a member of a modern group is to do by then, or it is removed: release (partitions that are revoking), join
+        or sync. "" and 0 = nothing.
+        """
+        awaited_until_wall_ms: builtins.int
+        """by the answering node's clock"""
         @property
         def subscribed_topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
         @property
@@ -551,8 +562,11 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             subscribed_pattern: builtins.str = ...,
             target: collections.abc.Iterable[global___DescribeGroupsResponse.Target] | None = ...,
             rack: builtins.str = ...,
+            type: builtins.str = ...,
+            awaited_for: builtins.str = ...,
+            awaited_until_wall_ms: builtins.int = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_pattern", b"subscribed_pattern", "subscribed_topics", b"subscribed_topics", "synced", b"synced", "target", b"target"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "awaited_for", b"awaited_for", "awaited_until_wall_ms", b"awaited_until_wall_ms", "away_until_wall_ms", b"away_until_wall_ms", "client_id", b"client_id", "fencing_token", b"fencing_token", "grants", b"grants", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_epoch", b"member_epoch", "member_id", b"member_id", "metadata", b"metadata", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_pattern", b"subscribed_pattern", "subscribed_topics", b"subscribed_topics", "synced", b"synced", "target", b"target", "type", b"type"]) -> None: ...
 
     @typing.final
     class Target(google.protobuf.message.Message):

@@ -104,10 +104,14 @@ def _audit(cluster) -> Described.Group:
 
 
 def _fleet(cluster) -> Described.Group:
-    """A modern group: worker-1 is to release orders(1), worker-3 is away, payments(1) waits."""
+    """A modern group: worker-1 is to release orders(1), worker-3 is away, payments(1) waits.
+
+    worker-4 is a classic member, which was told to join.
+    """
 
     def member(number, *, instance="", topics=("orders", "payments"), epoch=8, **of):
         return Described.Member(
+            type=of.pop("type", "consumer"),
             member_id=f"worker-{number}",
             group_instance_id=instance,
             client_id="worker",
@@ -135,6 +139,9 @@ def _fleet(cluster) -> Described.Group:
             member(
                 1,
                 joined=True,
+                awaited=True,
+                awaited_for="release",
+                awaited_until_wall_ms=WALL_MS + 56_000,
                 assignment=_assignment(orders=[0, 1]),
                 grants=[
                     grants(topic="orders", partitions=[0], fencing_tokens=[11]),
@@ -167,6 +174,19 @@ def _fleet(cluster) -> Described.Group:
                 assignment=_assignment(orders=[2]),
                 grants=[grants(topic="orders", partitions=[2], fencing_tokens=[14])],
                 target=[target(topic="orders", partitions=[2])],
+            ),
+            member(
+                4,
+                type="classic",
+                joined=True,
+                synced=True,
+                epoch=9,
+                awaited=True,
+                awaited_for="join",
+                awaited_until_wall_ms=WALL_MS + 58_000,
+                assignment=_assignment(payments=[2]),
+                grants=[grants(topic="payments", partitions=[2], fencing_tokens=[18])],
+                target=[target(topic="payments", partitions=[2])],
             ),
         ],
         unowned=[

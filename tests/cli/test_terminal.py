@@ -23,6 +23,7 @@ COMMANDS = (
     "group list",
     "group describe billing",
     "group members billing",
+    "group members fleet",
     "group offsets billing",
     "group offsets billing --wide",
     "group why billing",

@@ -298,7 +298,11 @@ async def _change_and_back(client, name, assignor):
     await settle(first, second)
     third = Member(client, name)
     await settle(first, second, third)
-    assert (await client.describe_group(name)).type == "consumer"
+    described = await client.describe_group(name)
+    assert described.type == "consumer"
+    kinds = {one.member_id: one.type for one in described.members}
+    assert kinds.pop(third.group.member_id) == "consumer"
+    assert [*kinds.values()] == ["classic", "classic"]
     at_first = third.tokens
     await first.stop()
     fourth = Member(client, name)

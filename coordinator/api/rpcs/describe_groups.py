@@ -19,6 +19,7 @@ from musterd.coordinator.api.frame.paging import PAGE_BYTES
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
+from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.colocation import colocated, sets_of
 from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
@@ -212,13 +213,24 @@ def _consumers(
             member_epoch=consumer.epoch,
             subscribed_pattern=consumer.said.pattern,
             rack=consumer.said.zone,
+            type="classic" if consumer.is_classic else "consumer",
         )
         if consumer.is_away:
             one.away_until_wall_ms = consumer.away_until_ms + wall_offset_ms
+        elif consumer.timer is not None:
+            one.awaited, one.awaited_for = True, _awaited_for(consumer)
+            one.awaited_until_wall_ms = consumer.deadline_ms + wall_offset_ms
         listed = _add_grants(one, consumer) + _add_target(one, modern, consumer)
         size += one.ByteSize()
         entries += 1 + (listed + len(one.subscribed_topics)) // KEYS_PER_ENTRY
     return entries
+
+
+def _awaited_for(consumer: Consumer) -> str:
+    """Return what a member has a deadline for (gp-4.2). A classic one releases by joining."""
+    if consumer.timer is RoundTimer.SYNC:
+        return "sync"
+    return "join" if consumer.is_classic else "release"
 
 
 def _add_grants(one: pb.DescribeGroupsResponse.Member, consumer: Consumer) -> int:

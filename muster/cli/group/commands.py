@@ -67,6 +67,9 @@ MEMBER_COLUMNS = (
 )
 TARGET_EPOCH_COLUMN = "TARGET-EPOCH"
 """The epoch of the plan in force; only where a modern group is shown."""
+UPGRADED_COLUMN = "UPGRADED"
+"""Kafka's name for what tells the kinds of members of a modern group apart: `no` is a classic one;
+only where one is shown."""
 MODERN_COLUMNS = (
     "GROUP",
     "CONSUMER-ID",
@@ -80,8 +83,10 @@ MODERN_COLUMNS = (
     "REVOKING",
     TARGET_EPOCH_COLUMN,
     "TARGET-ASSIGNMENT",
+    UPGRADED_COLUMN,
     "JOINED",
     "SYNCED",
+    AWAITED_COLUMN,
     "AWAY-UNTIL",
     "PATTERN",
     "RACK",
@@ -90,7 +95,12 @@ MODERN_COLUMNS = (
 
 TOKENS are in the order of CURRENT-ASSIGNMENT, which has what is REVOKING, too.
 """
-RARE_COLUMNS = frozenset({INSTANCE_COLUMN, "REVOKING", "AWAY-UNTIL", "PATTERN", "RACK"})
+RARE_COLUMNS = frozenset(
+    {
+        *(INSTANCE_COLUMN, "REVOKING", UPGRADED_COLUMN, AWAITED_COLUMN),
+        *("AWAY-UNTIL", "PATTERN", "RACK"),
+    }
+)
 """Only where a member that is shown has one."""
 
 COLOCATED_COLUMNS = ("GROUP", "CO-LOCATED", "PROBLEM")
@@ -277,6 +287,7 @@ def _classic_table(groups: Sequence[Group]) -> Table:
 
 def _modern_table(groups: Sequence[Group]) -> Table:
     """Members of modern groups: what each holds, under which tokens, and what it shall have."""
+    is_mixed = any(member.is_classic for group in groups for member in members_of(group))
     return _member_table(
         MODERN_COLUMNS,
         [
@@ -288,6 +299,8 @@ def _modern_table(groups: Sequence[Group]) -> Table:
                 "REVOKING": spelled(member.revoking),
                 TARGET_EPOCH_COLUMN: member.target_epoch,
                 "TARGET-ASSIGNMENT": spelled(member.target),
+                UPGRADED_COLUMN: not member.is_classic if is_mixed else None,
+                AWAITED_COLUMN: _awaited(member),
                 "AWAY-UNTIL": _away_until(member),
                 "PATTERN": member.pattern,
                 "RACK": member.rack,
@@ -314,7 +327,8 @@ def _names(group: Group, member: Member) -> dict[str, Value]:
 
 def _member_table(columns: Sequence[str], rows: Sequence[dict[str, Value]]) -> Table:
     """The rows in these columns, without the rare ones that nobody has anything in."""
-    shown = [name for name in columns if name not in RARE_COLUMNS or any(row[name] for row in rows)]
+    there = {name for row in rows for name, value in row.items() if value not in (None, "")}
+    shown = [name for name in columns if name not in RARE_COLUMNS or name in there]
     return Table(shown, [[row[name] for name in shown] for row in rows])
 
 
@@ -386,6 +400,17 @@ def _away_until(member: Member) -> str | None:
     return None if member.away_until_wall_ms is None else rfc3339(member.away_until_wall_ms)
 
 
+def _awaited(member: Member) -> str | None:
+    """What the member of a modern group is to do by when; None where it is nothing."""
+    until = _awaited_until(member)
+    return None if until is None else f"{member.awaited_for} until {until}"
+
+
+def _awaited_until(member: Member) -> str | None:
+    wall_ms = member.awaited_until_wall_ms
+    return None if wall_ms is None else rfc3339(wall_ms)
+
+
 def _group_item(group: Group) -> dict[str, object]:
     return {
         "group_id": group.group_id,
@@ -439,6 +464,7 @@ def member_item(member: Member) -> dict[str, object]:
     """A member as JSON shows it."""
     return {
         "member_id": member.member_id,
+        "type": "classic" if member.is_classic else "consumer",
         "group_instance_id": member.instance_id,
         "client_id": member.client_id,
         "host": member.host,
@@ -448,6 +474,8 @@ def member_item(member: Member) -> dict[str, object]:
         "synced": member.synced,
         "fencing_token": member.fencing_token,
         "awaited": member.awaited,
+        "awaited_for": member.awaited_for or None,
+        "awaited_until": _awaited_until(member),
         "assignment": None
         if member.partitions is None
         else [_partition_item(member, one) for one in member.partitions],

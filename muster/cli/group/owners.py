@@ -21,8 +21,9 @@ class Member:
     `instance_id` is None for a dynamic member, `fencing_token` for one that has not synced in the
     current generation. Of a member of a modern group `partitions` are all that it holds, `tokens`
     has the fencing token of each, `revoking` are those that it is to release, and `target` those
-    that it shall have by the plan of `target_epoch`; of others both epochs are None, and there are
-    none of these.
+    that it shall have by the plan of `target_epoch`; until `awaited_until_wall_ms` it is to do what
+    `awaited_for` says, and it `is_classic` where it joins and syncs. Of others both epochs are
+    None, and there are none of these.
     """
 
     member_id: str
@@ -43,6 +44,9 @@ class Member:
     revoking: tuple[Partition, ...]
     pattern: str
     rack: str
+    is_classic: bool
+    awaited_for: str
+    awaited_until_wall_ms: int | None
     target: tuple[Partition, ...]
 
 
@@ -84,6 +88,9 @@ def members_of(group: Group) -> list[Member]:
             ),
             pattern=member.subscribed_pattern,
             rack=member.rack,
+            is_classic=not is_modern(group) or member.type == "classic",
+            awaited_for=member.awaited_for,
+            awaited_until_wall_ms=member.awaited_until_wall_ms or None,
             target=tuple((one.topic, number) for one in member.target for number in one.partitions),
         )
         for member in group.members

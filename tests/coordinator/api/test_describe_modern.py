@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 from unittest.mock import patch
 
+from muster.group.consumer_protocol import encode_subscription
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from musterd.coordinator.api.rpcs import describe_groups
@@ -67,6 +68,57 @@ async def test_what_the_target_gives_a_member_is_told_before_it_has_it():
         assert held == [[0, 1, 2, 3], []]
         assert sorted(shall[0] + shall[1]) == [0, 1, 2, 3]
         assert [one.synced for one in group.members] == [False, False]
+
+
+@run
+async def test_a_classic_member_is_told_from_a_modern_one_and_what_each_is_to_do_by_when():
+    """The modern one is to release; then the classic one is to join, and to sync."""
+    async with granted(2) as (node, _):
+        subscription = encode_subscription(("a",), keeps_owned=True)
+        joins = pb.JoinGroupRequest(
+            group_id="g",
+            client_id="e",
+            join_nonce="1" * 32,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            subscribed_topics=["a"],
+        )
+        joins.protocols.add(name="cooperative-sticky", metadata=subscription)
+        joined = await node.groups.JoinGroup(joins)
+        joins.member_id = joined.member_id
+        assert (await awaited(node))[1] == ("classic", "sync")
+        await sync(node, joined)
+        while (await awaited(node)) != [("consumer", "release"), ("classic", "")]:
+            pass
+        (kept,) = (await describe(node)).members[0].target[0].partitions
+        beat = pb.ConsumerGroupHeartbeatRequest(group_id="g", member_id="x", member_epoch=-1)
+        beat.member_epoch = (await describe(node)).members[0].member_epoch
+        beat.owned.topics.add(topic="a", partitions=[kept])
+        assert not (await node.groups.ConsumerGroupHeartbeat(beat)).status.code
+        assert (await awaited(node)) == [("consumer", ""), ("classic", "join")]
+        joined = await node.groups.JoinGroup(joins)
+        assert (await awaited(node)) == [("consumer", ""), ("classic", "sync")]
+        await sync(node, joined)
+        assert (await awaited(node)) == [("consumer", ""), ("classic", "")]
+
+
+async def sync(node, joined):
+    request = pb.SyncGroupRequest(
+        group_id="g", member_id=joined.member_id, generation=joined.generation
+    )
+    assert not (await node.groups.SyncGroup(request)).status.code
+
+
+async def awaited(node):
+    """Of each member its type, and what it is to do within its rebalance timeout."""
+    found = []
+    for one in (await describe(node)).members:
+        assert one.awaited == bool(one.awaited_for) == bool(one.awaited_until_wall_ms)
+        if one.awaited:
+            assert 0 < one.awaited_until_wall_ms - node.wall_ms() <= one.rebalance_timeout_ms
+        found.append((one.type, one.awaited_for))
+    return found
 
 
 @run
