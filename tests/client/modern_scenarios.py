@@ -179,10 +179,11 @@ async def static_members_are_back_where_they_were(client, name):
 
 async def who_is_ready_has_all_of_its_own(client, name):
     """At the start, while another one gives up partitions for it, and where there are none."""
-    await topic(client, name, 2)
+    keys = await topic(client, name, 2)
     async with Member(client, name) as first:
         await first.group.ready()
-        assert len(first.partitions) == 2
+        assert first.group.assignment.partitions == tuple(keys)
+        assert set(first.partitions) == set(keys)
         async with Member(client, name) as second:
             await second.group.ready()
             assert len(second.partitions) == 1
