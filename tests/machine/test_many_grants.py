@@ -62,10 +62,15 @@ class Replica:
         return self.state.groups["g"].modern
 
     def take(self, command: Command) -> CommandResult:
-        """Apply an entry of one command; what was written is what there is, and gives it back."""
+        """Apply an entry of one command; what was written is what there is, and gives it back.
+
+        A replica that was loaded before it does, and writes, the same.
+        """
         entry = Entry(FORMAT, LEVEL, 1_000, 1_000, LIMITS_VERSION, (command,), 1)
         self.index += 1
+        loaded = load_state(sorted(shard_records(self.state)))
         (result,) = apply_entry(self.state, entry, self.index)
+        assert apply_entry(loaded, entry, self.index) == (result,)
         for key, value in result.writes:
             if value is None:
                 del self.stored[key]

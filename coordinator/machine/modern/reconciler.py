@@ -199,8 +199,7 @@ class Reconciler:
             token = self.token = next_token(self.group, self.env, self.token)
         if kept:
             self.left -= sum(len(one.partitions) for one in kept)
-            deadline_ms = self.env.time_ms + consumer.said.rebalance_timeout_ms
-        elif (gone or new) and self._is_told_to_join(consumer):
+        if self._begins_deadline(consumer, gone=gone, kept=kept, new=new):
             deadline_ms = self.env.time_ms + consumer.said.rebalance_timeout_ms
         stays = kept or partly or not (gone or new)
         epoch = consumer.epoch if stays else self.modern.target_epoch
@@ -218,6 +217,23 @@ class Reconciler:
                 self.env.time_ms,
             )
         )
+
+    def _begins_deadline(
+        self,
+        consumer: Consumer,
+        *,
+        gone: tuple[PartitionSet, ...],
+        kept: tuple[PartitionSet, ...],
+        new: tuple[PartitionSet, ...],
+    ) -> bool:
+        """True where a rebalance timeout begins for the member with what its event says.
+
+        What it is to release beside what it was told of before it has to release by the deadline of
+        that: else it could put that off by reading fewer topics again and again.
+        """
+        if kept:
+            return bool(gone) or not consumer.revoking
+        return bool(gone or new) and self._is_told_to_join(consumer)
 
     def _is_told_to_join(self, consumer: Consumer) -> bool:
         """True where its next heartbeat tells a classic member to join, which it was not told yet.

@@ -698,9 +698,9 @@ def _parts_of(modern: ModernGroup | None, member_id: str, as_id: str = "") -> tu
 
 
 def _parts(consumer: Consumer, as_id: str = "") -> tuple[GrantsOf, ...]:
-    """One for each topic of which the member has grants."""
+    """One for each topic of which the member has grants, in order: loaded, it has the same."""
     member_id = as_id or consumer.member_id
-    topics = {**consumer.assigned, **consumer.revoking}
+    topics = sorted({**consumer.assigned, **consumer.revoking})
     return tuple(GrantsOf(member_id, topic) for topic in topics)
 
 
