@@ -562,6 +562,18 @@ class StoreTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class DropPart:
+    """Take back the last stored part of a plan that failed; nothing where none of it is stored.
+
+    `spec_version`: what the plan was made from. An entry takes back what one part changed, so the
+    target in force is whole again after as many as were stored.
+    """
+
+    group_id: str
+    spec_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reconcile:
     """Go on granting and revoking what the target asks for: an entry does a bounded part of it."""
 
@@ -584,6 +596,7 @@ GroupCommand = (
     | ConsumerGroupHeartbeat
     | NoteTopics
     | StoreTarget
+    | DropPart
     | Reconcile
 )
 ShardCommand = (

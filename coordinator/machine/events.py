@@ -627,6 +627,13 @@ class TargetStored:
 
 
 @dataclass(frozen=True, slots=True)
+class PartDropped:
+    """What the last stored part of a plan that is not in force changed is as in the one that is."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class GrantsChanged:
     """What one member of a modern group may work on.
 
@@ -687,6 +694,7 @@ ModernEvent = (
     | SpecChanged
     | TopicsNoted
     | TargetStored
+    | PartDropped
     | GrantsChanged
     | ConsumerGroupEmptied
 )

@@ -33,6 +33,7 @@ from musterd.coordinator.machine.commands import (
     DeleteGroup,
     DeleteTopic,
     DropOffsets,
+    DropPart,
     EndDrop,
     ExpireMember,
     ExpireOffsets,
@@ -199,6 +200,7 @@ def growth_of(  # noqa: C901, PLR0911, PLR0912 - one per command that grows the 
             | Checkpoint()
             | RevokeToken()
             | NoteBackup()
+            | DropPart()
             | Reconcile()
         ):
             return NO_GROWTH

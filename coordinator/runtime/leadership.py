@@ -12,6 +12,7 @@ from musterd.coordinator.machine.commands import (
     BeginDrop,
     Checkpoint,
     ConsumerGroupHeartbeat,
+    DropPart,
     ExpireMember,
     GroupCommand,
     JoinGroup,
@@ -94,7 +95,7 @@ _MOVES = (
 """Events after which the members of a group have something to do."""
 
 
-_OF_PLANS = (NoteTopics, StoreTarget, Reconcile)
+_OF_PLANS = (NoteTopics, StoreTarget, DropPart, Reconcile)
 """What a leader proposes for its modern groups (planner.py)."""
 
 STORING_MAX: Final = 2 * LIMITS.entry_max_partitions

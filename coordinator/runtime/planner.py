@@ -5,8 +5,9 @@ group does not know of as they are, a plan that is due, grants that are behind t
 takes as long as the group is large. It goes in slices between other work, outside of what applies
 entries; what it was made from is named with the result, and refused where that is another by then.
 A group whose plans come to nothing for a second is held: nothing changes it until one is stored.
-A plan that fails, by a defect of an assignor, concerns its group alone, which keeps its target: it
-is planned again when what plans are made from has changed, or after a minute.
+A plan that fails, by a defect of an assignor, concerns its group alone, which keeps its target:
+what is stored of a plan is taken back part by part, and the target in force goes on being carried
+out. It is planned again when what plans are made from has changed, or after a minute.
 """
 
 from collections import Counter, OrderedDict
@@ -17,6 +18,7 @@ from typing import Final
 import structlog
 
 from musterd.coordinator.machine.commands import (
+    DropPart,
     GroupCommand,
     NoteTopics,
     PatternTopics,
@@ -124,7 +126,7 @@ class _Plan:
     parts: Iterator[Part] | None = None
     """What is left to be stored; None while it is being made."""
     part: Part | None = None
-    """The next of them."""
+    """The next of them, once it was looked at."""
     number: int = 0
 
     def make(self, slices: int) -> int:
@@ -134,7 +136,6 @@ class _Plan:
                 next(self.steps)
         except StopIteration as end:
             self.parts = parts(end.value)
-            self.part = next(self.parts)
         return min(SLICE_STEPS, STEPS_PER_UNIT * self.units)
 
 
@@ -309,7 +310,8 @@ class Planner:
         known = self._known[group_id]
         if self._is_under_way(group_id, NoteTopics):
             return 0
-        is_due = group.generation > modern.target_epoch and not self._is_put_off(group, clock_ms)
+        is_put_off = self._is_put_off(group, clock_ms)
+        is_due = group.generation > modern.target_epoch and not is_put_off
         is_held = is_due and self._is_held(group_id, clock_ms)
         if is_held:
             registry = None  # it is told of topics afterwards
@@ -325,13 +327,22 @@ class Planner:
             elif self._tell(group, modern, registry, offer):
                 return names
             # Where there is no room for news, maybe for long, it goes on with what it knows.
-        storing = group_id in self._plans or self._is_under_way(group_id, StoreTarget)
-        if is_due and not storing:
+        if self._is_under_way(group_id, StoreTarget) or self._is_under_way(group_id, DropPart):
+            return names
+        if is_due and group_id not in self._plans:
             self._plan(group, clock_ms)
-        stored = not modern.storing and not self._is_under_way(group_id, StoreTarget)
-        if modern.behind and stored and not self._is_under_way(group_id, Reconcile):
-            self._offer(Reconcile(group_id), offer)
+        self._go_by_target(group_id, modern, offer, is_put_off=is_put_off)
         return names
+
+    def _go_by_target(
+        self, group_id: str, modern: ModernGroup, offer: Offer, *, is_put_off: bool
+    ) -> None:
+        """Propose to carry out the target in force; or to take back what is stored of another."""
+        if modern.storing:
+            if is_put_off:
+                self._offer(DropPart(group_id, modern.storing), offer)
+        elif modern.behind and not self._is_under_way(group_id, Reconcile):
+            self._offer(Reconcile(group_id), offer)
 
     def _tell(self, group: Group, modern: ModernGroup, registry: ShardState, offer: Offer) -> bool:
         """Tell a group of topics that it does not know as they are; False where nothing is told."""
@@ -477,9 +488,9 @@ class Planner:
     ) -> int:
         """Make slices of a plan, or store a part of it; 0 where the log takes none now."""
         try:
-            if plan.parts is None or plan.part is None:
+            if plan.parts is None:
                 return plan.make(slices)
-            part = plan.part
+            part = plan.part = next(plan.parts) if plan.part is None else plan.part
             changes = changes_of(group, part)
         except Exception:
             log.exception(
@@ -497,7 +508,7 @@ class Planner:
             self._drop(group.group_id)
             self._offer(Reconcile(group.group_id), offer)
         else:
-            plan.part, plan.number = next(plan.parts), plan.number + 1
+            plan.part, plan.number = None, plan.number + 1
         return 1 + len(part.changes)
 
     def _fail(self, group_id: str, plan: _Plan, clock_ms: int) -> None:

@@ -28,6 +28,7 @@ from musterd.coordinator.machine.commands import (
     DeleteGroup,
     DeleteTopic,
     DropOffsets,
+    DropPart,
     EndDrop,
     ExpireMember,
     ExpireOffsets,
@@ -443,7 +444,7 @@ def work_of(  # noqa: C901, PLR0911 - one per kind of work
             return max(1, len(command.members) // MEMBERS_PER_PARTITION)
         case JoinGroup():
             return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
-        case ConsumerGroupHeartbeat() | NoteTopics() | StoreTarget():
+        case ConsumerGroupHeartbeat() | NoteTopics() | StoreTarget() | DropPart():
             return _work_of_modern(command)
         case BeginDrop() | EndDrop() | ForgetDeletion():
             return max(1, len(command.topics))
@@ -477,7 +478,7 @@ def work_of(  # noqa: C901, PLR0911 - one per kind of work
             assert_never(command)
 
 
-def _work_of_modern(command: ConsumerGroupHeartbeat | NoteTopics | StoreTarget) -> int:
+def _work_of_modern(command: ConsumerGroupHeartbeat | NoteTopics | StoreTarget | DropPart) -> int:
     match command:
         case ConsumerGroupHeartbeat():
             owned = sum(len(one.partitions) for one in command.owned or ())
@@ -488,6 +489,8 @@ def _work_of_modern(command: ConsumerGroupHeartbeat | NoteTopics | StoreTarget) 
             return 1 + (len(command.counts) + named) // CHANGES_PER_PARTITION
         case StoreTarget():
             return 1 + sum(len(one.partitions) for one in command.changes) // CHANGES_PER_PARTITION
+        case DropPart():
+            return LIMITS.reconcile_max_partitions // CHANGES_PER_PARTITION
 
 
 def _is_denied(pending: Pending) -> bool:

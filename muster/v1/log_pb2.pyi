@@ -224,6 +224,7 @@ class Command(google.protobuf.message.Message):
     NOTE_TOPICS_FIELD_NUMBER: builtins.int
     STORE_TARGET_FIELD_NUMBER: builtins.int
     RECONCILE_FIELD_NUMBER: builtins.int
+    DROP_PART_FIELD_NUMBER: builtins.int
     @property
     def join_group(self) -> global___JoinGroup: ...
     @property
@@ -330,6 +331,8 @@ class Command(google.protobuf.message.Message):
     def store_target(self) -> global___StoreTarget: ...
     @property
     def reconcile(self) -> global___Reconcile: ...
+    @property
+    def drop_part(self) -> global___DropPart: ...
     def __init__(
         self,
         *,
@@ -367,10 +370,11 @@ class Command(google.protobuf.message.Message):
         note_topics: global___NoteTopics | None = ...,
         store_target: global___StoreTarget | None = ...,
         reconcile: global___Reconcile | None = ...,
+        drop_part: global___DropPart | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "set_topic_zones", b"set_topic_zones", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "set_topic_zones", b"set_topic_zones", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "set_topic_zones", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token", "note_backup", "alter_quotas", "consumer_group_heartbeat", "note_topics", "store_target", "reconcile"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "drop_part", b"drop_part", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "set_topic_zones", b"set_topic_zones", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_acls", b"alter_acls", "alter_group_config", b"alter_group_config", "alter_quotas", b"alter_quotas", "begin_drop", b"begin_drop", "checkpoint", b"checkpoint", "close_round", b"close_round", "consumer_group_heartbeat", b"consumer_group_heartbeat", "create_token", b"create_token", "create_topic", b"create_topic", "delete_group", b"delete_group", "delete_topic", b"delete_topic", "drop_offsets", b"drop_offsets", "drop_part", b"drop_part", "end_drop", b"end_drop", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "finalize_level", b"finalize_level", "forget_deletion", b"forget_deletion", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "note_backup", b"note_backup", "note_levels", b"note_levels", "note_topics", b"note_topics", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "reconcile", b"reconcile", "record_audit", b"record_audit", "replace_node", b"replace_node", "revoke_token", b"revoke_token", "set_topic_zones", b"set_topic_zones", "shard_level", b"shard_level", "store_target", b"store_target", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint", "delete_topic", "set_topic_zones", "begin_drop", "drop_offsets", "end_drop", "forget_deletion", "finalize_level", "note_levels", "record_audit", "shard_level", "alter_acls", "create_token", "revoke_token", "note_backup", "alter_quotas", "consumer_group_heartbeat", "note_topics", "store_target", "reconcile", "drop_part"] | None: ...
 
 global___Command = Command
 
@@ -1292,6 +1296,7 @@ class Event(google.protobuf.message.Message):
     CONSUMER_GROUP_EMPTIED_FIELD_NUMBER: builtins.int
     GROUP_UPGRADED_FIELD_NUMBER: builtins.int
     GROUP_DOWNGRADED_FIELD_NUMBER: builtins.int
+    PART_DROPPED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -1386,6 +1391,8 @@ class Event(google.protobuf.message.Message):
     def group_upgraded(self) -> global___GroupUpgraded: ...
     @property
     def group_downgraded(self) -> global___GroupDowngraded: ...
+    @property
+    def part_dropped(self) -> global___PartDropped: ...
     def __init__(
         self,
         *,
@@ -1436,10 +1443,11 @@ class Event(google.protobuf.message.Message):
         consumer_group_emptied: global___ConsumerGroupEmptied | None = ...,
         group_upgraded: global___GroupUpgraded | None = ...,
         group_downgraded: global___GroupDowngraded | None = ...,
+        part_dropped: global___PartDropped | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_zones_set", b"topic_zones_set", "topics_noted", b"topics_noted"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_zones_set", b"topic_zones_set", "topics_noted", b"topics_noted"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "topic_zones_set", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered", "consumer_joined", "consumer_updated", "consumer_rejoined", "consumer_away", "consumer_removed", "spec_changed", "topics_noted", "target_stored", "grants_changed", "consumer_group_emptied", "group_upgraded", "group_downgraded"] | None: ...
+    def HasField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "part_dropped", b"part_dropped", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_zones_set", b"topic_zones_set", "topics_noted", b"topics_noted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acls_altered", b"acls_altered", "assignment_published", b"assignment_published", "audit_recorded", b"audit_recorded", "backup_noted", b"backup_noted", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "consumer_away", b"consumer_away", "consumer_group_emptied", b"consumer_group_emptied", "consumer_joined", b"consumer_joined", "consumer_rejoined", b"consumer_rejoined", "consumer_removed", b"consumer_removed", "consumer_updated", b"consumer_updated", "deletion_forgotten", b"deletion_forgotten", "drop_begun", b"drop_begun", "drop_ended", b"drop_ended", "generation_formed", b"generation_formed", "grants_changed", b"grants_changed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_downgraded", b"group_downgraded", "group_emptied", b"group_emptied", "group_upgraded", b"group_upgraded", "kind", b"kind", "level_raised", b"level_raised", "levels_noted", b"levels_noted", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "part_dropped", b"part_dropped", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "quotas_altered", b"quotas_altered", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "spec_changed", b"spec_changed", "target_stored", b"target_stored", "token_created", b"token_created", "tokens_removed", b"tokens_removed", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_zones_set", b"topic_zones_set", "topics_noted", b"topics_noted"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed", "topic_deleted", "topic_zones_set", "drop_begun", "drop_ended", "deletion_forgotten", "levels_noted", "level_raised", "acls_altered", "token_created", "tokens_removed", "audit_recorded", "backup_noted", "quotas_altered", "consumer_joined", "consumer_updated", "consumer_rejoined", "consumer_away", "consumer_removed", "spec_changed", "topics_noted", "target_stored", "grants_changed", "consumer_group_emptied", "group_upgraded", "group_downgraded", "part_dropped"] | None: ...
 
 global___Event = Event
 
@@ -2899,6 +2907,26 @@ class StoreTarget(google.protobuf.message.Message):
 global___StoreTarget = StoreTarget
 
 @typing.final
+class DropPart(google.protobuf.message.Message):
+    """Take back the last part that is stored of a plan, made at spec_version, that failed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    SPEC_VERSION_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    spec_version: builtins.int
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        spec_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "spec_version", b"spec_version"]) -> None: ...
+
+global___DropPart = DropPart
+
+@typing.final
 class Reconcile(google.protobuf.message.Message):
     """Go on granting and revoking what the target asks for."""
 
@@ -3243,6 +3271,23 @@ class TargetStored(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["changes", b"changes", "group_id", b"group_id", "part", b"part", "spec_version", b"spec_version", "target_epoch", b"target_epoch", "time_ms", b"time_ms"]) -> None: ...
 
 global___TargetStored = TargetStored
+
+@typing.final
+class PartDropped(google.protobuf.message.Message):
+    """The last part that was stored of a plan that is not in force is no part of the target any more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id"]) -> None: ...
+
+global___PartDropped = PartDropped
 
 @typing.final
 class GrantsChanged(google.protobuf.message.Message):

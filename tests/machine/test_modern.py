@@ -21,6 +21,7 @@ from musterd.coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     CreateTopic,
     DeleteTopic,
+    DropPart,
     ExpireMember,
     LeaveGroup,
     LeavingMember,
@@ -93,6 +94,8 @@ class Fleet:
         self.in_force: dict[tuple[str, int], int] = {}
         self.was_modern = False
         """Who owns what in the target that is in force, as far as there are such partitions."""
+        self.taken_back = 0
+        """How often all that was stored of plans was taken back."""
         self.dropped = 0
         """How many plans came into force after parts of another were stored."""
         for topic in TOPICS:
@@ -272,6 +275,8 @@ class Fleet:
             assert self.matched(self.modern) != change
         elif note is not None:
             self.world.apply(note)
+        elif modern.storing and self.random.random() < 0.2:
+            self.fail_plan(until=self.random.choice((1, 99)))
         elif group.generation > modern.target_epoch:
             self.plan(until=self.random.choice((1, 99)))
         elif modern.behind:
@@ -309,6 +314,20 @@ class Fleet:
             if last:
                 self.look_at_moves(told)
             self.look()
+
+    def fail_plan(self, until: int) -> None:
+        """Take back what is stored of plans; a leader may end before all of it is."""
+        for _ in range(until):
+            self.world.apply(DropPart("g", self.modern.storing))
+            self.look()
+            if not self.modern.storing:
+                self.taken_back += 1
+                there = owners_of(self.modern)
+                assert there == {place: self.in_force.get(place, NO_OWNER) for place in there}
+                moves = self.group.rebalances[self.group.round].moves
+                assert not moves.moved
+                assert not any(moves.flows.values())
+                break
 
     def look_at_moves(self, told: dict[tuple[str, int], tuple[int, int, int]]) -> None:
         """What has moved is how the target differs from the one that was in force before.
@@ -520,7 +539,7 @@ def test_a_thousand_histories_keep_one_owner_and_rising_tokens(quarter):
 
 
 def live_through(seeds: range) -> None:
-    best = dropped = 0
+    best = dropped = taken_back = 0
     for seed in seeds:
         fleet = Fleet(Random(seed))
         try:
@@ -530,11 +549,13 @@ def live_through(seeds: range) -> None:
             settled(fleet)
             best += fleet.best
             dropped += fleet.dropped
+            taken_back += fleet.taken_back
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
     assert best > len(seeds)
     assert dropped > len(seeds) / 10
+    assert taken_back > len(seeds) / 10
 
 
 def settled(fleet: Fleet) -> None:

@@ -19,6 +19,7 @@ from musterd.coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     DeleteGroup,
     DropOffsets,
+    DropPart,
     ExpireMember,
     ExpireOffsets,
     GroupCommand,
@@ -261,7 +262,7 @@ def outcome(events, reply) -> str:
     return " ".join(words)
 
 
-OF_MODERN_GROUPS = {ConsumerGroupHeartbeat, NoteTopics, StoreTarget, Reconcile}
+OF_MODERN_GROUPS = {ConsumerGroupHeartbeat, NoteTopics, StoreTarget, DropPart, Reconcile}
 """They have scenarios of their own (testdata/golden/modern), and random histories."""
 
 

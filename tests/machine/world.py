@@ -103,6 +103,7 @@ from musterd.coordinator.machine.commands import (
     DeleteGroup,
     DeleteTopic,
     DropOffsets,
+    DropPart,
     EndDrop,
     ExpireMember,
     ExpireOffsets,
@@ -456,6 +457,11 @@ class World:
             last = number == len(pieces) - 1
             changes = changes_of(self.group(options), Part(piece, last))
             self.apply(StoreTarget(group.group_id, version, number, changes, last))
+
+    def do_drop_part(self, plain, options):
+        """Take back the last stored part of the plan; `stale`: of an older one."""
+        storing = self.group(options).modern.storing
+        return DropPart(options.get("group", "g"), storing - ("stale" in plain))
 
     def do_reconcile(self, _plain, options):
         return Reconcile(options.get("group", "g"))

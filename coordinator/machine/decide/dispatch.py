@@ -9,6 +9,7 @@ from musterd.coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     DeleteGroup,
     DropOffsets,
+    DropPart,
     ExpireMember,
     ExpireOffsets,
     GroupCommand,
@@ -43,6 +44,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import SpecChanged
 from musterd.coordinator.machine.modern.decide_heartbeat import decide_consumer_heartbeat
 from musterd.coordinator.machine.modern.decide_target import (
+    decide_drop_part,
     decide_note_topics,
     decide_reconcile,
     decide_store_target,
@@ -99,6 +101,8 @@ def decide(  # noqa: PLR0912 - one arm per command
             return decide_note_topics(group, command, env)
         case StoreTarget():
             return decide_store_target(group, command, env)
+        case DropPart():
+            return decide_drop_part(group, command)
         case Reconcile():
             return decide_reconcile(group, env)
         case _:

@@ -11,6 +11,7 @@ from musterd.coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     CreateToken,
     CreateTopic,
+    DropPart,
     NoteBackup,
     NoteLevels,
     NoteTopics,
@@ -37,6 +38,7 @@ LEVEL_OF: Final[Mapping[type, int]] = MappingProxyType(
         ConsumerGroupHeartbeat: 6,
         NoteTopics: 6,
         StoreTarget: 6,
+        DropPart: 6,
         Reconcile: 6,
     }
 )

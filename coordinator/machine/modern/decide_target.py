@@ -5,6 +5,7 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import (
     NO_OWNER,
+    DropPart,
     NoteTopics,
     StoreTarget,
     TopicCount,
@@ -12,7 +13,13 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.decision import NOTHING, Decision, refuse
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.events import GroupEvent, TargetStored, TopicsNoted, Trigger
+from musterd.coordinator.machine.events import (
+    GroupEvent,
+    PartDropped,
+    TargetStored,
+    TopicsNoted,
+    Trigger,
+)
 from musterd.coordinator.machine.modern.departures import spec_changed
 from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.reconciler import Reconciler
@@ -117,6 +124,16 @@ def _fits(modern: ModernGroup, command: StoreTarget) -> bool:
             return False
     topics = [change.topic for change in command.changes]
     return len(dict.fromkeys(topics)) == len(topics)
+
+
+def decide_drop_part(group: Group | None, command: DropPart) -> Decision:
+    """Take back the last stored part of this plan; nothing where another one is being stored."""
+    modern = modern_of(group)
+    if group is None or modern is None or not modern.storing:
+        return NOTHING
+    if command.spec_version != modern.storing:
+        return NOTHING
+    return Decision((PartDropped(group.group_id),), Done())
 
 
 def decide_reconcile(group: Group | None, env: Envelope) -> Decision:

@@ -16,6 +16,7 @@ from musterd.coordinator.machine.events import (
     GroupUpgraded,
     MemberSynced,
     ModernEvent,
+    PartDropped,
     SpecChanged,
     TargetStored,
     TopicsNoted,
@@ -28,6 +29,7 @@ from musterd.coordinator.machine.modern.group import (
     begin_grants,
     count_in,
     count_out,
+    forget_part,
     hold,
     let_go,
     note_timer,
@@ -37,6 +39,7 @@ from musterd.coordinator.machine.modern.group import (
 )
 from musterd.coordinator.machine.modern.history_of_plans import (
     note_cause,
+    note_dropped,
     note_gone,
     note_no_members,
     note_settled,
@@ -79,6 +82,9 @@ def evolve_modern(  # noqa: PLR0912 - one arm per event
         case TargetStored():
             note_target(group, modern, event)
             _target_stored(group, modern, event)
+        case PartDropped():
+            note_dropped(group, modern)
+            _part_dropped(modern)
         case GrantsChanged():
             _grants_changed(group, modern, event)
         case ConsumerGroupEmptied():
@@ -323,6 +329,23 @@ def _target_stored(group: Group, modern: ModernGroup, event: TargetStored) -> No
         modern.storing = modern.next_part = 0
         modern.replaced, modern.in_force = [], {}
         modern.target_epoch = modern.planned_epoch = event.target_epoch
+
+
+def _part_dropped(modern: ModernGroup) -> None:
+    """Give what the last stored part changed back to its owners in the target in force.
+
+    Nothing was granted or revoked by it. No other part of its plan is taken any more.
+    """
+    invariant(bool(modern.storing), "a part of no plan is dropped (I7)")
+    part = modern.replaced.pop() if modern.replaced else ()
+    for change in part:
+        for seq in retarget(modern, change):
+            if seq in modern.by_seq:
+                modern.behind[seq] = None
+    forget_part(modern, part)
+    modern.next_part = 0
+    if not modern.replaced:
+        modern.storing = 0
 
 
 def _grants_changed(group: Group, modern: ModernGroup, event: GrantsChanged) -> None:

@@ -220,13 +220,14 @@ class ModernGroup:
     is above `target_epoch`. That rises without a plan where a member's tokens are renewed;
     `planned_epoch` is what it was when the last plan came into force. `storing` is the spec version
     of the plan of which `next_part` parts are stored and not all, 0 = none: nothing is granted or
-    revoked by half a target. `topics` are the existing topics that the members read, with their
-    partition counts, as of `topics_version` of the registry, and `zones` those of their partitions,
-    where they are in any (zones.py); `patterns` what each pattern stands
-    for, sorted. `target` says for each of the topics who shall own each partition, by join
-    sequence. `behind` are the join sequences of those for whom the target is still to be carried
-    out. `replaced` has who owned what is changed by parts of plans that are not in force, in the
-    target that is, and for which reason that changed first: as much as was new with each part.
+    revoked by half a target. `next_part` is 0 while parts of a plan that failed are dropped.
+    `topics` are the existing topics that the members read, with their partition counts, as of
+    `topics_version` of the registry, and `zones` those of their partitions, where they are in any
+    (zones.py); `patterns` what each pattern stands for, sorted. `target` says for each of the
+    topics who shall own each partition, by join sequence. `behind` are the join sequences of those
+    for whom the target is still to be carried out. `replaced` has who owned what is changed by
+    parts of plans that are not in force, in the target that is, and for which reason that changed
+    first: as much as was new with each part.
     """
 
     members: dict[str, Consumer] = field(default_factory=dict)
@@ -466,6 +467,16 @@ def _index_owners(modern: ModernGroup, part: Iterable[TargetChange]) -> None:
     for topic, partitions, owners, reasons in part:
         pairs = zip(owners, reasons, strict=True)
         modern.in_force.setdefault(topic, {}).update(zip(partitions, pairs, strict=True))
+
+
+def forget_part(modern: ModernGroup, part: Iterable[TargetChange]) -> None:
+    """Forget who owned what this part changed: the target is as it was there."""
+    for topic, partitions, _, _ in part:
+        known = modern.in_force[topic]
+        for number in partitions:
+            del known[number]
+        if not known:
+            del modern.in_force[topic]
 
 
 def _forget_owners(modern: ModernGroup, topic: str, partitions: int) -> None:

@@ -76,6 +76,18 @@ def note_topics(group: Group, modern: ModernGroup, event: TopicsNoted) -> None:
                 current.moves.add(former, owner, why, -1)
 
 
+def note_dropped(group: Group, modern: ModernGroup) -> None:
+    """Called before the target is changed: what the last stored part moved has not moved."""
+    current = open_plan(group)
+    if current is None or current.moves is None or not modern.replaced:
+        return
+    for topic, partitions, owners, reasons in modern.replaced[-1]:
+        for partition, former, why in zip(partitions, owners, reasons, strict=True):
+            owner = modern.target[topic][partition]
+            if owner != former:
+                current.moves.add(former, owner, why, -1)
+
+
 def note_target(group: Group, modern: ModernGroup, event: TargetStored) -> None:
     """Called before the target is changed: what this part moves, from whom to whom and why.
 

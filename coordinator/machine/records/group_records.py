@@ -89,6 +89,7 @@ from musterd.coordinator.machine.events import (
     OffsetCommitted,
     OffsetRemoved,
     OffsetSuperseded,
+    PartDropped,
     PendingAdded,
     PendingRemoved,
     RebalanceStarted,
@@ -651,6 +652,12 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
             replaced = map(ReplacedOf, range(count) if event.target_epoch else (count,))
             last = _last_plan(group)
             return (OwnRecord.MODERN, OwnRecord.BEHIND, *replaced, *topics, *last)
+        case PartDropped():
+            dropped = () if modern is None else modern.replaced[-1:]
+            topics = (ModernOf(one.topic, _TARGET) for part in dropped for one in part)
+            count = 0 if modern is None else len(modern.replaced)
+            replaced = map(ReplacedOf, range(count - 1, count) if count else ())
+            return (OwnRecord.MODERN, OwnRecord.BEHIND, *replaced, *topics, *_last_plan(group))
         case GrantsChanged():
             grants, parts = ModernOf(event.member_id, _GRANTS), _changed_parts(modern, event)
             return (grants, *parts, OwnRecord.FENCE, OwnRecord.BEHIND, *_last_plan(group))

@@ -10,6 +10,7 @@ import structlog
 
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource
 from musterd.coordinator.machine.commands import (
+    DropPart,
     NoteTopics,
     Reconcile,
     StoreTarget,
@@ -90,11 +91,15 @@ class Scripted:
             self.offered.append(command)
         return takes
 
-    def applies(self, command, *, changed=True):
-        """The command was applied, as the machine would."""
+    def applies(self, command, *, changed=True, whole=True):
+        """The command was applied, as the machine would; `whole`: no parts are left to drop."""
         group = self.groups[command.group_id]
-        if isinstance(command, StoreTarget) and changed and command.last:
-            group.modern.target_epoch = group.generation
+        if isinstance(command, StoreTarget) and changed:
+            group.modern.storing = 0 if command.last else command.spec_version
+            if command.last:
+                group.modern.target_epoch = group.generation
+        if isinstance(command, DropPart) and changed and whole:
+            group.modern.storing = 0
         if isinstance(command, NoteTopics) and changed:
             self.news.pop(command.group_id, None)
             for pattern, added, removed in command.patterns:
@@ -216,6 +221,75 @@ def test_a_part_of_a_plan_that_cannot_be_told_fails_it(shard, monkeypatch):
     shard.group()
     assert shard.turn(300) == []
     assert (shard.planner.turns.failed_total, shard.planner.turns.plans) == (1, 0)
+
+
+@pytest.mark.parametrize("where", ["changes_of", "parts"])
+def test_what_is_stored_of_a_plan_that_fails_later_is_taken_back_at_once(shard, monkeypatch, where):
+    """Part by part, once they are applied; then the target in force goes on."""
+    original = getattr(module, where)
+
+    def changes_of(group, part):
+        if part.last:
+            raise KeyError("nobody")
+        return original(group, part)
+
+    def parts(plan):
+        yield next(original(plan))
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(module, where, locals()[where])
+    group = shard.group(topics={"t": 2_500})
+    stored = shard.turn(50)
+    assert kinds(stored) == [StoreTarget] * (1 if where == "parts" else 2)
+    assert (shard.planner.turns.failed_total, shard.planner.turns.plans) == (1, 0)
+    group.modern.behind = {0: None}
+    for one in stored:
+        shard.applies(one)
+    assert shard.turn() == [DropPart("g", 1)]
+    assert shard.turn(20) == []
+    shard.applies(shard.offered[-1], whole=False)
+    assert shard.turn() == [DropPart("g", 1)]
+    shard.applies(shard.offered[-1])
+    assert shard.turn() == [Reconcile("g")]
+    assert shard.turn(20) == []
+    monkeypatch.setattr(module, where, original)
+    shard.changes(group)
+    assert StoreTarget in kinds(shard.turn(20))
+
+
+def test_what_another_plan_had_stored_is_taken_back_when_the_next_one_fails(shard, monkeypatch):
+    """The one before was superseded, or another node led."""
+    fails(monkeypatch, of=("a",))
+    shard.group(storing=7, behind={0: None})
+    assert shard.turn(20) == [DropPart("g", 7)]
+
+
+@pytest.mark.parametrize("kind", [StoreTarget, DropPart])
+def test_parts_that_did_not_get_into_the_log_fail_no_plan(shard, monkeypatch, kind):
+    """The plan is made again, and what is to be taken back is proposed again."""
+    if kind is DropPart:
+        fails(monkeypatch, of=("a",))
+    shard.group(topics={"t": 2_500}, storing=1)
+    offered = [one for one in shard.turn(20) if isinstance(one, kind)]
+    assert offered
+    shard.applies(offered[0], whole=False)
+    for one in offered[1:]:
+        shard.planner.failed(one)
+    again = [one for one in shard.turn(20) if isinstance(one, kind)]
+    assert again == offered
+    assert shard.planner.turns.failed_total == (kind is DropPart)
+
+
+def test_a_part_that_the_queue_does_not_take_is_offered_again(shard, monkeypatch):
+    """It is the same part, and the plan is no failed one."""
+    shard.group(topics={"t": 2_500})
+    shard.turn(2)
+    shard.takes = False
+    shard.turn(3)
+    shard.takes = True
+    stored = [one for one in (*shard.offered, *shard.turn(20)) if isinstance(one, StoreTarget)]
+    assert [one.part for one in dict.fromkeys(stored)] == [0, 1, 2]
+    assert shard.planner.turns.failed_total == 0
 
 
 def test_nothing_is_planned_twice_while_its_commands_are_under_way(shard):
