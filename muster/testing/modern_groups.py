@@ -1,18 +1,18 @@
 """Modern groups in simple form: the test cluster's coordinator assigns (docs/modern.md).
 
-It does what a node does where clients can tell the difference. Every assignor shares out as
-`uniform` does; moves are few, not always the fewest. Patterns are those of Python's `re`: what it
-has beyond RE2 is taken, too.
+It does what a node does where clients can tell the difference; who gets what is in plans.py.
+Patterns are those of Python's `re`: what it has beyond RE2 is taken, too.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.errors import ErrorCode
 from muster.testing.commits import CommittedOffsets
+from muster.testing.plans import ASSIGNORS, Reader, Target, assignor_of, share_out
 from muster.testing.statuses import status
 from muster.types import TopicPartition
 from muster.v1 import errors_pb2, group_pb2
@@ -24,7 +24,6 @@ Request = group_pb2.ConsumerGroupHeartbeatRequest
 Response = group_pb2.ConsumerGroupHeartbeatResponse
 
 JOIN_EPOCH, LEAVE_EPOCH, AWAY_EPOCH = 0, -1, -2
-ASSIGNORS = ("", "uniform", "range", "weighted")
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +37,9 @@ class Consumer:
     topics: tuple[str, ...] = ()
     pattern: str = ""
     rack: str = ""
+    assignor: str = ""
+    capacity: int = 1_000
+    """In thousandths, for `weighted`."""
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = 0
     epoch: int = 0
@@ -77,6 +79,12 @@ class Consumer:
             bool(self.pattern) and re.fullmatch(self.pattern, topic) is not None
         )
 
+    def reader(self, topics: Iterable[str]) -> Reader:
+        """As plans of these topics see it."""
+        read = frozenset(filter(self.subscribes, topics))
+        is_away = self.away_until is not None
+        return Reader(self.member_id, self.instance_id, read, self.capacity, is_away)
+
 
 class ModernGroup:
     """A group whose members the test cluster assigns partitions to."""
@@ -95,8 +103,7 @@ class ModernGroup:
         self.epoch = 0
         self.fence = 0
         """The last fencing token that was taken."""
-        self.target: dict[TopicPartition, str] = {}
-        """Partition -> the member that shall have it."""
+        self.target: Target = {}
         self._loop = asyncio.get_running_loop()
         self._topics = topics
         self._committed = committed
@@ -115,11 +122,16 @@ class ModernGroup:
         )
         return "Stable" if settled else "Reconciling"
 
+    @property
+    def assignor(self) -> str:
+        """What it is shared out by: most votes win."""
+        return assignor_of(one.assignor for one in self.members.values())
+
     def describe(self, told: DescribeGroupsResponse.Group) -> None:
         """Fill in what DescribeGroups tells of it, all members in one page."""
         told.state, told.generation, told.target_epoch = self.state, self.epoch, self.epoch
         told.type = told.protocol_type = "consumer"
-        told.protocol_name = "uniform"
+        told.protocol_name = self.assignor
         for member in self.members.values():
             one = told.members.add(
                 member_id=member.member_id,
@@ -197,7 +209,7 @@ class ModernGroup:
         lacks = _lacking(request)
         if lacks:
             return status(Code.INVALID_REQUEST, f"it has no {lacks}")
-        if request.assignor not in ASSIGNORS:
+        if request.assignor not in ("", *ASSIGNORS):
             return status(Code.UNSUPPORTED_ASSIGNOR, f"no assignor {request.assignor!r}")
         try:
             re.compile(request.pattern)
@@ -307,6 +319,10 @@ class ModernGroup:
             member.pattern = request.pattern
         if request.HasField("zone"):
             member.rack = request.zone
+        if request.HasField("assignor"):
+            member.assignor = request.assignor
+        if request.HasField("capacity"):
+            member.capacity = request.capacity
         member.client_id = request.client_id or member.client_id
         member.session_timeout_ms = request.session_timeout_ms or member.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms or member.rebalance_timeout_ms
@@ -426,31 +442,8 @@ class ModernGroup:
         """Share everything out anew; most stays where it is."""
         self.epoch += 1
         members = list(self.members.values())
-        read = [t for t in sorted(self._topics) if any(m.subscribes(t) for m in members)]
-        keys = [TopicPartition(t, p) for t in read for p in range(self._topics[t])]
-        before, self.target = self.target, {}
-        loads = {one.member_id: 0 for one in members}
-        most = -(-len(keys) // max(1, len(members)))
-        free = []
-        for key in keys:
-            owner = self.members.get(before.get(key, ""))
-            keeps = owner is not None and owner.subscribes(key.topic)
-            if owner is not None and keeps and loads[owner.member_id] < most:
-                self.target[key] = owner.member_id
-                loads[owner.member_id] += 1
-            else:
-                free.append(key)
-        for key in free:
-            able = [one.member_id for one in members if one.subscribes(key.topic)]
-            self.target[key] = min(able, key=lambda one: loads[one])
-            loads[self.target[key]] += 1
-        for key in sorted(self.target, reverse=True):
-            able = [one.member_id for one in members if one.subscribes(key.topic)]
-            least = min(able, key=lambda one: loads[one])
-            if loads[self.target[key]] > loads[least] + 1:
-                loads[self.target[key]] -= 1
-                loads[least] += 1
-                self.target[key] = least
+        readers = [one.reader(self._topics) for one in members]
+        self.target = share_out(self.assignor, readers, self._topics, self.target)
 
     def _target(self, member: Consumer) -> set[TopicPartition]:
         return {key for key, owner in self.target.items() if owner == member.member_id}

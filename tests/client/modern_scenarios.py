@@ -252,6 +252,57 @@ async def a_pattern_gives_the_topics_it_matches_as_they_come_and_go(client, name
         assert {key.topic for key in other.partitions} == {names[2], names[3]}
 
 
+async def range_gives_each_topic_in_runs(client, name):
+    """Partitions of one number go to one member; most votes win."""
+    names = [name, f"{name}.more"]
+    for one in names:
+        await topic(client, one, 3)
+
+    async def share(member, *numbers):
+        keys = [muster.TopicPartition(one, number) for one in names for number in numbers]
+        while sorted(member.partitions) != keys:
+            await asyncio.sleep(0.001)
+
+    def static(instance_id, **options):
+        return Member(client, name, names, group_instance_id=instance_id, **options)
+
+    async with static("b", assignor="range") as second:
+        await share(second, 0, 1, 2)
+        async with static("a", assignor="range") as first:
+            await share(first, 0, 1)
+            await share(second, 2)
+            assert (await client.describe_group(name)).protocol_name == "range"
+            async with static("c", assignor="uniform") as third:
+                await share(first, 0)
+                await share(second, 1)
+                await share(third, 2)
+                await third.stop(leave=True)
+            await share(first, 0, 1)
+            await first.stop(leave=True)
+        await share(second, 0, 1, 2)
+
+
+async def weighted_gives_by_capacity(client, name):
+    """Who has three times the capacity has three times as much; what it keeps does not stop."""
+    keys = await topic(client, name, 8)
+
+    async def loads(members, numbers):
+        while [len(one.partitions) for one in members] != numbers:
+            await asyncio.sleep(0.001)
+        assert sorted(key for one in members for key in one.partitions) == keys
+
+    async with Member(client, name, assignor="weighted", capacity=3) as large:
+        await loads([large], [8])
+        before = large.tokens
+        async with Member(client, name, assignor="weighted") as small:
+            await loads([large, small], [6, 2])
+            assert large.tokens.items() <= before.items()
+            assert (await client.describe_group(name)).protocol_name == "weighted"
+            async with Member(client, name, assignor="weighted", capacity=4) as larger:
+                await loads([large, small, larger], [3, 1, 4])
+        await loads([large], [8])
+
+
 async def a_pattern_that_does_not_compile(client, name):
     """It is refused for good, with what is wrong."""
     async with client.group(name, pattern="a(b", assignment="server") as group:
@@ -358,6 +409,8 @@ MODERN = {
         topics_that_grow_and_go,
         a_subscription_changes_while_it_works,
         a_pattern_gives_the_topics_it_matches_as_they_come_and_go,
+        range_gives_each_topic_in_runs,
+        weighted_gives_by_capacity,
         a_pattern_that_does_not_compile,
         an_assignor_that_is_none,
         eager_members_become_modern_ones_and_back,
