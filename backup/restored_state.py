@@ -80,9 +80,10 @@ def restored(state: ShardState, instant_s: int, *, keep_tokens: bool = False) ->
 
 def _empty(state: ShardState, group: Group, wall_ms: int) -> None:
     """Remove all members of a group, and end its round."""
+    modern = group.modern
+    members = group.members if modern is None else modern.members
     leaving = [
-        LeavingMember(member.member_id, REASON, member.instance_id)
-        for member in group.members.values()
+        LeavingMember(member.member_id, REASON, member.instance_id) for member in members.values()
     ]
     leaving += [LeavingMember(member_id, REASON) for member_id in sorted(group.pending)]
     rest = iter(leaving)
@@ -94,7 +95,7 @@ def _empty(state: ShardState, group: Group, wall_ms: int) -> None:
         fired = CloseRound(group.group_id, group.round, group.timer, group.deadline_ms)
         _carry_out(state, group, fired, wall_ms)
     invariant(group.phase is Phase.EMPTY, "a restored group is empty")
-    invariant(not (group.members or group.pending), "a restored group has no members")
+    invariant(not (group.member_count or group.pending), "a restored group has no members")
     group.emptied_wall_ms = wall_ms
 
 

@@ -18,8 +18,15 @@ LIVES = (
     ["config size=3 delay=0", "join a", "fire", "sync a-1 a-1:A", "join b"],
     ["join a"],
     ["commit - t/1=2"],
+    [
+        *("topic t 4", "hear a join", "hear b join instance=i", "settle", "hear a owns t/0 t/1"),
+        *("settle", "commit a t/0=5", "hear b away instance=i back=9000"),
+    ],
+    ["topic t 4", "config policy=upgrade", "hear a join", "tell", "plan size=1 to=2"],
+    ["topic t 4", "hear m join", "settle", "join c keeps=", "settle", "join d keeps="],
 )
-"""Ways to every phase of a group: static members, ids handed out, settings, offsets alone."""
+"""Ways to every phase of a group: static members, ids handed out, settings, offsets alone; groups
+whose coordinator assigns, with members that are away or classic, and while a plan is stored."""
 
 
 def world_of(lines):

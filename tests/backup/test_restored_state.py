@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from musterd.backup import restored_state
 from musterd.backup.restored_state import GENERATIONS, TOKENS_PER_S, restored
 from musterd.coordinator.machine.audit import chained
 from musterd.coordinator.machine.decide.audit import decide_audit
@@ -42,6 +43,7 @@ def test_all_members_are_removed_and_all_else_stays(lines):
     for group_id, group in state.groups.items():
         old = before.groups[group_id]
         assert (group.phase, group.members, group.pending) == (Phase.EMPTY, {}, {})
+        assert group.modern is None
         assert (group.offsets, group.blob, group.config) == (old.offsets, old.blob, old.config)
         assert group.emptied_wall_ms == INSTANT_S * 1_000
         assert group.timer is None
@@ -63,6 +65,13 @@ def test_the_next_token_and_generation_are_above_all_that_were_given(lines):
         group = world.state.groups[group_id]
         assert group.fence > max(old, INSTANT_S * TOKENS_PER_S)
         assert generation + GENERATIONS < group.generation < 2**31
+
+
+def test_a_group_is_emptied_whichever_of_its_members_go_first(monkeypatch):
+    """It is a classic group with an open round once its last modern member is gone."""
+    monkeypatch.setattr(restored_state, "LEAVING_MAX", 1)
+    _, state = after(LIVES[-1])
+    assert state.groups["g"].phase is Phase.EMPTY
 
 
 def test_restored_twice_gives_no_token_twice():
