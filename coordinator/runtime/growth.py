@@ -65,7 +65,7 @@ from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records.sizes import RECORD_BYTES
 from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
 from musterd.coordinator.machine.shard_state import ShardState
-from musterd.coordinator.machine.state import Group, Member, Offset, metadata_bytes, modern_of
+from musterd.coordinator.machine.state import Group, Offset, metadata_bytes, modern_of
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.state_limits import StateLimits
 from musterd.raft.contract import Room
@@ -236,9 +236,9 @@ def _longer(new: str, old: str) -> int:
 
 def _of_join(group: Group | None, command: JoinGroup) -> Growth:
     new = metadata_bytes(command.protocols, command.subscribed_topics)
-    member = _known(group, command)
-    if member is not None:
-        more = new - metadata_bytes(member.protocols, member.subscribed_topics)
+    said = _said_before(group, command)
+    if said is not None:
+        more = new - said
         return Growth(ROUND_BYTES + max(0, more), GOES_ON_SHARE if more <= 0 else 1.0)
     names = 3 * len(joining_id(command).encode()) + len(command.group_instance_id.encode())
     hosts = len(command.client_id.encode()) + len(command.client_host.encode())
@@ -249,12 +249,21 @@ def _of_join(group: Group | None, command: JoinGroup) -> Growth:
     return Growth(size, RETURNS_SHARE if group is not None and group.offset_count else 1.0)
 
 
-def _known(group: Group | None, command: JoinGroup) -> Member | None:
-    """The member that joins again, or whose place a static one takes."""
+def _said_before(group: Group | None, command: JoinGroup) -> int | None:
+    """The bytes that a member that joins again, or whose place a static one takes, said before.
+
+    None: nobody does. A classic member of a modern group is told to join, as in a round.
+    """
     if group is None:
         return None
     member_id = command.member_id or group.instances.get(command.group_instance_id, "")
-    return group.members.get(member_id)
+    if group.modern is not None:
+        consumer = group.modern.members.get(member_id)
+        if consumer is None:
+            return None
+        return metadata_bytes(consumer.protocols, consumer.said.topics)
+    member = group.members.get(member_id)
+    return None if member is None else metadata_bytes(member.protocols, member.subscribed_topics)
 
 
 def _of_sync(group: Group | None, command: SyncGroup) -> Growth:
@@ -282,7 +291,18 @@ def _of_consumer(group: Group | None, command: ConsumerGroupHeartbeat) -> Growth
     keys = 3 * len(command.group_id.encode())
     header = HEADER_BYTES if group is None else 0
     size = header + ROUND_BYTES + MEMBER_BYTES + new + _names_bytes(said) + keys
+    if group is not None and modern is None:
+        size += _of_conversion(group)
     return Growth(size, RETURNS_SHARE if group is not None and group.offset_count else 1.0)
+
+
+def _of_conversion(group: Group) -> int:
+    """What a classic group grows by as a modern one.
+
+    A partition takes a byte or more where it was assigned, and an owner and a grant then.
+    """
+    assigned = sum(len(member.assignment) for member in group.members.values())
+    return assigned * (OWNER_BYTES + GRANT_BYTES)
 
 
 def _of_known_consumer(known: Consumer, command: ConsumerGroupHeartbeat, new: int) -> Growth:

@@ -39,6 +39,7 @@ from musterd.coordinator.runtime.growth import (
 )
 from musterd.raft.contract import Room
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
+from tests.machine.world import World
 
 KIB = 1024
 MANY = 10**9
@@ -378,6 +379,33 @@ def test_a_member_of_a_modern_group_that_joins_again_goes_on():
     assert more.share == 1.0
     assert growth_of(modern(), replace(HEARTBEAT, pattern="p" * 200)).size >= 200
     assert growth_of(modern(), replace(HEARTBEAT, topics=())).size == 0
+
+
+def test_a_classic_member_of_a_modern_group_that_is_told_to_join_goes_on():
+    """At the limit it would else be refused, and removed for not having joined in time."""
+    world = World()
+    for line in ("topic t 4", "hear m join topics=t", "settle", "join c keeps= instance=i"):
+        world.run(line)
+    again = world.do_rejoin(["c-1"], {"keeps": "", "instance": "i"})
+    replaces = world.do_join(["c"], {"nonce": "2", "keeps": "", "instance": "i"})
+    for command in (again, replaces):
+        assert growth_of(world.state, command).share == GOES_ON_SHARE
+    more = replace(again, subscribed_topics=("t", "u" * 200))
+    assert growth_of(world.state, more).size >= 200
+    assert growth_of(world.state, more).share == 1.0
+
+
+def test_a_classic_group_that_becomes_a_modern_one_grows_by_what_is_counted():
+    """Who owns what is stored for each partition then."""
+    world = World()
+    partitions = ",".join(f"t/{number}" for number in range(3_000))
+    for line in ("topic t 3000", "join c keeps=", "fire", f"sync c-1 c-1:={partitions}"):
+        world.run(line)
+    before = world.state.bytes
+    counted = growth_of(world.state, world.do_hear(["m", "join"], {})).size
+    world.run("hear m join")
+    assert world.state.groups["g"].modern is not None
+    assert 10 * 3_000 < world.state.bytes - before <= counted
 
 
 def test_topics_that_a_modern_group_comes_to_know_grow_it():
