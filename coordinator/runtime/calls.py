@@ -73,6 +73,7 @@ class Call:
         "offered",
         "on_outcome",
         "on_park",
+        "on_wait",
         "recheck",
     )
 
@@ -84,6 +85,7 @@ class Call:
         on_park: Callable[[], None] | None = None,
         recheck: Callable[[], Refused | None] | None = None,
         on_outcome: OnOutcome | None = None,
+        on_wait: Callable[[], None] | None = None,
     ) -> None:
         self.recheck = recheck
         self.on_outcome = on_outcome
@@ -98,6 +100,7 @@ class Call:
         self.ended = False
         self.broken = False
         self.on_park = on_park
+        self.on_wait = on_wait
         self._respond = respond
         self._call_limits = call_limits
 
@@ -119,6 +122,12 @@ class Call:
         told, self.on_park = self.on_park, None
         if told is not None:
             told()
+
+    def waits(self) -> None:
+        """It waits before it goes into the log. Until then it is no active work (`on_wait`)."""
+        self.offered = True
+        if self.on_wait is not None:
+            self.on_wait()
 
     def narrow(self, command: Command, widen: Callable[[Answer], Answer]) -> None:
         """Ask for less: `command` goes into the log, and `widen` makes its answer the whole one."""

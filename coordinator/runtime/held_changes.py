@@ -36,7 +36,7 @@ class HeldChanges:
             call.answer(Shed("the changes that wait for a plan"))
             return
         self._keep(group_id, call, size)
-        call.offered = True
+        call.waits()
 
     def _keep(self, group_id: str, call: Call, size: int) -> None:
         self._calls.append((group_id, call, size))

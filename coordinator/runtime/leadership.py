@@ -365,6 +365,7 @@ class Leadership:
             herd=turn.joins.stop_sessions,
         )
         self.waiters.turn(turn.clock_ms)
+        self._go_on_with_changes()  # before a session ends of whoever waited with its heartbeat
         self._fires = serving and self.room is not Room.NONE
         if self._fires:
             self._fire(many_joins=turn.joins.hold_first_rounds)
@@ -389,9 +390,16 @@ class Leadership:
                 self._shard.node.shard_moved(self._shard.number)
             self._served = serving
 
-    def _flush(self, time_ms: int) -> None:
+    def _go_on_with_changes(self) -> None:
+        """Take the calls that were kept back for a plan. A member whose caller waits is there."""
         for call, size in self._held_changes.free(self._is_held):
+            command = call.command
+            if isinstance(command, ConsumerGroupHeartbeat) and not call.ended:
+                self.sessions.heard(MemberKey(command.group_id, command.member_id))
             self._router.offer(call, size)
+
+    def _flush(self, time_ms: int) -> None:
+        self._go_on_with_changes()
         if self.room is Room.NONE:
             self.proposer.refuse_queue("the room on the nodes' disks")
         if self.proposer.flush(time_ms, self._shard.node.wall_ms(), self._shard.propose):

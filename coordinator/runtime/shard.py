@@ -318,6 +318,7 @@ class Shard:
         on_park: Callable[[], None] | None = None,
         recheck: Callable[[], Refused | None] | None = None,
         on_outcome: OnOutcome | None = None,
+        on_wait: Callable[[], None] | None = None,
     ) -> Call:
         """Take a validated request whose encoding is at most `size` bytes.
 
@@ -325,9 +326,10 @@ class Shard:
 
         `on_park` is told when the answer will be long in coming. `recheck` says, when the command
         is about to go into the log, why it may not any more. `on_outcome` is told what became of
-        the command, also where the caller is gone by then.
+        the command, also where the caller is gone by then. `on_wait` is told where the command is
+        kept back until a plan is stored (held_changes.py).
         """
-        call = Call(command, respond, self.node.call_limits, on_park, recheck, on_outcome)
+        call = Call(command, respond, self.node.call_limits, on_park, recheck, on_outcome, on_wait)
         state = self.coordinator_state
         if state is CoordinatorState.SERVING and self.leadership is not None:
             self.leadership.take(call, size)

@@ -229,8 +229,11 @@ class AccountedShard(Shard):
         on_park: Callable[[], None] | None = None,
         recheck: Callable[[], Refused | None] | None = None,
         on_outcome: OnOutcome | None = None,
+        on_wait: Callable[[], None] | None = None,
     ) -> Call:
-        submit = partial(super().submit, command, size, respond, on_park, recheck, on_outcome)
+        submit = partial(
+            super().submit, command, size, respond, on_park, recheck, on_outcome, on_wait
+        )
         return self._ledger.submitted(submit)
 
     def confirm(self, done: Callable[[bool], None]) -> None:

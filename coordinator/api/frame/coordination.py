@@ -99,8 +99,11 @@ class Coordination:
         recheck: Recheck | None = None,
         record: CallRecord | None = None,
         entered: Callable[[], None] | None = None,
+        on_wait: Callable[[], None] | None = None,
     ) -> Answer:
-        """Put a command to a shard and wait for its answer; `on_park`: see `Shard.submit`.
+        """Put a command to a shard and wait for its answer.
+
+        `on_park`, `on_wait`: see `Shard.submit`.
 
         `recheck` is asked before the log, and when the rules change, until it is answered, but not
         while an entry holds the command: then its outcome is the answer. `record` is told whether
@@ -116,7 +119,7 @@ class Coordination:
             on_park()
             self.access.look(future)  # its right may have gone while it was in an entry
 
-        call = shard.submit(command, size, settle, parks, recheck, told)
+        call = shard.submit(command, size, settle, parks, recheck, told, on_wait)
         if entered is not None:
             entered()
         if recheck is not None:

@@ -481,6 +481,13 @@ class ActiveCall:
         if self._place is not None:
             self.core.member_quota.let_go(self._place)
             self._place = None
+        self.wait()
+
+    def wait(self) -> None:
+        """Count the call no more among the active ones: it may wait before it is in the log.
+
+        The newcomer that it brings keeps its place in the quota.
+        """
         if self.admitted is not None:
             self.admitted.leave()
 
@@ -578,7 +585,9 @@ class ActiveCall:
         recheck = core.access.recheck(self._context, questions, self.identity, self.version)
         leave = on_park or self.leave
         entered = getattr(self._context, "entered", None)  # of a request that came in a stream
-        answer = await core.ask(shard, command, size, leave, recheck, self.record, entered)
+        answer = await core.ask(
+            shard, command, size, leave, recheck, self.record, entered, self.wait
+        )
         self.count_refusal(answer)
         return answer
 

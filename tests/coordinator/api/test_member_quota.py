@@ -3,12 +3,15 @@
 import asyncio
 import dataclasses
 
+from muster.group.consumer_protocol import encode_subscription
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.api.limits.member_quota import MemberQuota
 from musterd.coordinator.machine.commands import AlterQuotas, FinalizeLevel, NodeLevel
 from musterd.coordinator.machine.quotas import QuotaChange, QuotaEntity, QuotaKey, QuotaOf
 from musterd.coordinator.machine.records.shard_records import load_state, shard_records
+from musterd.coordinator.runtime.planner import Planner
 from musterd.levels import LEVEL
 from tests.coordinator.api.test_access import GROUP, TOPIC, made, on_node, rule
 from tests.coordinator.api.test_group_service import joining
@@ -136,6 +139,36 @@ async def test_joins_that_come_together_do_not_pass_the_quota(node):
     assert (codes.count(OK), codes.count(FULL)) == (5, 15)
     assert len(node.core.shard_for("g").state.groups["g"].members) == 5
     await until(lambda: not len(node.core.member_quota))
+
+
+@on_node
+async def test_joins_that_wait_for_a_plan_take_places_of_members_and_none_of_calls(
+    node, monkeypatch
+):
+    """No node takes Joins while so many are active: those of one group would stop all others."""
+    await made(node, "orders")
+    first = pb.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="x", session_timeout_ms=45_000, rebalance_timeout_ms=60_000
+    )
+    first.topics.names.append("orders")
+    assert (await node.groups.ConsumerGroupHeartbeat(first)).status.code == OK
+    await limit(node, QuotaEntity.GROUP, "", 3)
+
+    async def classic(name):
+        request = joining(name, session_timeout_ms=45_000, subscribed_topics=["orders"])
+        request.protocols[0].name = "range"
+        request.protocols[0].metadata = encode_subscription(("orders",))
+        return await node.groups.JoinGroup(request)
+
+    held = node.core.shard_for("g").leadership._held_changes
+    with monkeypatch.context() as patched:
+        patched.setattr(Planner, "holds", lambda *_: True)
+        joins = [asyncio.create_task(classic(name)) for name in "ab"]
+        await until(lambda: len(held._calls) == 2)
+        assert node.core.admission.of_kind[Kind.JOIN] == 0
+        assert (await classic("c")).status.code == FULL
+    assert [one.status.code for one in await asyncio.gather(*joins)] == [OK, OK]
+    assert not len(node.core.member_quota)
 
 
 @on_node

@@ -29,6 +29,7 @@ from musterd.coordinator.machine.replies import Committed, Heard
 from musterd.coordinator.machine.shard_state import evolve_shard_counted
 from musterd.coordinator.runtime.answers import NotHere
 from musterd.coordinator.runtime.planner import Planner
+from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.timeouts import ASSIGNMENT_INTERVAL_MS_MAX, CHANGES_HELD_MS_MAX
 from musterd.levels import LEVEL
 from tests.coordinator.fakes import Rig
@@ -223,6 +224,21 @@ def test_a_session_that_ends_while_a_group_is_held_ends_its_member_afterwards(ri
     monkeypatch.undo()
     rig.run(ASSIGNMENT_INTERVAL_MS_MAX)
     assert {ExpireMember, CloseRound} <= {*map(type, rig.commands[before:])}
+
+
+def test_a_member_whose_heartbeat_waits_for_a_plan_is_there(rig, monkeypatch):
+    """Its session may be shorter than that, and be proven to be over in the turn that ends it."""
+    rig.answer_to(replace(JOIN, member_id="waits", session_timeout_ms=1_000))
+    rig.churn()
+    monkeypatch.setattr(Planner, "holds", lambda *_: True)
+    waits = rig.says(beat(rig, "waits", topics=("t", "u")))
+    sessions, key = rig.shard.leadership.sessions, MemberKey("g", "waits")
+    while sessions._ripening.get(key) != sessions._loop_round + 1:
+        rig.turn()
+    monkeypatch.undo()
+    rig.run(100)
+    assert isinstance(rig.answers[waits], Heard)
+    assert "waits" in rig.modern.members
 
 
 def test_who_waits_is_told_where_to_go_when_the_leadership_ends(rig):
