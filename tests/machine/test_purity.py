@@ -314,6 +314,7 @@ USES = {
         "min(consumer.size, after)": "ints",
         "sorted(group.members.values(), key=lambda member: member.join_seq)": "no number twice",
         "sorted(modern.patterns)": "texts, by code points",
+        "sorted({**consumer.assigned, **consumer.revoking})": "names, by code points",
         "sorted(modern.target)": "names, by code points",
         "sorted(modern.zones)": "names, by code points",
     },
