@@ -399,7 +399,7 @@ def _delete_counted(
         writes: tuple[Write, ...] = ((group_prefix(group.group_id), EVERY_KEY),)
     else:
         writes = tuple((key, None) for key in sorted(key for key, _ in group_records(group)))
-    state.unhashed.pop(group.group_id, None)
+    state.drop_unhashed(group.group_id)
     state.hashed = (state.hashed - group.digest) % DIGEST_MODULUS
     state.bytes -= group.bytes
     left: Group | None = group
@@ -440,7 +440,7 @@ def _store_commit(
     pairs = zip(records.keys, records.values, strict=True)
     if may_wait:
         digests: Sequence[int] = (UNHASHED,) * len(sizes)
-        state.unhashed.setdefault(group.group_id, {}).update(dict.fromkeys(commit.refs))
+        state.hash_later(group.group_id, commit.refs)
         writes += pairs
     else:
         digests = offset_digests(commit, records.values)
@@ -478,7 +478,7 @@ def _store_known(state: ShardState, group: Group, commit: CommitEvents) -> tuple
     keys, values = plain_records(commit, partitions)
     size = len(values[0])
     if gone != UNHASHED:  # else all of them wait already
-        state.unhashed.setdefault(group.group_id, {}).update(dict.fromkeys(refs))
+        state.hash_later(group.group_id, refs)
     write_over(kept, commit, partitions.offsets, size)
     more = size * len(kept) - before_bytes
     state.hashed = (state.hashed - gone) % DIGEST_MODULUS

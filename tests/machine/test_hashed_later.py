@@ -12,6 +12,7 @@ from musterd.coordinator.machine.decide import commit
 from musterd.coordinator.machine.envelope import FORMAT
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
 from musterd.coordinator.machine.records import group_records, packed_offsets
+from musterd.coordinator.machine.records import shard_records as records
 from musterd.coordinator.machine.records.packed_offsets import PackedOffsets
 from musterd.coordinator.machine.shard_state import (
     Entry,
@@ -61,8 +62,9 @@ def _anybody(monkeypatch):
 
 @pytest.fixture
 def _small(monkeypatch):
-    """A few offsets in use, and large groups of a few."""
-    monkeypatch.setattr(packed_offsets, "USED_OFFSETS_MAX", 7)
+    """A few offsets in use, fewer that are not hashed, and large groups of a few."""
+    monkeypatch.setattr(packed_offsets, "USED_OFFSETS_MAX", 11)
+    monkeypatch.setattr(records, "UNHASHED_OFFSETS_MAX", 6)
     for module in (packed_offsets, group_records, shard_state):
         monkeypatch.setattr(module, "PACKED_OFFSETS_MAX", 6)
 
@@ -114,6 +116,7 @@ def test_digests_and_records_are_those_of_a_shard_that_is_asked_after_each_comma
 def _bounded(state: ShardState) -> None:
     waiting = {group_id: len(refs) for group_id, refs in state.unhashed.items()}
     assert all(count < 6 for count in waiting.values())
+    assert sum(waiting.values()) == state.unhashed_count <= 6
     assert not any(isinstance(state.groups[one].stored, PackedOffsets) for one in waiting)
 
 
@@ -132,6 +135,22 @@ def test_an_offset_that_is_written_over_is_never_hashed():
         assert one.call_count == 3
         assert state.digest == recount(state)
         assert one.call_count == 3
+
+
+@pytest.mark.usefixtures("_anybody")
+def test_few_offsets_wait_to_be_hashed(monkeypatch):
+    """Who asks holds up the node for all of them; those just stored wait, not hashed too early."""
+    monkeypatch.setattr(records, "UNHASHED_OFFSETS_MAX", 6)
+    state = ShardState()
+    run(state, 2, committing("g", [0, 1, 2, 3], 2), committing("h", [0, 1], 2))
+    assert [*state.unhashed] == ["g", "h"]
+    run(state, 3, committing("g", [4, 5], 3))
+    assert [*state.unhashed] == ["g"]
+    run(state, 4, committing("h", [1, 2], 4))
+    assert [*state.unhashed] == ["h"]
+    assert state.unhashed_count == 2
+    assert state.digest == recount(state)
+    assert state.unhashed_count == 0
 
 
 @pytest.mark.usefixtures("_anybody")

@@ -23,9 +23,10 @@ from musterd.coordinator.machine.state import Group, Offset
 PACKED_OFFSETS_MAX: Final = 1_000
 """A group with so many or more stays as it is: to pack them, or to make them anew, takes a
 millisecond."""
-USED_OFFSETS_MAX: Final = 4_000
+USED_OFFSETS_MAX: Final = 10_000
 """So many offsets of a shard stay objects, those of larger groups aside; a group counts as one
-more."""
+more. With six shards they take 20 MB of a node. A commit to a group that is packed costs what it
+takes to make all of its offsets anew, and to pack another group: 4 µs for each."""
 
 _ROW = Struct(">qq")
 _DIGEST = Struct(">16s")

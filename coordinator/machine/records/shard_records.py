@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 from musterd.coordinator.machine.access import AclRule, RuleIndex, Token
 from musterd.coordinator.machine.audit import NO_HASH, put_entry, take_entry
@@ -64,6 +65,9 @@ from musterd.coordinator.machine.records.values import (
 )
 from musterd.coordinator.machine.state import Group, Member
 from musterd.levels import LEVEL
+
+UNHASHED_OFFSETS_MAX: Final = 4_000
+"""So many offsets of a shard wait to be hashed, or those of one group: 5 ms."""
 
 
 @dataclass(slots=True)
@@ -136,8 +140,10 @@ class ShardState:
     unhashed: dict[str, dict[tuple[str, int], None]] = field(
         default_factory=dict, compare=False, metadata={"derived": True}
     )
-    """By group, the offsets that are not hashed yet: of groups whose offsets are in use, each with
-    less than PACKED_OFFSETS_MAX, so fewer than USED_OFFSETS_MAX in all."""
+    """By group, the offsets that are not hashed yet, the group to which some were added last at the
+    end: of groups whose offsets are in use, each with less than PACKED_OFFSETS_MAX."""
+    unhashed_count: int = field(default=0, compare=False, metadata={"derived": True})
+    """How many these are in all."""
     topics_version: int = field(default=0, metadata={"derived": True})
     rule_index: RuleIndex = field(default_factory=RuleIndex, metadata={"derived": True})
     members_of: dict[str, int] = field(default_factory=dict, metadata={"derived": True})
@@ -159,12 +165,30 @@ class ShardState:
     def digest(self, digest: int) -> None:
         self.hashed = digest
 
+    def hash_later(self, group_id: str, refs: Iterable[tuple[str, int]]) -> None:
+        """Have these offsets, which are about to be stored, hashed when somebody asks.
+
+        Where more than UNHASHED_OFFSETS_MAX wait then, those of the first groups are hashed now.
+        """
+        waiting = self.unhashed.pop(group_id, {})
+        self.unhashed[group_id] = waiting
+        before = len(waiting)
+        waiting.update(dict.fromkeys(refs))
+        self.unhashed_count += len(waiting) - before
+        while self.unhashed_count > UNHASHED_OFFSETS_MAX and len(self.unhashed) > 1:
+            self.hash_offsets(next(iter(self.unhashed)))
+
     def hash_offsets(self, group_id: str) -> None:
         """Have all offsets of a group in its digest, and in that of the shard."""
         refs = self.unhashed.pop(group_id, None)
         if refs is not None:
+            self.unhashed_count -= len(refs)
             gained = hash_offsets(self.groups[group_id], refs)
             self.hashed = (self.hashed + gained) % DIGEST_MODULUS
+
+    def drop_unhashed(self, group_id: str) -> None:
+        """Hash no offset of a group that is deleted, whose digest leaves the shard's as it is."""
+        self.unhashed_count -= len(self.unhashed.pop(group_id, ()))
 
     __hash__ = None  # type: ignore[assignment]
 
