@@ -1,6 +1,7 @@
 """Builds whose groups with an assigning coordinator lack a rule: grants, tokens, targets, news."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from musterd.chaos.mutants.build import Builds, gives
@@ -46,6 +47,20 @@ BUILDS.add(
     "The process that comes back in a member's place has its partitions under the former tokens.",
     (evolve_modern, "rejoined", _keeps_tokens),
     (decide_heartbeat, "rejoined", _keeps_tokens),
+)
+
+
+_upgraded = evolve_modern.upgraded
+
+
+def _forgets_tokens(group: Group) -> Group:
+    return replace(_upgraded(group), fence=0)
+
+
+BUILDS.add(
+    "upgrade_forgets_tokens",
+    "A group that becomes a modern one gives out the tokens of its classic members again.",
+    (evolve_modern, "upgraded", _forgets_tokens),
 )
 
 

@@ -110,6 +110,7 @@ SOUGHT = {
     "level_not_recorded": Sought("levels", ("H-level-fell", *_STATE_DIFFERS)),
     "mass_break": Sought("sdk-break-heartbeats", _EXPIRED),
     "newcomer_keeps_tokens": Sought("sdk-modern-static", ("I5",)),
+    "upgrade_forgets_tokens": Sought("sdk-conversions", ("I5",)),
     "grant_reuses_token": Sought("sdk-modern", ("I5",)),
     "grants_unreleased": Sought("sdk-modern", ("I4",)),
     "news_untold": Sought("sdk-modern", ("I8", "L-not-settled")),
