@@ -10,6 +10,7 @@ from musterd.coordinator.machine.decide import commit, dispatch
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern import (
+    conversion,
     decide_heartbeat,
     decide_target,
     evolve_modern,
@@ -50,7 +51,7 @@ BUILDS.add(
 )
 
 
-_upgraded = evolve_modern.upgraded
+_upgraded = conversion.upgraded
 
 
 def _forgets_tokens(group: Group) -> Group:
