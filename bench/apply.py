@@ -257,12 +257,49 @@ def hand_over(topics: int, partitions: int) -> dict[str, float]:
     return took
 
 
+def start_fleet(members: int, *, leaves: bool) -> dict[str, float]:
+    """Have one member get a topic of so many partitions, and so many more join, which wait for it.
+
+    The first one is told to release what they shall have, and does, or leaves. Returns CPU seconds
+    of the entry that frees it, and of the longest one that follows.
+    """
+    replica = Replica()
+    evolve_shard_counted(replica.state, LevelRaised(LEVEL))
+    first = ConsumerGroupHeartbeat(
+        GROUP,
+        "first",
+        JOIN_EPOCH,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        topics=(TOPIC,),
+    )
+    replica.take(first)
+    replica.take(NoteTopics(GROUP, (TopicCount(TOPIC, members),), (), 1))
+    store_plan(replica)
+    for n in range(members - 1):
+        replica.take(replace(first, member_id=f"worker-{n:05}"))
+    store_plan(replica)
+    modern = modern_of(replica.state.groups[GROUP])
+    if modern is None:
+        raise ValueError("the coordinator does not assign")
+    one = modern.members["first"]
+    if len(one.revoking[TOPIC]) != members - 1:
+        raise ValueError("nobody waits for the first member")
+    if leaves:
+        freed = replica.take(ConsumerGroupHeartbeat(GROUP, "first", LEAVE_EPOCH))
+        return {"waited_leave": freed, "waited_leave_next": max(carry_out(replica, modern))}
+    owned = partition_sets(one.assigned)
+    freed = replica.take(ConsumerGroupHeartbeat(GROUP, "first", one.epoch, owned=owned))
+    return {"waited_release": freed, "waited_release_next": max(carry_out(replica, modern))}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark; see the module's docstring. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench apply", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commits", type=int, default=COMMITS, help="of one partition each")
     parser.add_argument("--topics", type=int, default=TOPICS, help="of the modern group")
+    parser.add_argument("--members", type=int, default=max(MEMBERS), help="that wait for one")
     given = parser.parse_args(arguments)
     report = Report("apply", arguments)
     digest = 0
@@ -287,7 +324,12 @@ def main(arguments: Sequence[str]) -> int:
             took.append(1000 * form(replica, members))
         report.add(f"round_{members}_apply_cpu", took, "ms")
         digest += replica.state.digest
-    all_took = [hand_over(given.topics, TOPIC_PARTITIONS) for _ in range(given.rounds)]
+    all_took = [
+        hand_over(given.topics, TOPIC_PARTITIONS)
+        | start_fleet(given.members, leaves=False)
+        | start_fleet(given.members, leaves=True)
+        for _ in range(given.rounds)
+    ]
     for what in all_took[0]:
         report.add(f"modern_{what}_cpu", [1000 * one[what] for one in all_took], "ms")
     suffix = Path(str(shard_state.__file__)).suffix

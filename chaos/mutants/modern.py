@@ -36,10 +36,7 @@ _rejoined = evolve_modern.rejoined
 
 def _keeps_tokens(former: Consumer, event: Any) -> Consumer:
     after = _rejoined(former, event)
-    after.assigned = {
-        topic: {one: former.token_of(topic, one) or token for one, token in tokens.items()}
-        for topic, tokens in after.assigned.items()
-    }
+    after.renewed = former.renewed
     return after
 
 

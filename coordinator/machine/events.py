@@ -655,6 +655,14 @@ class GrantsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersBehind:
+    """There is more to be done for these members of a modern group, by join sequence, in order."""
+
+    group_id: str
+    join_seqs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerGroupEmptied:
     """The last member of a modern group is gone: the group is Empty, of no type."""
 
@@ -696,6 +704,7 @@ ModernEvent = (
     | TargetStored
     | PartDropped
     | GrantsChanged
+    | MembersBehind
     | ConsumerGroupEmptied
 )
 """Events of modern groups alone."""

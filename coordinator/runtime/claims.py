@@ -118,6 +118,6 @@ def _found(
     modern: ModernGroup, group_id: str, member_id: str, named: Iterable[tuple[str, int]]
 ) -> Iterator[Claim]:
     for topic, partition in named:
-        owner = modern.held.get(topic, {}).get(partition, member_id)
+        owner = modern.by_seq.get(modern.held.get(topic, {}).get(partition, -1), member_id)
         if owner != member_id:
             yield Claim(group_id, topic, partition, member_id, owner)

@@ -210,6 +210,23 @@ def test_who_has_many_grants_moves_comes_back_goes_away_and_leaves(replica):
     assert replica.modern is None
 
 
+def test_who_joins_again_has_new_tokens_and_none_of_its_many_grants_is_written(replica):
+    """What it is granted later has a later token; runs of grants name the same ones."""
+    result, token = replica.join("a"), replica.state.groups["g"].fence
+    assert grants_written(result) < PARTITIONS
+    assert {grant.token for grant in result.reply.grants} == {token}
+    replica.take(NoteTopics("g", (TopicCount(TOPICS[0], PARTITIONS + 1),), (), 2))
+    replica.plan()
+    a = replica.modern.members["a"]
+    later = a.token_of(TOPICS[0], PARTITIONS)
+    assert later > token == a.token_of(TOPICS[0], 0)
+    (_, _, partitions, tokens), *others = a.grants().runs()
+    assert dict(zip(partitions, tokens, strict=True)) == {
+        number: later if number == PARTITIONS else token for number in range(PARTITIONS + 1)
+    }
+    assert all(set(tokens) == {token} for _, _, _, tokens in others)
+
+
 MOST = LIMITS.reconcile_max_partitions
 
 

@@ -112,8 +112,13 @@ USES = {
         "sorted({**self._assigned, **self._revoking})": "names, by code points",
         "sorted((*active, *revoking))": "ints",
         "sorted(tokens)": "ints",
+        "max(began, self._renewed)": "ints",
+        "min(numbers)": "ints",
+        "max(one, self._renewed)": "ints",
+        "max(began, self.renewed)": "ints",
     },
     "modern/invariants": {
+        "max(token, consumer.renewed)": "ints",
         "sorted(names)": "names, by code points",
         "sorted(topics)": "names, by code points",
     },

@@ -193,7 +193,7 @@ def _join_again(
         partition_sets(current.revoking),
     )
     after = rejoined(current, again)
-    events: list[GroupEvent] = [*reconciler.events, again]
+    events: list[GroupEvent] = [*reconciler.decided, again]
     members = [after if one is former else one for one in modern.members.values()]
     if not former.is_classic and goes_back(group, members, env.limits):
         events += to_classic(

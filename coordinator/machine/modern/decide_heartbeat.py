@@ -337,7 +337,7 @@ def _away(
         group, modern, env, trigger, consumer.member_id, away.reason, plans=False
     )
     answer = Heard(consumer.member_id, AWAY_EPOCH, consumer.version + 1, NO_GRANTS, until_ms)
-    return Decision((away, *reconciler.events, changed), answer)
+    return Decision((away, *reconciler.decided, changed), answer)
 
 
 def _with_grants(
@@ -348,7 +348,7 @@ def _with_grants(
     for event in reconciler.events:
         if event.member_id == consumer.member_id:
             consumer = regranted(consumer, event)
-    return Decision((*events, *reconciler.events), heard(consumer))
+    return Decision((*events, *reconciler.decided), heard(consumer))
 
 
 # ---- refusals

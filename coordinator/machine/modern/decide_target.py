@@ -151,5 +151,5 @@ def decide_reconcile(group: Group | None, env: Envelope) -> Decision:
             break
         reconciler.reconcile(consumer, None, confirmed=False)
     reconciler.follow()
-    events: tuple[GroupEvent, ...] = tuple(reconciler.events)
+    events: tuple[GroupEvent, ...] = reconciler.decided
     return Decision(events, Done(changed=bool(events)))

@@ -169,7 +169,7 @@ def remove(
             for topic, partitions in tokens.items():
                 reconciler.free(topic, partitions)
     reconciler.follow()
-    return (changed, *gone, *reconciler.events)
+    return (changed, *gone, *reconciler.decided)
 
 
 def removal(

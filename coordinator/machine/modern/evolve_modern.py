@@ -14,6 +14,7 @@ from musterd.coordinator.machine.events import (
     GrantsChanged,
     GroupDowngraded,
     GroupUpgraded,
+    MembersBehind,
     MemberSynced,
     ModernEvent,
     PartDropped,
@@ -87,6 +88,10 @@ def evolve_modern(  # noqa: PLR0912 - one arm per event
             _part_dropped(modern)
         case GrantsChanged():
             _grants_changed(group, modern, event)
+        case MembersBehind():
+            gone = [seq for seq in event.join_seqs if seq not in modern.by_seq]
+            invariant(not gone, "somebody gone is behind")
+            modern.behind.update(dict.fromkeys(event.join_seqs))
         case ConsumerGroupEmptied():
             note_no_members(group, event.epoch)
             _emptied(group, modern, event)
@@ -177,12 +182,10 @@ def rejoined(former: Consumer, event: ConsumerRejoined) -> Consumer:
         former_generation=0 if event.replaced_id or not event.protocols else former.generation,
         given=version,
         replaced_id=event.replaced_id or former.replaced_id,
-        assigned={
-            topic: dict.fromkeys(partitions, event.token)
-            for topic, partitions in former.assigned.items()
-        },
+        assigned=former.assigned,
         revoking=keeps,
         begun=((event.token, event.member_epoch),),
+        renewed=event.token,
     )
 
 
@@ -235,6 +238,9 @@ def _rejoined(group: Group, modern: ModernGroup, event: ConsumerRejoined) -> Non
     members = [consumer if one is former else one for one in modern.members.values()]
     modern.members = {member.member_id: member for member in members}
     count_in(modern, consumer)
+    for topic, partitions in former.revoking.items():
+        kept = consumer.revoking.get(topic, {})
+        let_go(modern, topic, [one for one in partitions if one not in kept])
 
 
 def synced(modern: ModernGroup, event: MemberSynced) -> None:
@@ -269,6 +275,9 @@ def _removed(group: Group, modern: ModernGroup, event: ConsumerRemoved) -> None:
     invariant(event.member_id in modern.members, "a stranger was removed")
     consumer = modern.members.pop(event.member_id)
     count_out(modern, consumer)
+    for tokens in (consumer.assigned, consumer.revoking):
+        for topic, partitions in tokens.items():
+            let_go(modern, topic, partitions)
     modern.behind.pop(consumer.join_seq, None)
     if consumer.instance_id:
         del group.instances[consumer.instance_id]
@@ -359,7 +368,7 @@ def _grants_changed(group: Group, modern: ModernGroup, event: GrantsChanged) -> 
     for topic, partitions in event.granted:
         held = modern.held.get(topic, {})
         invariant(not any(p in held for p in partitions), "a partition with two owners (I5)")
-        hold(modern, consumer.member_id, topic, partitions)
+        hold(modern, consumer.join_seq, topic, partitions)
     note_timer(modern, consumer)
     if event.behind:
         modern.behind[consumer.join_seq] = None

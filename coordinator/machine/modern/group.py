@@ -11,7 +11,7 @@ holds beyond the target is revoking, or about to be.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -29,10 +29,10 @@ from musterd.coordinator.machine.lazy_sequence import LazySequence
 from musterd.coordinator.machine.limits import LIMITS
 
 Tokens = dict[str, dict[int, int]]
-"""Topic -> partition -> the fencing token of its grant. No topic without partitions."""
+"""Topic -> partition -> the token that its grant began under. No topic without partitions."""
 
-Held = dict[str, dict[int, str]]
-"""Topic -> partition -> the member id of whoever has a grant of it."""
+Held = dict[str, dict[int, int]]
+"""Topic -> partition -> the join sequence of whoever has a grant of it."""
 
 
 class GrantPhase(IntEnum):
@@ -59,13 +59,14 @@ _NONE: Final[dict[int, int]] = {}
 class Grants(LazySequence[Grant]):
     """The grants of one member at one time: there may be many, and most that ask want them in runs.
 
-    `assigned` and `revoking` are the member's, which are replaced and never written to.
+    `assigned` and `revoking` are the member's, which are replaced and never written to; `renewed`
+    is the least token that a grant of it has.
     """
 
-    __slots__ = ("_assigned", "_revoking")
+    __slots__ = ("_assigned", "_renewed", "_revoking")
 
-    def __init__(self, assigned: Tokens, revoking: Tokens) -> None:
-        self._assigned, self._revoking = assigned, revoking
+    def __init__(self, assigned: Tokens, revoking: Tokens, renewed: int = 0) -> None:
+        self._assigned, self._revoking, self._renewed = assigned, revoking, renewed
 
     def __len__(self) -> int:
         return _count(self._assigned) + _count(self._revoking)
@@ -74,10 +75,9 @@ class Grants(LazySequence[Grant]):
         for topic in sorted({**self._assigned, **self._revoking}):
             active, revoking = self._assigned.get(topic, _NONE), self._revoking.get(topic, _NONE)
             for partition in sorted((*active, *revoking)):
-                if partition in active:
-                    yield Grant(topic, partition, active[partition], GrantPhase.ACTIVE)
-                else:
-                    yield Grant(topic, partition, revoking[partition], GrantPhase.REVOKING)
+                phase = GrantPhase.ACTIVE if partition in active else GrantPhase.REVOKING
+                began = active[partition] if partition in active else revoking[partition]
+                yield Grant(topic, partition, max(began, self._renewed), phase)
 
     def runs(self) -> Iterator[tuple[str, GrantPhase, list[int], list[int]]]:
         """Yield topic, phase, partitions and their tokens, in order of all three."""
@@ -89,7 +89,10 @@ class Grants(LazySequence[Grant]):
                 tokens = held.get(topic)
                 if tokens:
                     partitions = sorted(tokens)
-                    yield topic, phase, partitions, [tokens[one] for one in partitions]
+                    numbers = [tokens[one] for one in partitions]
+                    if self._renewed > min(numbers):
+                        numbers = [max(one, self._renewed) for one in numbers]
+                    yield topic, phase, partitions, numbers
 
 
 NO_GRANTS: Final = Grants({}, {})
@@ -113,7 +116,9 @@ class Consumer:
     its last Join was answered with, and `synced` the one of its last Sync. `begun` says at which
     epoch each grant began (KIP-1251): a member's tokens rise with its epochs, so of each epoch the
     least token that was taken at it is enough.
-    It holds pairs of that token and the epoch, in their order. `size` counts its grants.
+    It holds pairs of that token and the epoch, in their order. `renewed` is the token of its last
+    Join after the first, 0 = of none: what began before that has this one now. `size` counts its
+    grants.
     """
 
     member_id: str
@@ -141,6 +146,7 @@ class Consumer:
     assigned: Tokens = field(default_factory=dict)
     revoking: Tokens = field(default_factory=dict)
     begun: tuple[tuple[int, int], ...] = ()
+    renewed: int = 0
     size: int = field(init=False, default=0, metadata={"derived": True})
 
     def __post_init__(self) -> None:
@@ -176,9 +182,10 @@ class Consumer:
 
     def token_of(self, topic: str, partition: int) -> int:
         """Return the token of its grant of this partition, of either phase; 0 = it has none."""
-        return self.assigned.get(topic, _NONE).get(partition) or self.revoking.get(
+        began = self.assigned.get(topic, _NONE).get(partition) or self.revoking.get(
             topic, _NONE
-        ).get(partition, 0)
+        ).get(partition)
+        return max(began, self.renewed) if began else 0
 
     def assignment_epoch(self, token: int) -> int:
         """Return the member's epoch from which on it has the grant of this token (KIP-1251)."""
@@ -195,7 +202,7 @@ class Consumer:
 
     def grants(self) -> Grants:
         """Return its grants as they are now, in order of topic and partition."""
-        return Grants(self.assigned, self.revoking)
+        return Grants(self.assigned, self.revoking, self.renewed)
 
 
 def begin_grants(consumer: Consumer, token: int) -> None:
@@ -382,10 +389,13 @@ def derive(modern: ModernGroup) -> None:
                 want(modern, owner, topic, partition)
     for consumer in modern.members.values():
         count_in(modern, consumer)
+        for tokens in (consumer.assigned, consumer.revoking):
+            for topic, partitions in tokens.items():
+                hold(modern, consumer.join_seq, topic, partitions)
 
 
 def count_in(modern: ModernGroup, consumer: Consumer) -> None:
-    """Count in what follows from a member that is new, or that was changed."""
+    """Count in what follows from a member that is new, or changed; but what it holds."""
     modern.by_seq[consumer.join_seq] = consumer.member_id
     modern.said_bytes += said_bytes(consumer)
     for topic in consumer.said.topics:
@@ -393,9 +403,6 @@ def count_in(modern: ModernGroup, consumer: Consumer) -> None:
     if consumer.said.pattern:
         readers = modern.pattern_readers.setdefault(consumer.said.pattern, {})
         readers[consumer.principal] = readers.get(consumer.principal, 0) + 1
-    for tokens in (consumer.assigned, consumer.revoking):
-        for topic, partitions in tokens.items():
-            hold(modern, consumer.member_id, topic, partitions)
     note_timer(modern, consumer)
 
 
@@ -410,9 +417,6 @@ def count_out(modern: ModernGroup, consumer: Consumer) -> None:
         _less(readers, consumer.principal)
         if not readers:
             del modern.pattern_readers[consumer.said.pattern]
-    for tokens in (consumer.assigned, consumer.revoking):
-        for topic, partitions in tokens.items():
-            let_go(modern, topic, partitions)
     modern.timers.pop(consumer.member_id, None)
 
 
@@ -422,18 +426,19 @@ def _less(counts: dict[str, int], name: str) -> None:
         del counts[name]
 
 
-def hold(modern: ModernGroup, member_id: str, topic: str, partitions: Iterable[int]) -> None:
+def hold(modern: ModernGroup, join_seq: int, topic: str, partitions: Iterable[int]) -> None:
     """Note who has the grants of these partitions."""
-    modern.held.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
+    modern.held.setdefault(topic, {}).update(dict.fromkeys(partitions, join_seq))
 
 
-def let_go(modern: ModernGroup, topic: str, partitions: Iterable[int]) -> None:
-    """Note that nobody has grants of these partitions."""
+def let_go(modern: ModernGroup, topic: str, partitions: Collection[int]) -> None:
+    """Note that nobody has grants of these partitions, each of which is held, and named once."""
     held = modern.held[topic]
+    if len(partitions) == len(held):
+        del modern.held[topic]
+        return
     for partition in partitions:
         del held[partition]
-    if not held:
-        del modern.held[topic]
 
 
 def note_timer(modern: ModernGroup, consumer: Consumer) -> None:

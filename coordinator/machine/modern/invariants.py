@@ -69,6 +69,7 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
             not (consumer.is_away and consumer.revoking), where + "somebody away is to release"
         )
         _check_begun(consumer, where)
+        invariant(consumer.renewed <= group.fence, where + "a token not taken yet (I9)")
         topics = consumer.said.topics
         invariant(topics == tuple(sorted(topics)), where + "topics out of order")
         for tokens in (consumer.assigned, consumer.revoking):
@@ -77,9 +78,10 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
                 for partition, token in partitions.items():
                     owners = held.setdefault(topic, {})
                     invariant(partition not in owners, where + "a partition with two owners (I5)")
-                    owners[partition] = member_id
+                    owners[partition] = consumer.join_seq
                     invariant(0 < token <= group.fence, where + "a token not taken yet (I9)")
-                    began = bool(consumer.begun) and token >= consumer.begun[0][0]
+                    now = max(token, consumer.renewed)
+                    began = bool(consumer.begun) and now >= consumer.begun[0][0]
                     invariant(began, where + "a grant that began at no epoch")
     invariant(last_seq < modern.next_join_seq, where + "join sequence behind its members (I7)")
     return held

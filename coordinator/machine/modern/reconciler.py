@@ -15,7 +15,7 @@ from itertools import islice
 from musterd.coordinator.machine.commands import PartitionSet
 from musterd.coordinator.machine.decide.fencing import next_token
 from musterd.coordinator.machine.envelope import Envelope
-from musterd.coordinator.machine.events import GrantsChanged
+from musterd.coordinator.machine.events import GrantsChanged, MembersBehind
 from musterd.coordinator.machine.modern.group import (
     Consumer,
     ModernGroup,
@@ -36,8 +36,9 @@ class Reconciler:
     about `reconcile_max_members`; whoever is not reached is behind. As many partitions are released
     beside, of which `takes` are left. `token` is the last one that the decision took, 0 = none.
     `freed` has what events of the same decision free: members that are gone, partitions that were
-    released. `joins` is the join sequence of a classic member whose Join is decided, -1 = of none:
-    the answer tells it of its grants, and others have a deadline to come and hear of theirs.
+    released; `late` is the event that names whom they are for and this entry does not reach.
+    `joins` is the join sequence of a classic member whose Join is decided, -1 = of none: the answer
+    tells it of its grants, and others have a deadline to come and hear of theirs.
     """
 
     group: Group
@@ -47,21 +48,31 @@ class Reconciler:
     joins: int = -1
     left: int = field(init=False)
     takes: int = field(init=False)
-    freed: dict[str, dict[int, None]] = field(default_factory=dict)
+    freed: dict[str, Mapping[int, object]] = field(default_factory=dict)
     events: list[GrantsChanged] = field(default_factory=list)
+    late: tuple[MembersBehind, ...] = ()
     done: dict[int, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.left = self.takes = self.env.limits.reconcile_max_partitions
 
     @property
+    def decided(self) -> tuple[GrantsChanged | MembersBehind, ...]:
+        """All events: first who is behind, since no plan is over while anybody is."""
+        return (*self.late, *self.events)
+
+    @property
     def is_full(self) -> bool:
         """True where the entry changes as much as one may."""
         return self.left <= 0 or len(self.events) >= self.env.limits.reconcile_max_members
 
-    def free(self, topic: str, partitions: Iterable[int]) -> None:
-        """Note that nobody has these partitions once the events so far are applied."""
-        self.freed.setdefault(topic, {}).update(dict.fromkeys(partitions))
+    def free(self, topic: str, partitions: Mapping[int, object]) -> None:
+        """Note that nobody has these partitions once the events so far are applied.
+
+        The map is kept, and not written to.
+        """
+        others = self.freed.get(topic)
+        self.freed[topic] = {**others, **partitions} if others else partitions
 
     def reconcile(self, consumer: Consumer, owned: Owned | None, *, confirmed: bool) -> None:
         """Decide one member's grants.
@@ -111,10 +122,12 @@ class Reconciler:
         waiting: dict[int, None] = {}
         for topic, partitions in self.freed.items():
             owners = self.modern.target.get(topic, ())
-            few = dict.fromkeys([owners[one] for one in partitions if one < len(owners)])
+            count = len(owners)
+            few = {owners[one]: None for one in partitions if one < count}
             for owner in few:
                 if owner not in self.done and owner in self.modern.by_seq:
                     waiting[owner] = None
+        late: list[int] = []
         for seq in sorted(waiting):
             consumer = self.modern.members[self.modern.by_seq[seq]]
             if consumer.revoking or consumer.is_away:
@@ -122,7 +135,9 @@ class Reconciler:
             if not self.is_full:
                 self.reconcile(consumer, None, confirmed=False)
             elif seq not in self.modern.behind:
-                self._note(consumer, {}, {}, {}, behind=True)
+                late.append(seq)
+        if late:
+            self.late = (MembersBehind(self.group.group_id, tuple(late)),)
 
     def _release(
         self, consumer: Consumer, tokens: Tokens, released: dict[str, dict[int, None]]

@@ -84,6 +84,7 @@ from musterd.coordinator.machine.events import (
     MemberRejoined,
     MemberRemoved,
     MemberReplaced,
+    MembersBehind,
     MemberSynced,
     ModernEvent,
     OffsetCommitted,
@@ -259,9 +260,12 @@ class ModernOf(NamedTuple):
 
 
 class GrantsOf(NamedTuple):
-    """Names the record of a member's grants of one topic, where it has many of all."""
+    """Names the record of a member's grants of one topic, where it has many of all.
 
-    member_id: str
+    It names the member by its join sequence, which whoever takes its place has, too.
+    """
+
+    join_seq: int
     topic: str
 
 
@@ -326,9 +330,9 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + ref.kind + ref.member_id.encode()
         case ModernOf():
             return group_prefix(group_id) + ref.kind + ref.name.encode()
-        case GrantsOf(member_id, topic):
+        case GrantsOf(join_seq, topic):
             start = group_prefix(group_id) + _GRANTS_OF_TOPIC
-            return start + put_text(member_id) + topic.encode()
+            return start + put_int(join_seq) + topic.encode()
         case RoundOf():
             return group_prefix(group_id) + _ROUND + put_int(ref.round)
         case ReplacedOf():
@@ -486,8 +490,10 @@ def _modern_value(modern: ModernGroup, ref: ModernOf | GrantsOf | ReplacedOf) ->
         known = ref.number < len(modern.replaced)
         return put_replaced(modern.replaced[ref.number]) if known else None
     if isinstance(ref, GrantsOf):
-        consumer = modern.members.get(ref.member_id)
-        return None if consumer is None else put_grants_of_topic(consumer, ref.topic)
+        member_id = modern.by_seq.get(ref.join_seq)
+        if member_id is None:
+            return None
+        return put_grants_of_topic(modern.members[member_id], ref.topic)
     match ref.kind:
         case b"j":
             return _put_known(modern.members.get(ref.name), put_consumer)
@@ -617,7 +623,9 @@ def _converted(group: Group, event: GroupUpgraded | GroupDowngraded) -> tuple[Re
     return tuple(ref for ref in refs if not isinstance(ref, RoundOf | PendingOf))
 
 
-def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ...]:
+def _touched_of_modern(  # noqa: PLR0912 - one arm per event
+    group: Group | None, event: ModernEvent
+) -> tuple[Ref, ...]:
     """Return the same of the events of modern groups."""
     modern = modern_of(group)
     match event:
@@ -628,8 +636,10 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
             return (ModernOf(event.member_id, _CONSUMER),)
         case ConsumerRejoined():
             former_id = event.replaced_id or event.member_id
-            before = _of_consumer(former_id, modern)
-            after = (*_of_consumer(event.member_id), *_parts_of(modern, former_id, event.member_id))
+            former = None if modern is None else modern.members.get(former_id)
+            releases = former is not None and bool(former.revoking)
+            before = _of_consumer(former_id, modern if releases else None)
+            after = _of_consumer(event.member_id) if event.replaced_id else ()
             return (None, OwnRecord.MODERN, OwnRecord.FENCE, *before, *after, *_last_plan(group))
         case ConsumerAway():
             return (ModernOf(event.member_id, _GRANTS), *_parts_of(modern, event.member_id))
@@ -661,6 +671,8 @@ def _touched_of_modern(group: Group | None, event: ModernEvent) -> tuple[Ref, ..
         case GrantsChanged():
             grants, parts = ModernOf(event.member_id, _GRANTS), _changed_parts(modern, event)
             return (grants, *parts, OwnRecord.FENCE, OwnRecord.BEHIND, *_last_plan(group))
+        case MembersBehind():
+            return (OwnRecord.BEHIND,)
         case ConsumerGroupEmptied():
             own = (OwnRecord.MODERN, OwnRecord.EMPTIED, OwnRecord.TOPICS, OwnRecord.BEHIND)
             return (None, *own, *_modern_refs(modern), *_last_plan(group))
@@ -696,19 +708,18 @@ def _of_consumer(
     return (ModernOf(member_id, _CONSUMER), ModernOf(member_id, _GRANTS), *parts)
 
 
-def _parts_of(modern: ModernGroup | None, member_id: str, as_id: str = "") -> tuple[GrantsOf, ...]:
-    """The records of topics of this member, if it has any; as those of one in its place."""
+def _parts_of(modern: ModernGroup | None, member_id: str) -> tuple[GrantsOf, ...]:
+    """The records of topics of this member, if it has any."""
     consumer = None if modern is None else modern.members.get(member_id)
     if consumer is None or not is_parted(consumer):
         return ()
-    return _parts(consumer, as_id)
+    return _parts(consumer)
 
 
-def _parts(consumer: Consumer, as_id: str = "") -> tuple[GrantsOf, ...]:
+def _parts(consumer: Consumer) -> tuple[GrantsOf, ...]:
     """One for each topic of which the member has grants, in order: loaded, it has the same."""
-    member_id = as_id or consumer.member_id
     topics = sorted({**consumer.assigned, **consumer.revoking})
-    return tuple(GrantsOf(member_id, topic) for topic in topics)
+    return tuple(GrantsOf(consumer.join_seq, topic) for topic in topics)
 
 
 def _changed_parts(modern: ModernGroup | None, event: GrantsChanged) -> tuple[GrantsOf, ...]:
@@ -721,7 +732,7 @@ def _changed_parts(modern: ModernGroup | None, event: GrantsChanged) -> tuple[Gr
     if max(consumer.size, after) <= GRANTS_RECORD_MAX:
         return ()
     sets = (*event.released, *event.revoking, *event.granted)
-    named = tuple(GrantsOf(event.member_id, topic) for topic, _ in sets)
+    named = tuple(GrantsOf(consumer.join_seq, topic) for topic, _ in sets)
     if min(consumer.size, after) > GRANTS_RECORD_MAX:
         return named
     return (*_parts(consumer), *named)
@@ -850,7 +861,9 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         group.modern = group.modern or ModernGroup()
         group.modern.replaced.append(take_replaced(value))
     elif kind == _GRANTS_OF_TOPIC:
-        take_grants_of_topic(_grantee(group, key.text()), key.rest(), value)
+        modern, join_seq = group.modern, key.integer()
+        member_id = "" if modern is None else modern.by_seq.get(join_seq, "")
+        take_grants_of_topic(_grantee(group, member_id), key.rest(), value)
     elif kind in (_CONSUMER, _GRANTS, _TARGET, _PATTERN, _ZONES):
         _take_modern(group, kind, key.rest(), value)
     else:
@@ -861,7 +874,8 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
 def _take_modern(group: Group, kind: bytes, name: str, value: bytes) -> None:
     modern = group.modern = group.modern or ModernGroup()
     if kind == _CONSUMER:
-        modern.members[name] = take_consumer(name, value)
+        consumer = modern.members[name] = take_consumer(name, value)
+        modern.by_seq[consumer.join_seq] = name
     elif kind == _GRANTS:
         take_grants(_grantee(group, name), value)
     elif kind == _TARGET:

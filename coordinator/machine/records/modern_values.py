@@ -160,6 +160,7 @@ def put_grants(consumer: Consumer) -> bytes:
             _put_tokens({} if parted else consumer.assigned),
             _put_tokens({} if parted else consumer.revoking),
             _put_ints([number for pair in consumer.begun for number in pair]),
+            put_int(consumer.renewed),
         )
     )
 
@@ -180,6 +181,7 @@ def take_grants(consumer: Consumer, value: bytes) -> None:
     consumer.revoking = _take_tokens(reader)
     begun = _take_ints(reader)
     consumer.begun = tuple(zip(begun[::2], begun[1::2], strict=True))
+    consumer.renewed = reader.integer()
     reader.end()
 
 
@@ -265,10 +267,9 @@ def _take_tokens(reader: Reader) -> Tokens:
 
 def _put_partitions(tokens: Mapping[int, int]) -> bytes:
     """Partitions of one topic in order, then their tokens: one where all are the same."""
-    partitions = sorted(tokens)
-    alike = dict.fromkeys(tokens.values())
-    if len(alike) == 1:
-        return _put_ints(partitions) + _put_ints(list(alike))
+    partitions, values = sorted(tokens), list(tokens.values())
+    if values and values.count(values[0]) == len(values):
+        return _put_ints(partitions) + _put_ints(values[:1])
     return _put_ints(partitions) + _put_ints(list(map(tokens.__getitem__, partitions)))
 
 

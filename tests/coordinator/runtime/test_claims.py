@@ -34,7 +34,8 @@ def world():
 
 
 def held(world):
-    return world.state.groups["g"].modern.held["A"]
+    modern = world.state.groups["g"].modern
+    return {number: modern.by_seq[seq] for number, seq in modern.held["A"].items()}
 
 
 def heartbeat(member_id, *partitions, epoch=1):
