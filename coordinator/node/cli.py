@@ -80,10 +80,8 @@ def init(
     output: Output = Format.TABLE,
 ) -> None:
     """Give a node its identity: the only way to one. Run it once, on an empty directory."""
-    from musterd.backup.errors import BackupError, UsedTicketError  # noqa: PLC0415
-    from musterd.coordinator.node.config import about  # noqa: PLC0415
+    from musterd.backup.errors import BackupError  # noqa: PLC0415
     from musterd.coordinator.node.init import (  # noqa: PLC0415  # the store is slow to import
-        NotEmptyError,
         initialise,
         initialise_restored,
     )
@@ -108,35 +106,8 @@ def init(
                 cluster_id, ids, shards = _as_the_cluster_says(bootstrap, cluster_id, given, shards)
             number = shards or default_shards(len(ids))
             identity = initialise(data_dir, cluster_id, node_id, ids, number)
-    except NotEmptyError as error:
-        raise CommandError(
-            str(error),
-            next_step="give --data-dir a directory that is empty, or that does not exist yet",
-            exit_code=ExitCode.CONFLICT,
-        ) from error
-    except IdentityError as error:
-        taken = "already" in str(error)
-        raise CommandError(
-            about(data_dir, error),
-            next_step="`muster serve` starts the node that lives there" if taken else "",
-            exit_code=ExitCode.CONFLICT if taken else ExitCode.USAGE,
-        ) from error
-    except UsedTicketError as error:
-        raise CommandError(
-            str(error),
-            next_step="write a new ticket with `muster cluster restore`: one makes one cluster",
-            exit_code=ExitCode.CONFLICT,
-        ) from error
-    except BackupError as error:
-        raise CommandError(
-            str(error),
-            next_step="this is no node yet: correct it and run `muster init` again",
-            exit_code=ExitCode.UNHEALTHY,
-        ) from error
-    except (StoreError, OSError) as error:
-        raise CommandError(
-            about(data_dir, error), next_step="", exit_code=ExitCode.ERROR
-        ) from error
+    except (IdentityError, BackupError, StoreError, OSError) as error:
+        raise _not_initialised(data_dir, error) from error
     document: dict[str, Value] = {
         "data_dir": str(data_dir),
         "cluster_id": identity.cluster_id,
@@ -156,6 +127,31 @@ def init(
         ),
         output,
     )
+
+
+def _not_initialised(data_dir: Path, error: Exception) -> CommandError:
+    """Return what `init` says of an error, what to do about it, and with which code it exits."""
+    from musterd.backup.errors import BackupError, UsedTicketError  # noqa: PLC0415
+    from musterd.coordinator.node.config import about  # noqa: PLC0415
+    from musterd.coordinator.node.init import NotEmptyError  # noqa: PLC0415
+    from musterd.raft.identity import IdentityError  # noqa: PLC0415
+
+    says, next_step, code = str(error), "", ExitCode.CONFLICT
+    match error:
+        case NotEmptyError():
+            next_step = "give --data-dir a directory that is empty, or that does not exist yet"
+        case IdentityError() if "already" in says:
+            says = about(data_dir, error)
+            next_step = "`muster serve` starts the node that lives there"
+        case UsedTicketError():
+            next_step = "write a new ticket with `muster cluster restore`: one makes one cluster"
+        case BackupError():
+            next_step = "this is no node yet: correct it and run `muster init` again"
+            code = ExitCode.UNHEALTHY
+        case _:
+            says = about(data_dir, error)
+            code = ExitCode.USAGE if isinstance(error, IdentityError) else ExitCode.ERROR
+    return CommandError(says, next_step=next_step, exit_code=code)
 
 
 def _as_the_cluster_says(
