@@ -93,6 +93,10 @@ SYNC_BYTES_PER_PARTITION: Final = 256
 """Bytes of a Sync that count as one partition in its entry: those of a group leader bring records
 for all members, and who owns what is counted when they are applied (metrics/groups.py)."""
 
+JOIN_BYTES_PER_PARTITION: Final = 256
+"""Bytes of a Join's metadata that count as one partition in its entry: where the coordinator
+assigns, the partitions that are named there are read, which takes 14 ms of the longest."""
+
 REPLACEMENT_WORK: Final = 40
 """What a Join that may replace a static member counts as in its entry, where 25 fill one.
 
@@ -522,8 +526,11 @@ def _number(pending: Pending) -> int:
 def _entry_work(pending: Pending) -> int:
     """Return the work that a command adds to its entry."""
     command = pending.command
-    if isinstance(command, JoinGroup) and command.group_instance_id and not command.member_id:
-        return max(pending.work, REPLACEMENT_WORK)
+    if isinstance(command, JoinGroup):
+        metadata = sum(len(one.metadata) for one in command.protocols)
+        work = pending.work + metadata // JOIN_BYTES_PER_PARTITION
+        replaces = command.group_instance_id and not command.member_id
+        return max(work, REPLACEMENT_WORK) if replaces else work
     if isinstance(command, Reconcile):
         return RECONCILE_WORK
     if isinstance(command, SyncGroup):

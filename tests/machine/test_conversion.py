@@ -29,7 +29,7 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from musterd.coordinator.machine.decide.dispatch import heartbeat
+from musterd.coordinator.machine.decide.dispatch import decide, heartbeat
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern import consumer_protocol
@@ -50,6 +50,7 @@ from musterd.coordinator.machine.modern.conversion import (
 from musterd.coordinator.machine.replies import Committed, Joined, Synced
 from musterd.coordinator.machine.state import Group, Member, Phase
 from tests.machine.test_modern import TOPICS, Fleet
+from tests.machine.world import World
 
 pytestmark = pytest.mark.long
 
@@ -381,6 +382,29 @@ def test_a_zone_is_read_without_the_partitions_beside_it(monkeypatch):
     assert read == []
     with pytest.raises(UnreadableError):
         read_zone(said[:-1])
+
+
+def test_what_a_classic_member_says_is_read_once(monkeypatch):
+    """It may name as many partitions as its bytes have room for, under each protocol's name."""
+    world = World()
+    for line in ("topic t 4", "hear m join", "settle", "join c keeps=", "settle"):
+        world.run(line)
+    read = []
+    partitions = consumer_protocol._partitions
+    monkeypatch.setattr(
+        consumer_protocol, "_partitions", lambda said: read.append(said) or partitions(said)
+    )
+    again = world.do_rejoin(["c-1"], {"keeps": "t:0", "protocols": "range,cooperative-sticky"})
+    decision = decide(world.state.groups["g"], again, world.envelope())
+    assert isinstance(decision.reply, Joined)
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("numbers", [b"\x01\x80", b"\x80" * 11, b"\x01" + b"\xff" * 10 + b"\x01"])
+def test_a_number_of_many_that_does_not_end_is_told(numbers):
+    topic = b"\x0a\x01t\x12" + bytes((len(numbers),)) + numbers
+    with pytest.raises(UnreadableError):
+        read_subscription(b"\x1a" + bytes((len(topic),)) + topic + b"\x28\x01")
 
 
 def test_what_is_written_is_what_the_sdk_writes():

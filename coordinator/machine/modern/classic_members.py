@@ -6,7 +6,7 @@ told from what it does after. It is told to join by its heartbeat, whenever its 
 has its rebalance timeout for that, and again for the Sync that follows (gp-4.2).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from musterd.coordinator.machine.commands import JoinGroup, Protocol, SyncGroup
@@ -30,6 +30,7 @@ from musterd.coordinator.machine.events import (
     Trigger,
 )
 from musterd.coordinator.machine.modern.consumer_protocol import (
+    Said,
     UnreadableError,
     read_subscription,
     write_assignment,
@@ -65,6 +66,12 @@ def decide_classic_join(
         says = f"The group has its {env.limits.group_max_members} members."
         return refuse(Error.GROUP_MAX_SIZE_REACHED, says)
     refused = _refuse_protocols(modern, command, former)
+    said: dict[bytes, Said] = {}
+    try:
+        said = {} if refused is not None else _read(command.protocols)
+    except UnreadableError:
+        message = "The coordinator assigns, and cannot read what this member says of itself."
+        refused = refuse(Error.INCONSISTENT_GROUP_PROTOCOL, message)
     if refused is None and (known is not None or command.member_id):
         refused = refuse_identity(group, member_id, command.group_instance_id)
     if refused is not None:
@@ -77,11 +84,11 @@ def decide_classic_join(
     if former is not None:
         if member_id == former.replaced_id:
             return fenced(group, command.group_instance_id)
-        return _join_again(group, modern, former, command, env)
+        return _join_again(group, modern, former, command, said, env)
     if not (command.join_nonce or command.group_instance_id):
         message = "Who joins a group whose coordinator assigns brings a nonce, or an instance id."
         return refuse(Error.INVALID_REQUEST, message)
-    return _enter(group, modern, command, env)
+    return _enter(group, modern, command, said, env)
 
 
 def _refuse_protocols(
@@ -89,7 +96,7 @@ def _refuse_protocols(
 ) -> Decision | None:
     """Refuse protocols that do not fit the other classic members, who may be a group again.
 
-    All have to be consumers, with one protocol that all of them list, whose metadata can be read.
+    All have to be consumers, with one protocol that all of them list.
     """
     names = [one.name for one in command.protocols]
     others = [one for one in modern.members.values() if one.is_classic and one is not former]
@@ -107,27 +114,35 @@ def _refuse_protocols(
             Error.INCONSISTENT_GROUP_PROTOCOL,
             f"The coordinator assigns, and does not know {quoted(command.protocols[0].name)}.",
         )
-    try:
-        for protocol in command.protocols:
-            read_subscription(protocol.metadata)
-    except UnreadableError:
-        message = "The coordinator assigns, and cannot read what this member says of itself."
-        return refuse(Error.INCONSISTENT_GROUP_PROTOCOL, message)
     return None
 
 
-def _said(command: JoinGroup) -> Subscription:
+def _read(protocols: Sequence[Protocol]) -> dict[bytes, Said]:
+    """Read what a member says, by metadata: once, as it may name very many partitions.
+
+    Most say the same under each name. Raises UnreadableError.
+    """
+    return {said: read_subscription(said) for said in {one.metadata: None for one in protocols}}
+
+
+def _said(command: JoinGroup, said: Mapping[bytes, Said]) -> Subscription:
     return Subscription(
         client_id=command.client_id,
         client_host=command.client_host,
         session_timeout_ms=command.session_timeout_ms,
         rebalance_timeout_ms=command.rebalance_timeout_ms,
         topics=tuple(sorted(dict.fromkeys(command.subscribed_topics))),
-        zone=read_subscription(command.protocols[0].metadata).zone,
+        zone=said[command.protocols[0].metadata].zone,
     )
 
 
-def _enter(group: Group, modern: ModernGroup, command: JoinGroup, env: Envelope) -> Decision:
+def _enter(
+    group: Group,
+    modern: ModernGroup,
+    command: JoinGroup,
+    read: Mapping[bytes, Said],
+    env: Envelope,
+) -> Decision:
     """Take in a new member, which holds nothing until a plan gives it something."""
     member_id = joining_id(command)
     changed = spec_changed(group, modern, env, Trigger.MEMBER_JOINED, member_id, command.reason)
@@ -135,7 +150,7 @@ def _enter(group: Group, modern: ModernGroup, command: JoinGroup, env: Envelope)
         command.group_id,
         member_id,
         command.group_instance_id,
-        _said(command),
+        _said(command, read),
         changed.epoch,
         env.time_ms,
         principal_of(command, env),
@@ -148,19 +163,24 @@ def _enter(group: Group, modern: ModernGroup, command: JoinGroup, env: Envelope)
 
 
 def _join_again(
-    group: Group, modern: ModernGroup, former: Consumer, command: JoinGroup, env: Envelope
+    group: Group,
+    modern: ModernGroup,
+    former: Consumer,
+    command: JoinGroup,
+    read: Mapping[bytes, Said],
+    env: Envelope,
 ) -> Decision:
     """Take a Join of a member that says what it goes on working on.
 
     The rest is released, and what it has is granted anew, under one token. Where it takes the place
     of the last modern member, the group is a classic one again.
     """
-    member_id, said = joining_id(command), _said(command)
+    member_id, said = joining_id(command), _said(command, read)
     before = replace(former, said=said, away_until_ms=0, protocols=command.protocols)
     refused = refuse_weight(modern, said_bytes(former), before, env)
     if refused is not None:
         return refused
-    works_on = _works_on(command.protocols) if former.is_classic else {}
+    works_on = _works_on(read.values()) if former.is_classic else {}
     kept = {
         topic: [partition for partition in tokens if partition in works_on.get(topic, {})]
         for topic, tokens in former.revoking.items()
@@ -206,11 +226,11 @@ def _join_again(
     return Decision(tuple(events), _joined(modern, after, env))
 
 
-def _works_on(protocols: Sequence[Protocol]) -> dict[str, dict[int, None]]:
+def _works_on(read: Iterable[Said]) -> dict[str, dict[int, None]]:
     """Return what the member goes on working on, whatever protocol it says so under."""
     found: dict[str, dict[int, None]] = {}
-    for protocol in protocols:
-        for topic, partition in read_subscription(protocol.metadata).keeps:
+    for said in read:
+        for topic, partition in said.keeps:
             found.setdefault(topic, {})[partition] = None
     return found
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 _VARINT_BITS: Final = 64
+_ENDLESS: Final = "a number that does not end"
 PARTITION_MAX: Final = 2**31 - 1
 FIELDS_MAX: Final = 12_000
 """Fields of one message that are read: as many topics as there may be, and some more. All members
@@ -149,10 +150,18 @@ def _varints(packed: bytes) -> list[int]:
     if packed.isascii():  # one byte each
         return list(packed)
     found: list[int] = []
-    at = 0
-    while at < len(packed):
-        value, at = _varint(packed, at)
-        found.append(value)
+    value = shift = 0
+    for byte in packed:  # as `_varint` reads each of them, which takes five times as long
+        if byte <= 0x7F:  # noqa: PLR2004 - the last byte of a number
+            found.append(value | byte << shift)
+            value = shift = 0
+            continue
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if shift >= _VARINT_BITS:
+            break
+    if shift:
+        raise UnreadableError(_ENDLESS)
     return found
 
 
@@ -169,4 +178,4 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte <= 0x7F:  # noqa: PLR2004 - the last byte of a number
             return value, at
-    raise UnreadableError("a number that does not end")
+    raise UnreadableError(_ENDLESS)
