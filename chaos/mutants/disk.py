@@ -124,8 +124,9 @@ class WithoutReservation(Proposer):
         call: Call | None = None,
         growth: int = 0,
         offsets: int = 0,
+        grants: int = 0,
     ) -> str | None:
-        return super().offer(command, size, call, offsets=offsets)
+        return super().offer(command, size, call, offsets=offsets, grants=grants)
 
 
 @BUILDS.replaces("taken_without_room", driver)

@@ -32,7 +32,7 @@ from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.decide_heartbeat import unchanged, unchanged_member
 from musterd.coordinator.machine.replies import Heard, Refused
 from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER, ShardState
-from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.state import Group, Phase, modern_of
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.claims import Claim, claims_of_heartbeat
@@ -191,7 +191,12 @@ class CommandRouter:
             call.narrow(rest.command, rest.merged)
             growth = NO_GROWTH
         shed = coordinator.proposer.offer(
-            call.command, size, call, growth.size, _deleted(coordinator.state, call.command)
+            call.command,
+            size,
+            call,
+            growth.size,
+            _deleted(coordinator.state, call.command),
+            _regranted(coordinator.state, call.command),
         )
         if shed is not None:
             call.answer(Shed(shed))
@@ -294,6 +299,20 @@ def _deleted(state: ShardState, command: Command) -> int:
     """How many offsets go with a group that is deleted."""
     group = state.groups.get(command.group_id) if isinstance(command, DeleteGroup) else None
     return 0 if group is None else group.offset_count
+
+
+def _regranted(state: ShardState, command: Command) -> int:
+    """How many partitions the member of a modern group has that joins again, or says something."""
+    if not isinstance(command, ConsumerGroupHeartbeat | JoinGroup):
+        return 0
+    group = state.groups.get(command.group_id)
+    modern = modern_of(group)
+    if group is None or modern is None:
+        return 0
+    member_id = joining_id(command) if isinstance(command, JoinGroup) else command.member_id
+    holder_id = group.instances.get(command.group_instance_id, "")
+    member = modern.members.get(member_id) or modern.members.get(holder_id)
+    return 0 if member is None else member.size
 
 
 def _is_late(commit: OffsetCommit, state: ShardState) -> bool:

@@ -76,6 +76,10 @@ TURN_PARTITIONS_MAX: Final = 2_000
 OFFSETS_PER_PARTITION: Final = 20
 """Offsets of a group that is deleted that count as one partition (100,000 take 20 ms)."""
 
+GRANTS_PER_PARTITION: Final = 100
+"""Partitions of a member of a modern group that count as one where it joins again, which gives all
+of them new tokens, or says something (100,000 take 32 ms)."""
+
 MEMBERS_PER_PARTITION: Final = 4
 """Members in a Leave that count as one partition."""
 
@@ -243,10 +247,12 @@ class Proposer:
         call: Call | None = None,
         growth: int = 0,
         offsets: int = 0,
+        grants: int = 0,
     ) -> str | None:
         """Queue a command whose encoding is at most `size` bytes.
 
         `growth` bytes of state are reserved for it, and `offsets` of its group are deleted by it.
+        The member that it is of has so many `grants`.
         The name of the limit where it is shed.
         """
         most = LIMITS.sync_max_bytes if type(command) is SyncGroup else LIMITS.command_max_bytes
@@ -257,7 +263,7 @@ class Proposer:
         if self.bytes + size > LIMITS.queue_max_bytes:
             self._meter.shed_total += 1
             return "the bytes in the shard's queue"
-        work = work_of(command, offsets)
+        work = work_of(command, offsets, grants)
         large = work > LARGE
         alike = self.large_work if large else self.work - self.large_work
         if call is not None and alike + work > LIMITS.queue_max_partitions:
@@ -430,13 +436,17 @@ class Proposer:
 
 
 def work_of(  # noqa: C901, PLR0911 - one per kind of work
-    command: Command, offsets: int = 0
+    command: Command, offsets: int = 0, grants: int = 0
 ) -> int:
     """Return the work of applying a command, in partitions that it names; 1 for most others.
 
     The topics that a Join names are weighed and put several times. A group's deletion goes with the
-    `offsets` that it has, and fills an entry at most.
+    `offsets` that it has, and fills an entry at most. So do a Join and a heartbeat with the
+    `grants` that their member has.
     """
+    if grants >= GRANTS_PER_PARTITION:
+        most = LIMITS.entry_max_partitions
+        return min(work_of(command, offsets) + grants // GRANTS_PER_PARTITION, most)
     if type(command) is OffsetCommit:
         return len(command.partitions) or 1
     match command:

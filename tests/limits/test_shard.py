@@ -7,6 +7,7 @@ import pytest
 from musterd.coordinator.api.limits.untaken_answers import ANSWER_BYTES, UntakenAnswers
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.machine.commands import (
+    ConsumerGroupHeartbeat,
     DeleteGroup,
     ExpireOffsets,
     LeaveGroup,
@@ -17,15 +18,17 @@ from musterd.coordinator.machine.commands import (
     TopicPartition,
 )
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Committed, Joined, Refused
-from musterd.coordinator.machine.shard_state import recount
+from musterd.coordinator.machine.shard_state import evolve_shard_counted, recount
 from musterd.coordinator.runtime import command_router, heartbeats
 from musterd.coordinator.runtime.answers import Shed
 from musterd.coordinator.runtime.large_commits import LARGE
 from musterd.coordinator.runtime.proposer import (
     COMMAND_OVERHEAD_BYTES,
     ENTRY_OVERHEAD_BYTES,
+    GRANTS_PER_PARTITION,
     JOIN_BYTES_PER_PARTITION,
     MEMBERS_PER_PARTITION,
     OFFSETS_PER_PARTITION,
@@ -36,6 +39,7 @@ from musterd.coordinator.runtime.proposer import (
 )
 from musterd.coordinator.runtime.timeouts import UNTAKEN_ROOM_MS
 from musterd.invariant import InvariantError
+from musterd.levels import LEVEL
 from musterd.raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import Rig, commit, id_of, join
 from tests.coordinator.runtime.test_heartbeats import Held
@@ -199,6 +203,27 @@ def test_joins_that_name_many_partitions_share_an_entry_with_few_others(rig):
     rig.drain()
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [4, 1]
+
+
+def test_joins_of_a_member_with_many_partitions_share_an_entry_with_few_others(rig):
+    """Each gives all of them new tokens: a thousand in one entry would take half a minute."""
+    evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
+    joins = ConsumerGroupHeartbeat(
+        "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
+    )
+    rig.ask("first", joins)
+    rig.drain()
+    (member,) = rig.shard.state.groups["g"].modern.members.values()
+    each = LIMITS.entry_max_partitions // 4
+    member.size = GRANTS_PER_PARTITION * (each - 1)
+    before = len(rig.log.entries)
+    for number in range(5):
+        rig.ask(number, joins)
+    assert rig.proposer.large_work == 5 * each
+    rig.drain()
+    entries = [decode_entry(entry).commands for entry in rig.log.entries[before:]]
+    made = [sum(one == joins for one in commands) for commands in entries]
+    assert [count for count in made if count] == [4, 1]
 
 
 def test_leaves_of_many_members_share_an_entry_with_few_others(rig):
