@@ -302,8 +302,8 @@ def _deleted(state: ShardState, command: Command) -> int:
 
 
 def _regranted(state: ShardState, command: Command) -> int:
-    """How many partitions the member of a modern group has that joins again, or says something."""
-    if not isinstance(command, ConsumerGroupHeartbeat | JoinGroup):
+    """How many partitions the member of a modern group has that joins, syncs, or says something."""
+    if not isinstance(command, ConsumerGroupHeartbeat | JoinGroup | SyncGroup):
         return 0
     group = state.groups.get(command.group_id)
     modern = modern_of(group)

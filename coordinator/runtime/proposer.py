@@ -78,7 +78,7 @@ OFFSETS_PER_PARTITION: Final = 20
 
 GRANTS_PER_PARTITION: Final = 100
 """Partitions of a member of a modern group that count as one where it joins again, which gives all
-of them new tokens, or says something (100,000 take 32 ms)."""
+of them new tokens, syncs, or says something (100,000 take 32 ms)."""
 
 MEMBERS_PER_PARTITION: Final = 4
 """Members in a Leave that count as one partition."""
@@ -441,7 +441,7 @@ def work_of(  # noqa: C901, PLR0911 - one per kind of work
     """Return the work of applying a command, in partitions that it names; 1 for most others.
 
     The topics that a Join names are weighed and put several times. A group's deletion goes with the
-    `offsets` that it has, and fills an entry at most. So do a Join and a heartbeat with the
+    `offsets` that it has, and fills an entry at most. So do a Join, a Sync and a heartbeat with the
     `grants` that their member has.
     """
     if grants >= GRANTS_PER_PARTITION:

@@ -226,6 +226,26 @@ def test_joins_of_a_member_with_many_partitions_share_an_entry_with_few_others(r
     assert [count for count in made if count] == [4, 1]
 
 
+def test_syncs_of_a_classic_member_with_many_partitions_share_an_entry_with_few_others(rig):
+    """The coordinator assigns: each answer names all of them."""
+    evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
+    modern = ConsumerGroupHeartbeat(
+        "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
+    )
+    rig.ask("first", modern)
+    rig.drain()
+    said = (Protocol("range", b""),)
+    rig.ask("joined", replace(join("c"), protocols=said, subscribed_topics=("t",)))
+    rig.drain()
+    joined = rig.answers["joined"]
+    member = rig.shard.state.groups["g"].modern.members[joined.member_id]
+    each = LIMITS.entry_max_partitions // 4
+    member.size = GRANTS_PER_PARTITION * (each - 1)
+    for number in range(5):
+        rig.ask(number, SyncGroup("g", joined.member_id, joined.generation, "", "", ()))
+    assert rig.proposer.large_work == 5 * each
+
+
 def test_leaves_of_many_members_share_an_entry_with_few_others(rig):
     """144 of 300 members shared one, which took 0.2 s on each replica."""
     each = LIMITS.entry_max_partitions // 4
