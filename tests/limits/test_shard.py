@@ -206,7 +206,7 @@ def test_joins_that_name_many_partitions_share_an_entry_with_few_others(rig):
 
 
 def test_joins_of_a_member_with_many_partitions_share_an_entry_with_few_others(rig):
-    """Each gives all of them new tokens: a thousand in one entry would take half a minute."""
+    """Each gives all of them new tokens: a thousand in one entry would take ten seconds."""
     evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
     joins = ConsumerGroupHeartbeat(
         "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
