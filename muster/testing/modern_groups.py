@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from muster.errors import ErrorCode
 from muster.testing.commits import CommittedOffsets
-from muster.testing.plans import ASSIGNORS, Reader, Target, assignor_of, share_out
+from muster.testing.plans import ASSIGNORS, Subscriber, Target, assignor_of, share_out
 from muster.testing.statuses import status
 from muster.types import TopicPartition
 from muster.v1 import errors_pb2, group_pb2
@@ -79,11 +79,11 @@ class Consumer:
             bool(self.pattern) and re.fullmatch(self.pattern, topic) is not None
         )
 
-    def reader(self, topics: Iterable[str]) -> Reader:
+    def subscriber(self, topics: Iterable[str]) -> Subscriber:
         """As plans of these topics see it."""
         read = frozenset(filter(self.subscribes, topics))
         is_away = self.away_until is not None
-        return Reader(self.member_id, self.instance_id, read, self.capacity, is_away)
+        return Subscriber(self.member_id, self.instance_id, read, self.capacity, is_away)
 
 
 class ModernGroup:
@@ -442,7 +442,7 @@ class ModernGroup:
         """Share everything out anew; most stays where it is."""
         self.epoch += 1
         members = list(self.members.values())
-        readers = [one.reader(self._topics) for one in members]
+        readers = [one.subscriber(self._topics) for one in members]
         self.target = share_out(self.assignor, readers, self._topics, self.target)
 
     def _target(self, member: Consumer) -> set[TopicPartition]:

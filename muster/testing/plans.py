@@ -17,7 +17,7 @@ Target = dict[TopicPartition, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Subscriber:
     """A member, and which topics it reads. `capacity` is in thousandths."""
 
     member_id: str
@@ -34,7 +34,7 @@ def assignor_of(named: Iterable[str]) -> str:
 
 
 def share_out(
-    assignor: str, readers: Sequence[Reader], counts: Mapping[str, int], before: Target
+    assignor: str, readers: Sequence[Subscriber], counts: Mapping[str, int], before: Target
 ) -> Target:
     """Return a target for all partitions of the topics that somebody reads.
 
@@ -70,7 +70,7 @@ def share_out(
 
 
 def _deal_ranges(
-    able: Mapping[str, Sequence[Reader]], free: Sequence[TopicPartition], target: Target
+    able: Mapping[str, Sequence[Subscriber]], free: Sequence[TopicPartition], target: Target
 ) -> None:
     """Give each topic's partitions in runs to its readers, static ones first, in order of ids.
 
@@ -94,7 +94,7 @@ class _Scale:
 
     def __init__(
         self,
-        able: Mapping[str, Sequence[Reader]],
+        able: Mapping[str, Sequence[Subscriber]],
         free: Sequence[TopicPartition],
         capacities: Mapping[str, int],
     ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.testing.plans import Reader, assignor_of, share_out
+from muster.testing.plans import Subscriber, assignor_of, share_out
 from muster.types import TopicPartition
 from musterd.coordinator.machine.plan import Assignor, PlanMember, Spec, plan
 
@@ -27,7 +27,7 @@ def test_the_kit_gives_each_member_as_much_as_the_planner(assignor, histories, c
     for members in histories:
         read = frozenset(counts)
         readers = [
-            Reader(name, name * is_static, read, 1_000 * capacity, False)
+            Subscriber(name, name * is_static, read, 1_000 * capacity, False)
             for name, is_static, capacity in members
         ]
         spec = Spec(
@@ -57,8 +57,8 @@ def test_the_kit_gives_each_member_as_much_as_the_planner(assignor, histories, c
 def test_who_is_away_keeps_what_it_has_and_gets_no_more():
     """But where nobody else reads it."""
     read = frozenset("t")
-    away = Reader("a", "", read, 1_000, True)
-    here = Reader("b", "", read, 1_000, False)
+    away = Subscriber("a", "", read, 1_000, True)
+    here = Subscriber("b", "", read, 1_000, False)
     first = {TopicPartition("t", 0): "a"}
     for assignor in Assignor:
         shared = share_out(assignor.value, (away, here), {"t": 4}, first)

@@ -101,6 +101,14 @@ def test_a_shard_keeps_few_offsets_as_objects(monkeypatch):
     assert len(state.in_use.group_ids) <= 10
 
 
+def test_two_dozen_groups_of_hundreds_of_offsets_stay_objects_together():
+    """Were one packed for each that is used, a commit of 20 would take twelve times as long."""
+    state = ShardState()
+    for number in range(24):
+        apply(state, commit_of(f"g{number}", range(400)))
+    assert at_rest(state) == []
+
+
 def test_large_groups_stay_as_they_are(monkeypatch):
     """To pack one, or to make it anew, would hold up the node."""
     monkeypatch.setattr(packed_offsets, "PACKED_OFFSETS_MAX", 10)
