@@ -6,7 +6,7 @@ of the group's commands is under way, once a quorum has confirmed that this node
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from musterd.coordinator.machine.commands import (
     JOIN_EPOCH,
@@ -44,7 +44,7 @@ from musterd.coordinator.runtime.growth import (
     refuse_for_room,
     remainder,
 )
-from musterd.coordinator.runtime.proposer import Proposer
+from musterd.coordinator.runtime.proposer import BYTES_PER_GRANT, Proposer
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.raft.contract import Room
 
@@ -113,11 +113,20 @@ _TOO_MANY_GROUPS = Refused(
 )
 
 
+UNCONVERTIBLE_MAX: Final = 1_000
+"""Groups of which is kept that they cannot be converted; beyond, all are asked anew."""
+
+
 class CommandRouter:
     """The way into one shard, while it serves."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
+        self._unconvertible: dict[str, tuple[int, Refused]] = {}
+        """By classic group its digest as of when a modern member was refused, and with what.
+
+        To find that out takes reading all that its members say, and a fleet comes at once.
+        """
 
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
         """Take a validated request whose encoding is at most `size` bytes."""
@@ -226,7 +235,22 @@ class CommandRouter:
 
     def _refusal(self, command: GroupCommand) -> Refused | None:
         group = self._coordinator.state.groups.get(command.group_id)
-        return would_refuse(group, command, self._coordinator.envelope())
+        known = self._unconvertible.get(command.group_id)
+        if known is not None and group is not None and _would_convert(group, command):
+            digest, refused = known
+            if digest == group.digest:
+                return refused
+        refusal = would_refuse(group, command, self._coordinator.envelope())
+        if (
+            refusal is not None
+            and refusal.error is Error.GROUP_ID_NOT_FOUND
+            and group is not None
+            and _would_convert(group, command)
+        ):
+            if len(self._unconvertible) >= UNCONVERTIBLE_MAX:
+                self._unconvertible.clear()
+            self._unconvertible[command.group_id] = group.digest, refusal
+        return refusal
 
     def _answer(self, command: GroupCommand) -> Refused | Heard | None:
         """What the applied state answers; None where it has to change for that."""
@@ -302,17 +326,31 @@ def _deleted(state: ShardState, command: Command) -> int:
 
 
 def _regranted(state: ShardState, command: Command) -> int:
-    """How many partitions the member of a modern group has that joins, syncs, or says something."""
+    """How many partitions the member of a modern group has that joins, syncs, or says something.
+
+    Before a modern member joins a classic group all is read that its members say, and are assigned.
+    """
     if not isinstance(command, ConsumerGroupHeartbeat | JoinGroup | SyncGroup):
         return 0
     group = state.groups.get(command.group_id)
-    modern = modern_of(group)
-    if group is None or modern is None:
+    if group is None:
         return 0
+    modern = modern_of(group)
+    if modern is None:
+        return group.bytes // BYTES_PER_GRANT if _would_convert(group, command) else 0
     member_id = joining_id(command) if isinstance(command, JoinGroup) else command.member_id
     holder_id = group.instances.get(command.group_instance_id, "")
     member = modern.members.get(member_id) or modern.members.get(holder_id)
     return 0 if member is None else member.size
+
+
+def _would_convert(group: Group, command: Command) -> bool:
+    """Whether the command is a modern member's Join, and this a classic group with members."""
+    return (
+        isinstance(command, ConsumerGroupHeartbeat)
+        and command.member_epoch == JOIN_EPOCH
+        and bool(group.members)
+    )
 
 
 def _is_late(commit: OffsetCommit, state: ShardState) -> bool:

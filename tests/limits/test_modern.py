@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from muster.group.consumer_protocol import encode_subscription
+from muster.group.consumer_protocol import encode_assignment, encode_subscription
+from muster.types import TopicPartition
 from musterd.coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     CreateTopic,
     NoteTopics,
+    Protocol,
     Reconcile,
     StoreTarget,
     TargetChange,
@@ -23,6 +25,7 @@ from musterd.coordinator.machine.modern.consumer_protocol import (
     UnreadableError,
     read_subscription,
 )
+from musterd.coordinator.machine.modern.conversion import READ_MAX, why_not
 from musterd.coordinator.machine.modern.group import Consumer, begin_grants
 from musterd.coordinator.machine.modern.topics import unknown_topics
 from musterd.coordinator.machine.plan.pace import finished
@@ -33,6 +36,7 @@ from musterd.coordinator.machine.shard_state import (
     apply_entry,
     evolve_shard_counted,
 )
+from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.answers import Shed
 from musterd.coordinator.runtime.calls import Call, NodeCallLimits
 from musterd.coordinator.runtime.held_changes import HeldChanges
@@ -221,6 +225,30 @@ def test_a_classic_member_says_as_many_topics_as_there_may_be_and_not_much_more(
     assert read_subscription(field * FIELDS_MAX).keeps == {}
     with pytest.raises(UnreadableError):
         read_subscription(field * (FIELDS_MAX + 1))
+
+
+def test_a_group_whose_members_say_more_than_is_read_at_once_stays_classic():
+    """Nor may they together hold a replica for long: fields of a subscription, and partitions."""
+
+    def reason(many, metadata, assigned):
+        members = {}
+        for number in range(many):
+            each = encode_subscription((f"t{number}",)) + metadata
+            said = (Protocol("range", each),)
+            fields = (f"m{number}", "", "", 10_000, 60_000, said, ("t",), number)
+            one = Member(*fields, joined_round=1, assignment=assigned(number))
+            members[one.member_id] = one
+        group = Group("g", phase=Phase.STABLE, protocol_name="range", members=members)
+        return why_not(group, LIMITS)
+
+    field, many = b"\x38\x01", READ_MAX // FIELDS_MAX
+    half = field * (FIELDS_MAX - 1_000)
+    assert reason(many, half, lambda _: b"") == ""
+    assert "more than is read" in reason(many + 3, half, lambda _: b"")
+    owned = [tuple(range(n * 90_000, (n + 1) * 90_000)) for n in range(3)]
+    sets = [encode_assignment([TopicPartition("t", p) for p in some]) for some in owned]
+    assert reason(1, b"", sets.__getitem__) == ""
+    assert "more than is read" in reason(3, b"", sets.__getitem__)
 
 
 class Asker:

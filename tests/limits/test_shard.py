@@ -7,6 +7,8 @@ import pytest
 from musterd.coordinator.api.limits.untaken_answers import ANSWER_BYTES, UntakenAnswers
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.machine.commands import (
+    AlterGroupConfig,
+    ConfigSetting,
     ConsumerGroupHeartbeat,
     DeleteGroup,
     ExpireOffsets,
@@ -20,12 +22,15 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern import decide_heartbeat
 from musterd.coordinator.machine.replies import Committed, Joined, Refused
 from musterd.coordinator.machine.shard_state import evolve_shard_counted, recount
+from musterd.coordinator.machine.state import Phase
 from musterd.coordinator.runtime import command_router, heartbeats
 from musterd.coordinator.runtime.answers import Shed
 from musterd.coordinator.runtime.large_commits import LARGE
 from musterd.coordinator.runtime.proposer import (
+    BYTES_PER_GRANT,
     COMMAND_OVERHEAD_BYTES,
     ENTRY_OVERHEAD_BYTES,
     GRANTS_PER_PARTITION,
@@ -244,6 +249,49 @@ def test_syncs_of_a_classic_member_with_many_partitions_share_an_entry_with_few_
     for number in range(5):
         rig.ask(number, SyncGroup("g", joined.member_id, joined.generation, "", "", ()))
     assert rig.proposer.large_work == 5 * each
+
+
+def joins_classic(rig):
+    """A modern member's Join of a classic group that cannot be converted."""
+    evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
+    rig.ask("classic", join("c"))
+    rig.drain()
+    group = rig.shard.state.groups["g"]
+    group.phase, group.protocol_name = Phase.STABLE, "mine"
+    return group, ConsumerGroupHeartbeat(
+        "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
+    )
+
+
+def test_modern_joins_of_a_large_classic_group_share_an_entry_with_few_others(rig):
+    """Where the log decides: each reads what all its members say."""
+    group, modern = joins_classic(rig)
+    each = LIMITS.entry_max_partitions // 4
+    group.bytes = BYTES_PER_GRANT * GRANTS_PER_PARTITION * (each - 1)
+    rig.ask("before", join("d"))  # under way, so that what follows goes into the log
+    for number in range(5):
+        rig.ask(number, modern)
+    assert rig.proposer.large_work == 5 * each
+
+
+def test_what_members_of_a_classic_group_say_is_read_once_for_all_modern_joins(rig, monkeypatch):
+    """A thousand refusals, each of which reads megabytes, would stop the node; a change is seen."""
+    _, modern = joins_classic(rig)
+    read, reads = [], decide_heartbeat.why_not
+    monkeypatch.setattr(
+        decide_heartbeat, "why_not", lambda *given: read.append(given) or reads(*given)
+    )
+    for number in range(20):
+        rig.ask(number, modern)
+    rig.log.run()  # reads are confirmed
+    refused = [rig.answers[number] for number in range(20)]
+    assert {type(one) for one in refused} == {Refused}
+    assert len({one.message for one in refused}) == len(read) == 1
+    setting = ConfigSetting("offsets.retention.ms", "1000")
+    rig.ask("changed", AlterGroupConfig("g", (setting,), ()))
+    rig.drain()
+    rig.ask("again", modern)
+    assert len(read) == 2
 
 
 def test_leaves_of_many_members_share_an_entry_with_few_others(rig):

@@ -21,6 +21,21 @@ class UnreadableError(ValueError):
     """The bytes are no such message."""
 
 
+class Budget:
+    """How many fields and partitions may still be read, of several messages together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, count: int) -> None:
+        """Take so many off. Raises UnreadableError where they are more than are left."""
+        self.left -= count
+        if self.left < 0:
+            raise UnreadableError("more than is read at once")
+
+
 class Said(NamedTuple):
     """What a member says in a Join: its zone, and the partitions that it goes on working on."""
 
@@ -44,13 +59,13 @@ def read_subscription(metadata: bytes) -> Said:
     return Said(zone, _each(owned) if keeps_owned else {})
 
 
-def read_zone(metadata: bytes) -> str:
+def read_zone(metadata: bytes, budget: Budget | None = None) -> str:
     """Read a member's zone alone, and not the partitions, of which there may be very many.
 
-    Raises UnreadableError where the rest cannot be read.
+    Raises UnreadableError where the rest cannot be read, or is more than `budget` allows.
     """
     zone = ""
-    for number, value in _fields(metadata):
+    for number, value in _fields(metadata, budget):
         if number == 1:
             _text(value)
         elif number == 6:  # noqa: PLR2004 - the field's number
@@ -58,10 +73,10 @@ def read_zone(metadata: bytes) -> str:
     return zone
 
 
-def read_assignment(assignment: bytes) -> dict[tuple[str, int], None]:
+def read_assignment(assignment: bytes, budget: Budget | None = None) -> dict[tuple[str, int], None]:
     """Read the partitions that a member was assigned. Raises UnreadableError."""
-    sets = (value for number, value in _fields(assignment) if number == 1)
-    return _each(_partitions(value) for value in sets if isinstance(value, bytes))
+    sets = (value for number, value in _fields(assignment, budget) if number == 1)
+    return _each(_partitions(value, budget) for value in sets if isinstance(value, bytes))
 
 
 def _each(sets: Iterable[tuple[str, list[int]]]) -> dict[tuple[str, int], None]:
@@ -96,14 +111,16 @@ def _put_varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _partitions(message: bytes) -> tuple[str, list[int]]:
+def _partitions(message: bytes, budget: Budget | None = None) -> tuple[str, list[int]]:
     """Read a topic and its partitions; there may be very many that nobody asks for one by one."""
     topic = ""
     numbers: list[int] = []
-    for number, value in _fields(message):
+    for number, value in _fields(message, budget):
         if number == 1:
             topic = _text(value)
         elif number == 2:  # noqa: PLR2004 - the field's number
+            if budget is not None and isinstance(value, bytes):
+                budget.take(len(value) // 2)  # two bytes each, or fewer at once
             numbers += [value] if isinstance(value, int) else _varints(value)
     if numbers and (not topic or max(numbers) > PARTITION_MAX):
         raise UnreadableError("a partition without a topic, or with no number")
@@ -119,11 +136,13 @@ def _text(value: int | bytes) -> str:
         raise UnreadableError("a text that is not UTF-8") from error
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(message: bytes, budget: Budget | None = None) -> Iterator[tuple[int, int | bytes]]:
     """Yield each field's number and value: an int, or its bytes."""
     at = count = 0
     while at < len(message):
         count += 1
+        if budget is not None:
+            budget.take(1)
         if count > FIELDS_MAX:
             raise UnreadableError("more fields than anybody needs")
         tag, at = _varint(message, at)

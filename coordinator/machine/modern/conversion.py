@@ -13,6 +13,7 @@ from musterd.coordinator.machine.commands import NO_OWNER
 from musterd.coordinator.machine.events import GroupDowngraded, Subscription
 from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.modern.consumer_protocol import (
+    Budget,
     UnreadableError,
     read_assignment,
     read_zone,
@@ -24,6 +25,10 @@ from musterd.coordinator.machine.state import Group, Member, Phase, Tally, recou
 
 CONVERTIBLE: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 """Assignors in whose place the coordinator may assign. What others mean by it nobody else knows."""
+
+READ_MAX: Final = 200_000
+"""Fields and partitions that are read of what all members of a group say, before it is converted:
+the 100,000 partitions that a group may have, and 100 fields of each of 1,000 members (40 ms)."""
 
 MIGRATION_POLICY: Final = "consumer.migration.policy"
 POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
@@ -57,14 +62,17 @@ def why_not(group: Group, limits: Limits) -> str:
         return f"its members use the assignor {quoted(name)}, which is their own"
     held: dict[tuple[str, int], None] = {}
     read: dict[bytes, None] = {}
+    budget = Budget(READ_MAX)
     for member in group.members.values():
         try:
             for protocol in member.protocols:
                 if protocol.metadata not in read:  # most say the same under each name
-                    read_zone(protocol.metadata)
+                    read_zone(protocol.metadata, budget)
                     read[protocol.metadata] = None
-            assigned = read_assignment(member.assignment)
+            assigned = read_assignment(member.assignment, budget)
         except UnreadableError:
+            if budget.left < 0:
+                return "its members say more than is read at once"
             return f"what member {quoted(member.member_id)} says cannot be read"
         if assigned and not member.subscribed_topics:
             return f"member {quoted(member.member_id)} does not say what it reads"
