@@ -1,7 +1,8 @@
 """Ends a run in which a test stands still and no exception can end it, with what each thread does.
 
-pytest-timeout raises once in the test's thread. That ends neither a test that waits in C code
-nor a fixture that waits, after that, for the test's threads.
+pytest-timeout raises once in the test's thread. That ends neither a test that waits in C code, nor
+one that is interrupted where Python goes on regardless (a finalizer, a callback of asyncio), nor a
+fixture that waits, after that, for the test's threads.
 """
 
 import faulthandler

@@ -27,7 +27,8 @@ def test_two_runs_apply_the_same(capsys):
     """The digest tells two builds of the machine apart that differ."""
     digests = []
     for _ in range(2):
-        assert apply.main(["--rounds", "1", "--commits", "40", "--topics", "3"]) == 0
+        few = ["--commits", "40", "--topics", "3", "--members", "250"]
+        assert apply.main(["--rounds", "1", *few]) == 0
         out = capsys.readouterr().out
         assert json.loads(out.splitlines()[-1])["figures"]["commit_20_apply_cpu"]["n"] == 1
         digests.append(out.split("digest ")[1].split(",")[0])
