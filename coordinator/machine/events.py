@@ -628,7 +628,7 @@ class TargetStored:
 
 @dataclass(frozen=True, slots=True)
 class PartDropped:
-    """What the last stored part of a plan that is not in force changed is as in the one that is."""
+    """The last stored part of a plan that is not in force is taken back."""
 
     group_id: str
 

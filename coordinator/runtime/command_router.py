@@ -114,7 +114,7 @@ _TOO_MANY_GROUPS = Refused(
 
 
 UNCONVERTIBLE_MAX: Final = 1_000
-"""Groups of which is kept that they cannot be converted; beyond, all are asked anew."""
+"""The number of groups that are known not to be convertible; beyond it all are looked at anew."""
 
 
 class CommandRouter:
@@ -189,7 +189,8 @@ class CommandRouter:
         coordinator = self._coordinator
         if type(call.command) is not OffsetCommit and coordinator.hold_change(call, size):
             return
-        growth = growth_of(coordinator.state, call.command)
+        reserved = coordinator.proposer.reserved_of(getattr(call.command, "group_id", ""))
+        growth = growth_of(coordinator.state, call.command, reserved)
         refusal = self._no_room(call.command, growth)
         if refusal is not None:
             group = coordinator.state.groups.get(getattr(call.command, "group_id", ""))

@@ -138,9 +138,13 @@ NO_GROWTH: Final = Growth(0)
 
 
 def growth_of(  # noqa: C901, PLR0911, PLR0912 - one per command that grows the state
-    state: ShardState, command: Command
+    state: ShardState, command: Command, reserved: int = 0
 ) -> Growth:
-    """Return what `command` would add to `state`."""
+    """Return what `command` would add to `state`.
+
+    So many bytes are `reserved` already for commands of its group that are under way: of a fleet
+    that joins a classic group at once the first one converts it for all.
+    """
     match command:
         case OffsetCommit():
             size = _of_commit(state.groups.get(command.group_id), command)
@@ -150,7 +154,7 @@ def growth_of(  # noqa: C901, PLR0911, PLR0912 - one per command that grows the 
         case SyncGroup():
             return _of_sync(state.groups.get(command.group_id), command)
         case ConsumerGroupHeartbeat():
-            return _of_consumer(state.groups.get(command.group_id), command)
+            return _of_consumer(state.groups.get(command.group_id), command, reserved)
         case NoteTopics():
             return _of_topics(state.groups.get(command.group_id), command)
         case StoreTarget():
@@ -250,9 +254,10 @@ def _of_join(group: Group | None, command: JoinGroup) -> Growth:
 
 
 def _said_before(group: Group | None, command: JoinGroup) -> int | None:
-    """The bytes that a member that joins again, or whose place a static one takes, said before.
+    """Return the bytes that the member said before that joins again, or whose place one takes.
 
-    None: nobody does. A classic member of a modern group is told to join, as in a round.
+    None where there is no such member. A classic member of a modern group is told to join, as in
+    a round.
     """
     if group is None:
         return None
@@ -274,7 +279,7 @@ def _of_sync(group: Group | None, command: SyncGroup) -> Growth:
     return Growth(max(0, more), GOES_ON_SHARE)
 
 
-def _of_consumer(group: Group | None, command: ConsumerGroupHeartbeat) -> Growth:
+def _of_consumer(group: Group | None, command: ConsumerGroupHeartbeat, reserved: int) -> Growth:
     """Whoever leaves, goes away, or says nothing new of itself adds nothing."""
     if command.member_epoch < JOIN_EPOCH:
         return NO_GROWTH
@@ -292,7 +297,7 @@ def _of_consumer(group: Group | None, command: ConsumerGroupHeartbeat) -> Growth
     header = HEADER_BYTES if group is None else 0
     size = header + ROUND_BYTES + MEMBER_BYTES + new + _names_bytes(said) + keys
     if group is not None and modern is None:
-        size += _of_conversion(group)
+        size += max(0, _of_conversion(group) - reserved)
     return Growth(size, RETURNS_SHARE if group is not None and group.offset_count else 1.0)
 
 

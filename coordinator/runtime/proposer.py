@@ -81,8 +81,8 @@ GRANTS_PER_PARTITION: Final = 100
 of them new tokens, syncs, or says something (100,000 take 10 ms at the least)."""
 
 BYTES_PER_GRANT: Final = 8
-"""Bytes of a classic group that count as one such partition where a modern member joins it (3 MiB
-of the shortest fields are read in 200 ms)."""
+"""Bytes of a classic group that count as one such partition where a modern member joins it, before
+which what its members say is read (`READ_MAX` of machine/modern/conversion.py)."""
 
 MEMBERS_PER_PARTITION: Final = 4
 """Members in a Leave that count as one partition."""

@@ -231,7 +231,7 @@ def test_joins_of_a_member_with_many_partitions_share_an_entry_with_few_others(r
     assert [count for count in made if count] == [4, 1]
 
 
-def test_syncs_of_a_classic_member_with_many_partitions_share_an_entry_with_few_others(rig):
+def test_syncs_of_a_classic_member_weigh_as_much_as_its_partitions(rig):
     """The coordinator assigns: each answer names all of them."""
     evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
     modern = ConsumerGroupHeartbeat(
@@ -257,13 +257,15 @@ def joins_classic(rig):
     rig.ask("classic", join("c"))
     rig.drain()
     group = rig.shard.state.groups["g"]
-    group.phase, group.protocol_name = Phase.STABLE, "mine"
+    (member,) = group.members.values()
+    member.assignment = b"\xff"  # that cannot be read
+    group.phase, group.protocol_name = Phase.STABLE, "range"
     return group, ConsumerGroupHeartbeat(
         "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
     )
 
 
-def test_modern_joins_of_a_large_classic_group_share_an_entry_with_few_others(rig):
+def test_modern_joins_of_a_large_classic_group_weigh_as_much_as_is_read_for_them(rig):
     """Where the log decides: each reads what all its members say."""
     group, modern = joins_classic(rig)
     each = LIMITS.entry_max_partitions // 4
@@ -274,16 +276,25 @@ def test_modern_joins_of_a_large_classic_group_share_an_entry_with_few_others(ri
     assert rig.proposer.large_work == 5 * each
 
 
-def test_what_members_of_a_classic_group_say_is_read_once_for_all_modern_joins(rig, monkeypatch):
-    """A thousand refusals, each of which reads megabytes, would stop the node; a change is seen."""
-    _, modern = joins_classic(rig)
+def test_modern_joins_that_a_quiet_classic_group_refuses_read_what_its_members_say_once(
+    rig, monkeypatch
+):
+    """In an open round never. A thousand that each read megabytes stop a node; a change is seen."""
+    group, modern = joins_classic(rig)
     read, reads = [], decide_heartbeat.why_not
     monkeypatch.setattr(
         decide_heartbeat, "why_not", lambda *given: read.append(given) or reads(*given)
     )
+    group.phase = Phase.PREPARING_REBALANCE
+    for number in range(20):
+        rig.ask(f"open {number}", modern)
+    rig.log.run()  # reads are confirmed
+    assert rig.answers["open 19"].error is Error.REBALANCE_IN_PROGRESS
+    assert read == []
+    group.phase = Phase.STABLE
     for number in range(20):
         rig.ask(number, modern)
-    rig.log.run()  # reads are confirmed
+    rig.log.run()
     refused = [rig.answers[number] for number in range(20)]
     assert {type(one) for one in refused} == {Refused}
     assert len({one.message for one in refused}) == len(read) == 1

@@ -21,7 +21,7 @@ COUNTS = st.dictionaries(st.sampled_from("tuv"), st.integers(1, 9), min_size=1, 
 
 @pytest.mark.parametrize("assignor", list(Assignor))
 @given(histories=st.lists(MEMBERS, min_size=1, max_size=3), counts=COUNTS)
-def test_the_kit_gives_each_member_as_much_as_the_planner(assignor, histories, counts):
+def test_the_kit_shares_out_as_evenly_as_the_planner(assignor, histories, counts):
     """One set of members after the other; `range` gives the very partitions, too."""
     before, last = {}, {}
     for members in histories:

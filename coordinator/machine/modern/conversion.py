@@ -27,8 +27,8 @@ CONVERTIBLE: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 """Assignors in whose place the coordinator may assign. What others mean by it nobody else knows."""
 
 READ_MAX: Final = 200_000
-"""Fields and partitions that are read of what all members of a group say, before it is converted:
-the 100,000 partitions that a group may have, and 100 fields of each of 1,000 members (40 ms)."""
+"""Fields and partitions that are read of what all members of a group say, before it is converted;
+a topic that is assigned has three fields. The shortest fields take 0.1 to 0.4 s."""
 
 MIGRATION_POLICY: Final = "consumer.migration.policy"
 POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
@@ -52,14 +52,25 @@ def goes_back(group: Group, left: Sequence[Consumer], limits: Limits) -> bool:
     return only_classic and _allows(group, _DOWNGRADE) and len(left) <= limits.group_max_members
 
 
-def why_not(group: Group, limits: Limits) -> str:
-    """Return why a classic group with an assignment cannot become a modern one; "" = it can."""
+def why_never(group: Group) -> str:
+    """Return what forbids that a classic group becomes a modern one, whatever its members say."""
     if not _allows(group, _UPGRADE):
         policy = POLICIES[group.config[MIGRATION_POLICY]]
         return f"its setting {MIGRATION_POLICY} is {policy}"
     name = group.protocol_name
     if name and name not in CONVERTIBLE:
         return f"its members use the assignor {quoted(name)}, which is their own"
+    return ""
+
+
+def why_not(group: Group, limits: Limits) -> str:
+    """Return why a classic group with an assignment cannot become a modern one; "" = it can.
+
+    All that its members say is read for that, where nothing forbids it (`why_never`).
+    """
+    never = why_never(group)
+    if never:
+        return never
     held: dict[tuple[str, int], None] = {}
     read: dict[bytes, None] = {}
     budget = Budget(READ_MAX)
@@ -72,7 +83,7 @@ def why_not(group: Group, limits: Limits) -> str:
             assigned = read_assignment(member.assignment, budget)
         except UnreadableError:
             if budget.left < 0:
-                return "its members say more than is read at once"
+                return "its members say more than the 200,000 fields that are read at once"
             return f"what member {quoted(member.member_id)} says cannot be read"
         if assigned and not member.subscribed_topics:
             return f"member {quoted(member.member_id)} does not say what it reads"

@@ -37,7 +37,7 @@ from musterd.coordinator.machine.events import (
     Subscription,
     Trigger,
 )
-from musterd.coordinator.machine.modern.conversion import upgraded, why_not
+from musterd.coordinator.machine.modern.conversion import upgraded, why_never, why_not
 from musterd.coordinator.machine.modern.departures import (
     refuse_weight,
     removal,
@@ -180,11 +180,12 @@ def _upgrade(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> De
     if command.member_epoch != JOIN_EPOCH or group.protocol_type != CONSUMER:
         message = f"Group {quoted(command.group_id)} is a classic one, and no group of consumers."
         return refuse(Error.GROUP_ID_NOT_FOUND, message)
-    reason = why_not(group, env.limits)
+    is_open = group.phase is not Phase.STABLE
+    reason = why_never(group) if is_open else why_not(group, env.limits)
     if reason:
         head = f"Group {quoted(command.group_id)} is a classic one, and "
         return refuse(Error.GROUP_ID_NOT_FOUND, head + reason + ": stop its members first.")
-    if group.phase is not Phase.STABLE:
+    if is_open:
         message = "The group is a classic one, and a round of it is open: try again after it."
         return refuse(Error.REBALANCE_IN_PROGRESS, message)
     after = upgraded(group)

@@ -58,7 +58,7 @@ class Reconciler:
 
     @property
     def decided(self) -> tuple[GrantsChanged | MembersBehind, ...]:
-        """All events: first who is behind, since no plan is over while anybody is."""
+        """The events in their order; who is behind comes first, as the plan goes on for them."""
         return (*self.late, *self.events)
 
     @property

@@ -717,7 +717,7 @@ def _parts_of(modern: ModernGroup | None, member_id: str) -> tuple[GrantsOf, ...
 
 
 def _parts(consumer: Consumer) -> tuple[GrantsOf, ...]:
-    """One for each topic of which the member has grants, in order: loaded, it has the same."""
+    """Return one for each topic of which the member has grants, in order of names."""
     topics = sorted({**consumer.assigned, **consumer.revoking})
     return tuple(GrantsOf(consumer.join_seq, topic) for topic in topics)
 

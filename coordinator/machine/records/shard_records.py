@@ -67,7 +67,7 @@ from musterd.coordinator.machine.state import Group, Member
 from musterd.levels import LEVEL
 
 UNHASHED_OFFSETS_MAX: Final = 4_000
-"""So many offsets of a shard wait to be hashed, or those of one group: 5 ms."""
+"""So many offsets of a shard wait to be hashed, which takes 5 to 10 ms."""
 
 
 @dataclass(slots=True)

@@ -403,6 +403,8 @@ def test_a_classic_group_that_becomes_a_modern_one_grows_by_what_is_counted():
         world.run(line)
     before = world.state.bytes
     counted = growth_of(world.state, world.do_hear(["m", "join"], {})).size
+    next_one = growth_of(world.state, world.do_hear(["n", "join"], {}), counted).size
+    assert next_one < counted / 20  # the first of a fleet has reserved what the conversion takes
     world.run("hear m join")
     assert world.state.groups["g"].modern is not None
     assert 10 * 3_000 < world.state.bytes - before <= counted
