@@ -62,10 +62,11 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 	$(BIN)/lint-imports --no-cache
 
 # requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
+# A worker that ends ends the run: xdist may wait for the next one for ever.
 .PHONY: test
 test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not histories and not s3 and not upgrade" --conformance check --durations 30 --durations-min 2
-	.venv-sdk-floor/bin/python -m pytest -n 6 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
+	$(BIN)/python -m pytest -n 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not histories and not s3 and not upgrade" --conformance check --durations 30 --durations-min 2
+	.venv-sdk-floor/bin/python -m pytest -n 6 --max-worker-restart 0 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which third of what takes long is run: by the number of commits, so that a later commit has another
 # one. A clone without its history has no such number and is refused: give TURN=<number> there.
@@ -75,11 +76,11 @@ TURN ?= $(if $(filter false,$(shell git rev-parse --is-shallow-repository 2>/dev
 
 .PHONY: test-deploy
 test-deploy: venv-dev $(VENV)/helm ## what is installed and deployed: wheels on every CPython that is here, archives, units, charts
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile -m deploy
 
 .PHONY: test-deploy-third
 test-deploy-third: venv-dev $(VENV)/helm ## every third of these
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m deploy --turn $(TURN)
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile -m deploy --turn $(TURN)
 
 .PHONY: test-upgrade
 test-upgrade: venv-dev ## clusters of the former release, of today's and of the next level are upgraded under load and kills, in every order, and back, and run mixed under chaos; on a quiet machine
@@ -87,7 +88,7 @@ test-upgrade: venv-dev ## clusters of the former release, of today's and of the 
 
 .PHONY: test-upgrade-third
 test-upgrade-third: venv-dev ## every third of these upgrades, without the promised times
-	$(BIN)/python -m pytest -n 2 -m upgrade --turn $(TURN) tests/upgrade
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 -m upgrade --turn $(TURN) tests/upgrade
 
 .PHONY: test-demo
 test-demo: venv-dev ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find
@@ -99,7 +100,7 @@ test-demo-all: venv-dev ## the same with each of them
 
 .PHONY: test-unary
 test-unary: venv-dev ## some of the SDK's tests without streams: each call by itself, as to nodes of former builds
-	$(BIN)/python -m pytest -n 2 --dist loadfile --without-streams $(addprefix tests/client/test_,$(addsuffix .py,calls discovery heartbeats group modern scenarios static_members cooperative fleet renewed_credentials close)) $(addprefix tests/e2e/test_,$(addsuffix .py,sdk scenarios static_members suspend))
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile --without-streams $(addprefix tests/client/test_,$(addsuffix .py,calls discovery heartbeats group modern scenarios static_members cooperative fleet renewed_credentials close)) $(addprefix tests/e2e/test_,$(addsuffix .py,sdk scenarios static_members suspend))
 
 .PHONY: test-backup-s3
 test-backup-s3: venv-dev ## backups in a bucket of an S3 server (moto) that the tests start
@@ -131,11 +132,11 @@ SERVER_FLOOR := -W "ignore:Protobuf gencode version:UserWarning" tests/e2e/test_
 
 .PHONY: test-server-floor
 test-server-floor: .venv-server-floor/.installed ## a server's tests on its oldest dependencies
-	.venv-server-floor/bin/python -m pytest -n 2 --dist loadfile $(SERVER_FLOOR)
+	.venv-server-floor/bin/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile $(SERVER_FLOOR)
 
 .PHONY: test-histories
 test-histories: venv-dev ## a thousand random histories of groups whose coordinator assigns
-	$(BIN)/python -m pytest -n 2 -m histories tests/machine
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 -m histories tests/machine
 
 .PHONY: fuzz
 fuzz: venv-dev ## feed the decoders a million inputs in all that nobody sends; SEED=<number> has others; the last line is JSON
@@ -157,12 +158,12 @@ audit: .venv-audit/.installed ## compare what a node and a worker run with the a
 
 .PHONY: conformance
 conformance: venv-dev ## write docs/conformance.md from the golden files, which run and pass first
-	$(BIN)/python -m pytest -n 2 --dist loadfile --conformance write $$($(BIN)/python -m tests.conformance)
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile --conformance write $$($(BIN)/python -m tests.conformance)
 
 .PHONY: test-sdk
 test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's tests on its oldest and newest dependencies
-	.venv-sdk-floor/bin/python -m pytest -n 2 --dist loadfile tests/client
-	.venv-sdk-newest/bin/python -m pytest -n 2 --dist loadfile tests/client
+	.venv-sdk-floor/bin/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile tests/client
+	.venv-sdk-newest/bin/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile tests/client
 
 .PHONY: sim
 sim: venv-dev ## simulate SEEDS seeds of every world, of costly ones each n-th (make mutants hunts broken builds in it); its last line is JSON
