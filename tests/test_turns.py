@@ -70,7 +70,8 @@ def test_ci_has_a_turn_of_what_there_is():
     assert " test-faults " in ci
     assert " test-demo " in ci
     upgrades = recipe("test-upgrade-third")
-    assert upgrades == ["-n", "2", "-m", "upgrade", "--turn", "$(TURN)", "tests/upgrade"]
+    at_once = ["-n", "2", "--max-worker-restart", "0"]
+    assert upgrades == [*at_once, "-m", "upgrade", "--turn", "$(TURN)", "tests/upgrade"]
     assert recipe("test-upgrade") == ["-m", "upgrade", "--quiet-machine", "tests/upgrade"]
     assert " test-upgrade-third " in ci
     deployed = recipe("test-deploy")
