@@ -112,7 +112,7 @@ class Limits:
     ms."""
     reconcile_max_members: int = 200
     """Members whose grants one command changes: each has an event and a record, and takes 0.05 ms.
-    Those that wait for what is released beside these are noted in one event, in 2 us each."""
+    Those that wait for what is released beside these are noted in one event, in 1 us each."""
     member_max_topics: int = 1_000
     """Topics that a member of a modern group names."""
     pattern_max_bytes: int = 1_024

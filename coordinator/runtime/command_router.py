@@ -236,18 +236,13 @@ class CommandRouter:
 
     def _refusal(self, command: GroupCommand) -> Refused | None:
         group = self._coordinator.state.groups.get(command.group_id)
-        known = self._unconvertible.get(command.group_id)
-        if known is not None and group is not None and _would_convert(group, command):
-            digest, refused = known
-            if digest == group.digest:
-                return refused
+        if group is None or not _would_convert(group, command):
+            return would_refuse(group, command, self._coordinator.envelope())
+        digest, refused = self._unconvertible.get(command.group_id, (None, None))
+        if digest == group.digest:
+            return refused
         refusal = would_refuse(group, command, self._coordinator.envelope())
-        if (
-            refusal is not None
-            and refusal.error is Error.GROUP_ID_NOT_FOUND
-            and group is not None
-            and _would_convert(group, command)
-        ):
+        if refusal is not None and refusal.error is Error.GROUP_ID_NOT_FOUND:
             if len(self._unconvertible) >= UNCONVERTIBLE_MAX:
                 self._unconvertible.clear()
             self._unconvertible[command.group_id] = group.digest, refusal

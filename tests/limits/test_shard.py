@@ -52,6 +52,11 @@ from tests.limits.rows import ENTRY, limit
 
 pytestmark = pytest.mark.long
 
+MODERN = ConsumerGroupHeartbeat(
+    "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
+)
+"""A Join of a modern group, or again."""
+
 
 @pytest.fixture
 def rig():
@@ -213,31 +218,25 @@ def test_joins_that_name_many_partitions_share_an_entry_with_few_others(rig):
 def test_joins_of_a_member_with_many_partitions_share_an_entry_with_few_others(rig):
     """Each gives all of them new tokens: a thousand in one entry would take ten seconds."""
     evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
-    joins = ConsumerGroupHeartbeat(
-        "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
-    )
-    rig.ask("first", joins)
+    rig.ask("first", MODERN)
     rig.drain()
     (member,) = rig.shard.state.groups["g"].modern.members.values()
     each = LIMITS.entry_max_partitions // 4
     member.size = GRANTS_PER_PARTITION * (each - 1)
     before = len(rig.log.entries)
     for number in range(5):
-        rig.ask(number, joins)
+        rig.ask(number, MODERN)
     assert rig.proposer.large_work == 5 * each
     rig.drain()
     entries = [decode_entry(entry).commands for entry in rig.log.entries[before:]]
-    made = [sum(one == joins for one in commands) for commands in entries]
+    made = [sum(one == MODERN for one in commands) for commands in entries]
     assert [count for count in made if count] == [4, 1]
 
 
 def test_syncs_of_a_classic_member_weigh_as_much_as_its_partitions(rig):
     """The coordinator assigns: each answer names all of them."""
     evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
-    modern = ConsumerGroupHeartbeat(
-        "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
-    )
-    rig.ask("first", modern)
+    rig.ask("first", MODERN)
     rig.drain()
     said = (Protocol("range", b""),)
     rig.ask("joined", replace(join("c"), protocols=said, subscribed_topics=("t",)))
@@ -251,8 +250,8 @@ def test_syncs_of_a_classic_member_weigh_as_much_as_its_partitions(rig):
     assert rig.proposer.large_work == 5 * each
 
 
-def joins_classic(rig):
-    """A modern member's Join of a classic group that cannot be converted."""
+def unreadable(rig):
+    """A classic group that no modern member can join, as what its member has cannot be read."""
     evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
     rig.ask("classic", join("c"))
     rig.drain()
@@ -260,19 +259,17 @@ def joins_classic(rig):
     (member,) = group.members.values()
     member.assignment = b"\xff"  # that cannot be read
     group.phase, group.protocol_name = Phase.STABLE, "range"
-    return group, ConsumerGroupHeartbeat(
-        "g", "m", 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, topics=("t",), owned=()
-    )
+    return group
 
 
 def test_modern_joins_of_a_large_classic_group_weigh_as_much_as_is_read_for_them(rig):
     """Where the log decides: each reads what all its members say."""
-    group, modern = joins_classic(rig)
+    group = unreadable(rig)
     each = LIMITS.entry_max_partitions // 4
     group.bytes = BYTES_PER_GRANT * GRANTS_PER_PARTITION * (each - 1)
     rig.ask("before", join("d"))  # under way, so that what follows goes into the log
     for number in range(5):
-        rig.ask(number, modern)
+        rig.ask(number, MODERN)
     assert rig.proposer.large_work == 5 * each
 
 
@@ -280,20 +277,20 @@ def test_modern_joins_that_a_quiet_classic_group_refuses_read_what_its_members_s
     rig, monkeypatch
 ):
     """In an open round never. A thousand that each read megabytes stop a node; a change is seen."""
-    group, modern = joins_classic(rig)
+    group = unreadable(rig)
     read, reads = [], decide_heartbeat.why_not
     monkeypatch.setattr(
         decide_heartbeat, "why_not", lambda *given: read.append(given) or reads(*given)
     )
     group.phase = Phase.PREPARING_REBALANCE
     for number in range(20):
-        rig.ask(f"open {number}", modern)
+        rig.ask(f"open {number}", MODERN)
     rig.log.run()  # reads are confirmed
     assert rig.answers["open 19"].error is Error.REBALANCE_IN_PROGRESS
     assert read == []
     group.phase = Phase.STABLE
     for number in range(20):
-        rig.ask(number, modern)
+        rig.ask(number, MODERN)
     rig.log.run()
     refused = [rig.answers[number] for number in range(20)]
     assert {type(one) for one in refused} == {Refused}
@@ -301,7 +298,7 @@ def test_modern_joins_that_a_quiet_classic_group_refuses_read_what_its_members_s
     setting = ConfigSetting("offsets.retention.ms", "1000")
     rig.ask("changed", AlterGroupConfig("g", (setting,), ()))
     rig.drain()
-    rig.ask("again", modern)
+    rig.ask("again", MODERN)
     assert len(read) == 2
 
 
