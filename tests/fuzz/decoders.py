@@ -603,6 +603,7 @@ DECODERS = (
         (consumer_protocol.NotOurMetadataError,),
         wire(group_pb2.ConsumerSubscription, 64 * KIB),
         2,
+        per_byte=128,  # it names what the member had, as an assignment does
     ),
     Decoder(
         "assignment",
