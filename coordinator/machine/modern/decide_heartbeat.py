@@ -344,12 +344,15 @@ def _away(
 def _with_grants(
     consumer: Consumer, events: Sequence[GroupEvent], reconciler: Reconciler
 ) -> Decision:
-    """Return the events so far with the reconciler's, and the member's answer after all of them."""
+    """Return the events so far with the reconciler's, and the member's answer after all of them.
+
+    Who is behind comes first, as the plan goes on for them.
+    """
     reconciler.follow()
     for event in reconciler.events:
         if event.member_id == consumer.member_id:
             consumer = regranted(consumer, event)
-    return Decision((*events, *reconciler.decided), heard(consumer))
+    return Decision((*reconciler.late, *events, *reconciler.events), heard(consumer))
 
 
 # ---- refusals

@@ -133,8 +133,11 @@ class Reconciler:
             if consumer.revoking or consumer.is_away:
                 continue
             if not self.is_full:
+                before = len(self.events)
                 self.reconcile(consumer, None, confirmed=False)
-            elif seq not in self.modern.behind:
+                if len(self.events) == before or not self.events[-1].behind:
+                    continue
+            if seq not in self.modern.behind:
                 late.append(seq)
         if late:
             self.late = (MembersBehind(self.group.group_id, tuple(late)),)
