@@ -20,14 +20,15 @@ from musterd.coordinator.machine.commands import (
     TopicCount,
 )
 from musterd.coordinator.machine.envelope import FORMAT
-from musterd.coordinator.machine.events import GrantsChanged, LevelRaised
+from musterd.coordinator.machine.events import GrantsChanged, LevelRaised, Subscription
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_BY_VERSION, LIMITS_VERSION
-from musterd.coordinator.machine.modern.group import partition_sets
+from musterd.coordinator.machine.modern.group import Consumer, partition_sets
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.plan import differences, parts, plan
 from musterd.coordinator.machine.records import group_records, modern_values
 from musterd.coordinator.machine.records.digest import digest_of
+from musterd.coordinator.machine.records.encoding import RecordError, put_int
 from musterd.coordinator.machine.records.group_records import group_prefix
 from musterd.coordinator.machine.records.modern_values import GRANTS_RECORD_MAX
 from musterd.coordinator.machine.shard_state import (
@@ -225,6 +226,42 @@ def test_who_joins_again_has_new_tokens_and_none_of_its_many_grants_is_written(r
         number: later if number == PARTITIONS else token for number in range(PARTITIONS + 1)
     }
     assert all(set(tokens) == {token} for _, _, _, tokens in others)
+
+
+@pytest.mark.parametrize("epoch", [AWAY_EPOCH, JOIN_EPOCH])
+@pytest.mark.parametrize("left", [GRANTS_RECORD_MAX - 200, GRANTS_RECORD_MAX + 200])
+def test_who_stops_before_it_has_released_has_the_records_of_what_is_left(epoch, left):
+    """It goes away or joins again; what is left is in one record, or in one for each topic."""
+    replica = Replica()
+    replica.join("a", ("s", "t"))
+    replica.take(NoteTopics("g", (TopicCount("s", left), TopicCount("t", left)), (), 1))
+    replica.plan()
+    replica.join("b", ("s", "t"))
+    replica.plan()
+    a = replica.modern.members["a"]
+    assert a.revoking
+    assert a.size == 2 * left > GRANTS_RECORD_MAX
+    replica.join("a", ("s", "t")) if epoch == JOIN_EPOCH else replica.say("a", epoch)
+    a = replica.modern.members["a"]
+    assert not a.revoking
+    assert a.size == left
+    assert (GRANTS[1] in map(kind_of, replica.stored)) == (left > GRANTS_RECORD_MAX)
+
+
+def test_a_record_of_more_neighbouring_partitions_than_a_topic_has_is_refused():
+    """A record that is damaged, or of a backup that somebody wrote, takes no memory for them."""
+    most = LIMITS.topic_max_partitions
+    consumer = Consumer("m", "", Subscription("", "", 1, 1, ()), 0, 1, 1, 0, "")
+    consumer.assigned = {"t": dict.fromkeys(range(most), 7)}
+    consumer.recount()
+    value = modern_values.put_grants_of_topic(consumer, "t")
+    read = replace(consumer, assigned={})
+    modern_values.take_grants_of_topic(read, "t", value)
+    assert read.assigned == consumer.assigned
+    for count in (0, -1, most + 1):
+        wrong = value.replace(put_int(most), put_int(count))
+        with pytest.raises(RecordError):
+            modern_values.take_grants_of_topic(read, "t", wrong)
 
 
 MOST = LIMITS.reconcile_max_partitions

@@ -630,21 +630,23 @@ def _touched_of_modern(  # noqa: PLR0912 - one arm per event
     modern = modern_of(group)
     match event:
         case ConsumerJoined():
-            member = _of_consumer(event.member_id)
-            return (None, OwnRecord.MODERN, OwnRecord.EMPTIED, OwnRecord.FENCE, *member)
+            new = _of_consumer(event.member_id)
+            return (None, OwnRecord.MODERN, OwnRecord.EMPTIED, OwnRecord.FENCE, *new)
         case ConsumerUpdated():
             return (ModernOf(event.member_id, _CONSUMER),)
         case ConsumerRejoined():
             former_id = event.replaced_id or event.member_id
             former = None if modern is None else modern.members.get(former_id)
-            releases = former is not None and bool(former.revoking)
-            before = _of_consumer(former_id, modern if releases else None)
+            before = (*_of_consumer(former_id), *_stopped_parts(former))
             after = _of_consumer(event.member_id) if event.replaced_id else ()
             return (None, OwnRecord.MODERN, OwnRecord.FENCE, *before, *after, *_last_plan(group))
         case ConsumerAway():
-            return (ModernOf(event.member_id, _GRANTS), *_parts_of(modern, event.member_id))
+            member = None if modern is None else modern.members.get(event.member_id)
+            return (ModernOf(event.member_id, _GRANTS), *_stopped_parts(member))
         case ConsumerRemoved():
-            return (OwnRecord.BEHIND, *_of_consumer(event.member_id, modern), *_last_plan(group))
+            member = None if modern is None else modern.members.get(event.member_id)
+            gone = _of_consumer(event.member_id, member)
+            return (OwnRecord.BEHIND, *gone, *_last_plan(group))
         case SpecChanged():
             return (None, OwnRecord.MODERN, *_plans(group))
         case TopicsNoted():
@@ -701,19 +703,21 @@ def _plans(group: Group | None) -> tuple[Ref, ...]:
 
 
 def _of_consumer(
-    member_id: str, modern: ModernGroup | None = None
+    member_id: str, consumer: Consumer | None = None
 ) -> tuple[ModernOf | GrantsOf, ...]:
-    """A member's records; those of topics where it is a member of this group."""
-    parts = () if modern is None else _parts_of(modern, member_id)
+    """A member's records; those of topics where it is given as it is before the event."""
+    parts = () if consumer is None or not is_parted(consumer) else _parts(consumer)
     return (ModernOf(member_id, _CONSUMER), ModernOf(member_id, _GRANTS), *parts)
 
 
-def _parts_of(modern: ModernGroup | None, member_id: str) -> tuple[GrantsOf, ...]:
-    """The records of topics of this member, if it has any."""
-    consumer = None if modern is None else modern.members.get(member_id)
-    if consumer is None or not is_parted(consumer):
+def _stopped_parts(consumer: Consumer | None) -> tuple[GrantsOf, ...]:
+    """The records of topics that change where the member gives up all that it is to release."""
+    if consumer is None or not consumer.revoking or not is_parted(consumer):
         return ()
-    return _parts(consumer)
+    left = consumer.size - sum(map(len, consumer.revoking.values()))
+    if left <= GRANTS_RECORD_MAX:
+        return _parts(consumer)
+    return tuple(GrantsOf(consumer.join_seq, topic) for topic in sorted(consumer.revoking))
 
 
 def _parts(consumer: Consumer) -> tuple[GrantsOf, ...]:

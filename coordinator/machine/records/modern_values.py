@@ -6,6 +6,7 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import Protocol, TargetChange
 from musterd.coordinator.machine.events import Subscription
+from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, Tokens
 from musterd.coordinator.machine.records.encoding import (
     RECORD_VERSION,
@@ -19,6 +20,9 @@ from musterd.coordinator.machine.records.encoding import (
 )
 
 _VERSION = bytes((RECORD_VERSION,))
+_LISTED, _RUN = bytes((0,)), bytes((1,))
+_NO_PARTITIONS = _LISTED + bytes(8)
+"""No partition, and no token: two counts."""
 
 GRANTS_RECORD_MAX: Final = 1_000
 """Where a member has more grants than this those of each topic have a record of their own: what
@@ -266,14 +270,29 @@ def _take_tokens(reader: Reader) -> Tokens:
 
 
 def _put_partitions(tokens: Mapping[int, int]) -> bytes:
-    """Partitions of one topic in order, then their tokens: one where all are the same."""
+    """Partitions of one topic in order, then their tokens: one where all are the same.
+
+    Neighbours that have the same token are the first of them and their number, as a member with
+    very many partitions mostly has them.
+    """
+    if not tokens:
+        return _NO_PARTITIONS
     partitions, values = sorted(tokens), list(tokens.values())
-    if values and values.count(values[0]) == len(values):
-        return _put_ints(partitions) + _put_ints(values[:1])
-    return _put_ints(partitions) + _put_ints(list(map(tokens.__getitem__, partitions)))
+    count, first, token = len(values), partitions[0], values[0]
+    if values.count(token) < count:
+        ordered = list(map(tokens.__getitem__, partitions))
+        return _LISTED + _put_ints(partitions) + _put_ints(ordered)
+    if partitions[-1] - first + 1 == count:
+        return _RUN + put_int(first) + put_int(count) + put_int(token)
+    return _LISTED + _put_ints(partitions) + _put_ints(values[:1])
 
 
 def _take_partitions(reader: Reader) -> dict[int, int]:
+    if reader.flag():
+        first, count, token = reader.integer(), reader.integer(), reader.integer()
+        if not 0 < count <= LIMITS.topic_max_partitions:
+            raise RecordError(f"{count} neighbouring partitions of a topic")
+        return dict.fromkeys(range(first, first + count), token)
     partitions, tokens = _take_ints(reader), _take_ints(reader)
     if len(tokens) == 1:
         return dict.fromkeys(partitions, tokens[0])
