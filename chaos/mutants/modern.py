@@ -81,8 +81,8 @@ BUILDS.add(
 
 
 class _Greedy(Reconciler):
-    def _beyond_target(self, consumer: Consumer) -> Tokens:
-        found = super()._beyond_target(consumer)
+    def _beyond_target(self, consumer: Consumer, most: int | None) -> Tokens:
+        found = super()._beyond_target(consumer, most)
         for topic, partitions in found.items():
             self.free(topic, partitions)
         return found

@@ -110,8 +110,8 @@ class Limits:
     reconcile_max_partitions: int = 1_000
     """Partitions whose grants one command changes, or whose owners a part of a target does: a few
     ms."""
-    reconcile_max_members: int = 100
-    """Members whose grants one command changes: each has an event and a record, and takes 0.05 ms.
+    reconcile_max_members: int = 50
+    """Members whose grants one command changes: each has an event and a record, and takes 0.1 ms.
     Those that wait for what is released beside these are noted in one event, in 1 us each."""
     member_max_topics: int = 1_000
     """Topics that a member of a modern group names."""

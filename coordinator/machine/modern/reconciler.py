@@ -103,7 +103,8 @@ class Reconciler:
         if self.modern.storing:
             self._note(consumer, released, {}, {}, behind=True)
             return
-        revoke = self._beyond_target(consumer)
+        is_asked = owned is not None or consumer.is_away or consumer.is_classic
+        revoke = self._beyond_target(consumer, None if is_asked else self.left)
         at_once = {} if is_told else _not_in(revoke, {} if consumer.is_away else owned)
         if revoke and len(at_once) == len(revoke):
             if self._release(consumer, at_once, released):
@@ -156,11 +157,15 @@ class Reconciler:
             self.free(topic, partitions)
         return more
 
-    def _beyond_target(self, consumer: Consumer) -> Tokens:
-        """Return active grants that the target does not give it, or of topics it does not read."""
+    def _beyond_target(self, consumer: Consumer, most: int | None) -> Tokens:
+        """Return active grants that the target does not give it, or of topics it does not read.
+
+        All of them where `most` is None; else, in order of topics, none after those that are more.
+        """
         wanted = self.modern.wanted.get(consumer.join_seq, {})
         found: Tokens = {}
-        for topic, tokens in consumer.assigned.items():
+        for topic in consumer.assigned if most is None else sorted(consumer.assigned):
+            tokens = consumer.assigned[topic]
             keep = wanted.get(topic, {}) if self.modern.reads(consumer, topic) else {}
             if tokens.keys() <= keep.keys():
                 continue
@@ -168,6 +173,10 @@ class Reconciler:
                 partition: token for partition, token in tokens.items() if partition not in keep
             }
             found[topic] = gone
+            if most is not None:
+                most -= len(gone)
+                if most < 0:
+                    break
         return found
 
     def _grantable(self, consumer: Consumer) -> tuple[dict[str, Iterable[int]], bool]:
