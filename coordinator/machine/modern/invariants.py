@@ -20,7 +20,7 @@ def check_modern(group: Group, modern: ModernGroup, where: str) -> None:
     for consumer in modern.members.values():
         invariant(consumer.size == len(consumer.grants()), where + "grants that are not counted")
     for names in modern.patterns.values():
-        invariant(names == tuple(sorted(names)), where + "topics out of order")
+        invariant(names == tuple(sorted(names)), where + "topics of a pattern out of order")
     for topic, owners in modern.target.items():
         invariant(bool(owners), where + "a topic without partitions in the target (I7)")
         invariant(
@@ -69,7 +69,7 @@ def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:
             not (consumer.is_away and consumer.revoking), where + "somebody away is to release"
         )
         _check_begun(consumer, where)
-        invariant(consumer.renewed <= group.fence, where + "a token not taken yet (I9)")
+        invariant(consumer.renewed <= group.fence, where + "renewed by a token not taken yet (I9)")
         topics = consumer.said.topics
         invariant(topics == tuple(sorted(topics)), where + "topics out of order")
         for tokens in (consumer.assigned, consumer.revoking):
