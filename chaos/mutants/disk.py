@@ -125,8 +125,9 @@ class WithoutReservation(Proposer):
         growth: int = 0,
         offsets: int = 0,
         grants: int = 0,
+        more: int = 0,
     ) -> str | None:
-        return super().offer(command, size, call, offsets=offsets, grants=grants)
+        return super().offer(command, size, call, offsets=offsets, grants=grants, more=more)
 
 
 @BUILDS.replaces("taken_without_room", driver)

@@ -12,9 +12,11 @@ from musterd.coordinator.machine.commands import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     AlterGroupConfig,
+    CloseRound,
     Command,
     ConsumerGroupHeartbeat,
     DeleteGroup,
+    ExpireMember,
     GroupCommand,
     JoinGroup,
     LeaveGroup,
@@ -44,7 +46,13 @@ from musterd.coordinator.runtime.growth import (
     refuse_for_room,
     remainder,
 )
-from musterd.coordinator.runtime.proposer import BYTES_PER_GRANT, Proposer
+from musterd.coordinator.runtime.proposer import (
+    BYTES_PER_GRANT,
+    GRANTS_PER_PARTITION,
+    MEMBERSHIP_WORK,
+    TOPICS_PER_MEMBERSHIP,
+    Proposer,
+)
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.raft.contract import Room
 
@@ -207,6 +215,7 @@ class CommandRouter:
             growth.size,
             _deleted(coordinator.state, call.command),
             _regranted(coordinator.state, call.command),
+            membership_work(coordinator.state, call.command),
         )
         if shed is not None:
             call.answer(Shed(shed))
@@ -338,6 +347,35 @@ def _regranted(state: ShardState, command: Command) -> int:
     holder_id = group.instances.get(command.group_instance_id, "")
     member = modern.members.get(member_id) or modern.members.get(holder_id)
     return 0 if member is None else member.size
+
+
+def membership_work(state: ShardState, command: Command) -> int:
+    """What members of modern groups who join or go by this command count as in its entry.
+
+    One that is a member and joins again changes no membership: it counts by its grants.
+    """
+    match command:
+        case ConsumerGroupHeartbeat() if command.member_epoch in (JOIN_EPOCH, LEAVE_EPOCH):
+            named = [(command.member_id, "")]
+        case ExpireMember() | CloseRound():
+            named = [(command.member_id, "")]
+        case LeaveGroup():
+            named = [(one.member_id, one.group_instance_id) for one in command.members]
+        case _:
+            return 0
+    group = state.groups.get(command.group_id)
+    modern = modern_of(group)
+    members = {} if modern is None else modern.members
+    instances = {} if group is None else group.instances
+    known = [members.get(one or instances.get(instance, "")) for one, instance in named]
+    if isinstance(command, ConsumerGroupHeartbeat) and command.member_epoch == JOIN_EPOCH:
+        topics = len(command.topics or ())
+        return 0 if any(known) else MEMBERSHIP_WORK + topics // TOPICS_PER_MEMBERSHIP
+    gone = [one for one in known if one is not None]
+    topics = sum(len(one.said.topics) for one in gone)
+    grants = sum(one.size for one in gone)
+    work = MEMBERSHIP_WORK * len(gone) + topics // TOPICS_PER_MEMBERSHIP
+    return work + grants // GRANTS_PER_PARTITION
 
 
 def _would_convert(group: Group, command: Command) -> bool:

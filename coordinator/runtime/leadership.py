@@ -55,7 +55,11 @@ from musterd.coordinator.machine.state import Group
 from musterd.coordinator.runtime.answers import NotHere, Shed
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.claims import Claim, ClaimBook, claims_of_commit
-from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest
+from musterd.coordinator.runtime.command_router import (
+    CommandRouter,
+    GroupRequest,
+    membership_work,
+)
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.held_changes import HeldChanges
 from musterd.coordinator.runtime.large_commits import Share
@@ -412,12 +416,14 @@ class Leadership:
         self._raise_level()
         for closing in self.sessions.rounds_due(many_joins=many_joins):
             if not self._is_held(closing.group_id):  # it comes again soon
-                self.proposer.offer(closing, FIRING_BYTES)
+                more = membership_work(self.state, closing)
+                self.proposer.offer(closing, FIRING_BYTES, more=more)
         if self.proposer.drains:  # so that a call heard until now withdraws it (sc-H19)
             for key in self.sessions.sessions_due():
                 expiry = None if self._is_held(key.group_id) else self._expiry(key)
                 if expiry is not None:
-                    self.proposer.offer(expiry, FIRING_BYTES)
+                    more = membership_work(self.state, expiry)
+                    self.proposer.offer(expiry, FIRING_BYTES, more=more)
         clock_ms = self._shard.clock_ms
         if self._moved_since_checkpoint and clock_ms >= self._checkpoint_due_ms:
             if self.proposer.offer(Checkpoint(), FIRING_BYTES) is None:

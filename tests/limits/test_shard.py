@@ -7,10 +7,12 @@ import pytest
 from musterd.coordinator.api.limits.untaken_answers import ANSWER_BYTES, UntakenAnswers
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.machine.commands import (
+    LEAVE_EPOCH,
     AlterGroupConfig,
     ConfigSetting,
     ConsumerGroupHeartbeat,
     DeleteGroup,
+    ExpireMember,
     ExpireOffsets,
     LeaveGroup,
     LeavingMember,
@@ -25,7 +27,7 @@ from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern import decide_heartbeat
 from musterd.coordinator.machine.replies import Committed, Joined, Refused
 from musterd.coordinator.machine.shard_state import evolve_shard_counted, recount
-from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.machine.state import Phase, modern_of
 from musterd.coordinator.runtime import command_router, heartbeats
 from musterd.coordinator.runtime.answers import Shed
 from musterd.coordinator.runtime.large_commits import LARGE
@@ -36,6 +38,7 @@ from musterd.coordinator.runtime.proposer import (
     GRANTS_PER_PARTITION,
     JOIN_BYTES_PER_PARTITION,
     MEMBERS_PER_PARTITION,
+    MEMBERSHIP_WORK,
     OFFSETS_PER_PARTITION,
     REPLACEMENT_WORK,
     SYNC_BYTES_PER_PARTITION,
@@ -343,6 +346,40 @@ def test_a_fleet_of_static_members_comes_back_a_few_in_an_entry_and_none_is_refu
     assert max(made) == few
     assert max(closed) == TURN_PARTITIONS_MAX // REPLACEMENT_WORK
     assert len(rig.shard.state.groups["g"].members) == LIMITS.group_max_members
+
+
+def in_entries(rig, before, kind):
+    """How many commands of a kind each entry has that was made since."""
+    entries = (decode_entry(entry).commands for entry in rig.log.entries[before:])
+    counts = [sum(isinstance(one, kind) for one in commands) for commands in entries]
+    return [count for count in counts if count]
+
+
+@pytest.mark.parametrize("how", ["leave", "end"])
+def test_a_fleet_of_modern_members_joins_and_goes_a_few_in_an_entry_and_none_is_refused(rig, how):
+    """500 that fell silent shared one, which took a third of a second of each node."""
+    evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
+    few, count = LIMITS.entry_max_partitions // (MEMBERSHIP_WORK + 1), 120
+    before = len(rig.log.entries)
+    for number in range(count):
+        rig.ask(number, replace(MODERN, member_id=f"m{number}"))
+    rig.drain()
+    joined = in_entries(rig, before, ConsumerGroupHeartbeat)
+    assert sum(joined) == count
+    assert max(joined) == few
+    rig.turn()
+    before = len(rig.log.entries)
+    if how == "leave":
+        for number in range(count):
+            beat = ConsumerGroupHeartbeat("g", f"m{number}", LEAVE_EPOCH)
+            rig.ask(f"leave {number}", beat)
+        rig.drain()
+    else:
+        rig.run(MODERN.session_timeout_ms + 2_000)
+    gone = in_entries(rig, before, ExpireMember if how == "end" else ConsumerGroupHeartbeat)
+    assert sum(gone) == count
+    assert max(gone) == few
+    assert modern_of(rig.shard.state.groups.get("g")) is None
 
 
 def test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next(rig):

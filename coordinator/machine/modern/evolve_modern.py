@@ -313,9 +313,12 @@ def _reads_again(modern: ModernGroup, pattern: str, added: tuple[str, ...]) -> I
 
     It may have given that up while it read none of them, and the next plan need not change it.
     """
+    assigned = frozenset(topic for topic in added if topic in modern.target)
+    if not assigned:
+        return
     for consumer in modern.members.values():
         wanted = modern.wanted.get(consumer.join_seq, {})
-        if consumer.said.pattern == pattern and any(topic in wanted for topic in added):
+        if consumer.said.pattern == pattern and not assigned.isdisjoint(wanted):
             yield consumer.join_seq
 
 

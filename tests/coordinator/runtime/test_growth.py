@@ -407,7 +407,7 @@ def test_a_classic_group_that_becomes_a_modern_one_grows_by_what_is_counted():
     assert next_one < counted / 20  # the first of a fleet has reserved what the conversion takes
     world.run("hear m join")
     assert world.state.groups["g"].modern is not None
-    assert 10 * 3_000 < world.state.bytes - before <= counted
+    assert 5 * 3_000 < world.state.bytes - before <= counted
 
 
 def test_topics_that_a_modern_group_comes_to_know_grow_it():

@@ -171,9 +171,9 @@ def test_members_expire_although_large_commits_wait_all_the_time():
     rig.log.run = lambda: None
     patched = rig.proposer.offer
 
-    def offer(command, *rest):
+    def offer(command, *rest, **more):
         offered.append(command)
-        return patched(command, *rest)
+        return patched(command, *rest, **more)
 
     rig.proposer.offer = offer
     for _ in range(200):
