@@ -10,6 +10,9 @@ ID_BYTES_MAX: Final = 249
 """Bytes of a group, instance or topic id in UTF-8 (arch-5)."""
 CLIENT_ID_BYTES_MAX: Final = ID_BYTES_MAX - 33
 """A member id is the client id, a dash and 32 digits."""
+CAPACITY_MIN: Final = 0.001
+CAPACITY_MAX: Final = 1000
+"""What a coordinator that assigns takes of a member; it counts thousandths."""
 
 
 def check_ms(name: str, value: int, least: int = 1) -> int:

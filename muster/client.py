@@ -12,7 +12,7 @@ from muster.admin.group_settings import alter_group_settings, group_settings, ki
 from muster.admin.groups import describe_group, list_groups
 from muster.admin.rebalances import KEPT, Rebalance
 from muster.assignors import Assignor, Choice, resolve
-from muster.bounds import CLIENT_ID_BYTES_MAX, MS_MAX, check_id, check_ms
+from muster.bounds import CAPACITY_MAX, CAPACITY_MIN, CLIENT_ID_BYTES_MAX, check_id, check_ms
 from muster.election.election import Election
 from muster.election.election_state import ElectionState
 from muster.errors import GroupClosed, InvalidConfig, MusterError
@@ -273,7 +273,7 @@ class Client:
                 (docs/assignors.md). Where the coordinator assigns: `"uniform"`, `"range"`,
                 `"weighted"`, or `""` for what the group's other members prefer.
             capacity: how much this member may have, for `"weighted"`: 2.0 is twice as much as 1.0;
-                0.001 to 2 million. Only where the coordinator assigns.
+                0.001 to 1000. Only where the coordinator assigns.
             rack: where this member is: for assignors of your own; its zone, where the coordinator
                 assigns.
             user_data: told to assignors of your own; a function is asked before each Join, and its
@@ -592,10 +592,11 @@ def _consumer(
         raise InvalidConfig(f"assignor: where the coordinator assigns it is one name: {assignor!r}")
     if user_data:
         raise InvalidConfig("user_data is for assignors of members; the coordinator reads none")
-    thousandths = round(capacity * 1000)
-    if not 0 < thousandths <= MS_MAX:
-        raise InvalidConfig(f"capacity is {capacity}; 0.001 to {MS_MAX / 1000} are possible")
-    return ConsumerOptions(assignor, thousandths, pattern)
+    if not CAPACITY_MIN <= capacity <= CAPACITY_MAX:  # not a number is refused, too
+        raise InvalidConfig(
+            f"capacity is {capacity}; {CAPACITY_MIN} to {CAPACITY_MAX} are possible"
+        )
+    return ConsumerOptions(assignor, round(capacity * 1000), pattern)
 
 
 class _Core:

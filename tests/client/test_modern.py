@@ -383,6 +383,9 @@ async def test_both_protocols_use_one_program(open_cluster):
         {"assignment": "server", "assignor": ["range"]},
         {"assignment": "server", "user_data": b"x"},
         {"assignment": "server", "capacity": 0},
+        {"assignment": "server", "capacity": 1000.001},
+        {"assignment": "server", "capacity": float("inf")},
+        {"assignment": "server", "capacity": float("nan")},
         {"assignment": "server", "topics": []},
     ],
 )

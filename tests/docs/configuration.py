@@ -12,7 +12,13 @@ from msgspec.structs import FieldInfo
 
 from muster import timeouts
 from muster.admin.operator_secret import CLEAR_VARIABLE, FILE_VARIABLE
-from muster.bounds import CLIENT_ID_BYTES_MAX, ID_BYTES_MAX, MS_MAX
+from muster.bounds import (
+    CAPACITY_MAX,
+    CAPACITY_MIN,
+    CLIENT_ID_BYTES_MAX,
+    ID_BYTES_MAX,
+    MS_MAX,
+)
 from muster.cli import options
 from muster.client import Client
 from muster.election.election_state import VALUE_BYTES_MAX
@@ -52,7 +58,7 @@ SDK_BOUNDS = {
     "value": f"0 to {VALUE_BYTES_MAX} bytes",
     "client_id": CLIENT_ID,
     "assignment": "`client`, `server`",
-    "capacity": f"0.001 to {MS_MAX / 1000}",
+    "capacity": f"{CAPACITY_MIN} to {CAPACITY_MAX}",
 }
 COMPAT = (
     ("bootstrap.servers", "none: it must be given", "", "host:port, ...", "addresses of some nodes; the others are learned."),

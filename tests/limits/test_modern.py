@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.bounds import CAPACITY_MAX, CAPACITY_MIN
 from muster.group.consumer_protocol import encode_assignment, encode_subscription
 from muster.types import TopicPartition
 from musterd.coordinator.machine.commands import (
@@ -73,6 +74,17 @@ def test_topics_of_a_member(step):
         assert not state.groups
     else:
         assert isinstance(reply, Heard)
+
+
+@pytest.mark.parametrize("capacity", [CAPACITY_MIN, CAPACITY_MAX])
+def test_capacities_that_the_sdk_takes_are_those_that_the_coordinator_takes(capacity):
+    """The coordinator refuses one thousandth beyond either end."""
+    thousandths = round(capacity * 1000)
+    beyond = thousandths + (1 if capacity > 1 else -1)
+    (taken,) = applied(shard(), replace(JOIN, capacity=thousandths))
+    assert isinstance(taken, Heard)
+    (refused,) = applied(shard(), replace(JOIN, capacity=beyond))
+    assert refused.error is Error.INVALID_REQUEST
 
 
 @limit("pattern_max_bytes")
