@@ -263,10 +263,12 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "reason",
         ),
         "muster_group_rebalances_total": _counter(
-            "Rounds opened, by what caused them.", "group", "trigger"
+            "Rounds opened, and plans that became due, by what caused them.", "group", "trigger"
         ),
         "muster_group_rebalance_duration_seconds": _histogram(
-            "From a round's opening to its assignment, by what opened it.", "trigger"
+            "From a round's opening to its assignment, or from when a plan became due until "
+            "everybody holds what it gives, by what caused it.",
+            "trigger",
         ),
         "muster_group_partitions_moved_total": _counter(
             "Partitions that a rebalance, or a plan, gave to another owner than before.", "group"

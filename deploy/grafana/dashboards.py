@@ -418,7 +418,8 @@ GROUPS = (
     ),
     Panel(
         "Rebalance duration",
-        "From a round's opening to its assignment. Bad: p99 near the rebalance timeout (60 s).",
+        "From a round's opening to its assignment, or from when a plan became due until everybody "
+        "holds what it gives. Bad: p99 near the rebalance timeout (60 s).",
         "s",
         quantiles("muster_group_rebalance_duration_seconds", NODE),
     ),
