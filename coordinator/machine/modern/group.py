@@ -102,15 +102,14 @@ NO_GRANTS: Final = Grants({}, {})
 class Consumer:
     """A member of a modern group. Times are shard time, in ms.
 
-    `epoch` is what it is told: that of its last change. `joins`
-    counts its joins, so that a session that ended before the last one removes nobody. `version`
-    rises whenever its epoch or its grants change. `assigned` are its active grants, `revoking` what
-    it was told to release. `deadline_ms` is what it has to do what `timer` says by, 0 = nothing;
-    `timer_seq` counts such deadlines. `telling` is true while entries that follow tell it of more
-    to release, and `has_stopped` while they take what it has released of what was revoking.
-    `away_until_ms` is 0 while it is not away; `away_epoch` was that of the plan in force when it
-    went.
-    `replaced_id` is whose place it took last, as the new process of a static member. A classic
+    `epoch` is what it is told: that of its last change. `joins` counts its joins, so that a session
+    that ended before the last one removes nobody. `version` rises whenever its epoch or its grants
+    change. `assigned` are its active grants, `revoking` what it was told to release. `deadline_ms`
+    is the time by which it has to do what `timer` says, 0 = nothing; `timer_seq` counts such
+    deadlines. `telling` is true while entries that follow tell it of more to release, and
+    `has_stopped` while they take what it has released of what was revoking. `away_until_ms` is 0
+    while it is not away; `away_epoch` was that of the plan in force when it went. `replaced_id` is
+    whose place it took last, as the new process of a static member. A classic
     member has `protocols`, and a `generation` of its own, which is the token of all its grants when
     it is told; `former_generation` is that of its Join before, 0 = none, `given` the version that
     its last Join was answered with, and `synced` the one of its last Sync. `begun` says at which

@@ -33,8 +33,9 @@ class Reconciler:
     """Decides the grants of some members of one group, in one command.
 
     At most `reconcile_max_partitions` change their grants, of which `left` are left, and those of
-    about `reconcile_max_members`; whoever is not reached is behind. As many partitions are released
-    beside, of which `takes` are left. `token` is the last one that the decision took, 0 = none.
+    about `reconcile_max_members`; whoever is not reached is behind. It also takes at most as many
+    released partitions; `takes` says how many more. `token` is the last one that the decision took,
+    0 = none.
     `freed` has what events of the same decision free: members that are gone, partitions that were
     released; `late` is the event that names whom they are for and this entry does not reach.
     `joins` is the join sequence of a classic member whose Join is decided, -1 = of none: the answer

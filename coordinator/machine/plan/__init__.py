@@ -1,8 +1,9 @@
 """The planner: which member shall have which partition of a group whose coordinator assigns.
 
-`plan` is a function of its `Spec` alone, and `planning` is that function in slices: it runs beside
-the loop, outside of what applies entries. Nothing of it is replicated but its result. The order of
-members, topics and subscriptions in a spec makes no difference.
+`plan` is a function of its `Spec` alone, and `planning` is that function in slices: it runs on the
+node's loop, in slices between other work, outside of what applies entries. Nothing of it is
+replicated but its result. The order of members, topics and subscriptions in a spec makes no
+difference.
 """
 
 from musterd.coordinator.machine.plan.differences import parts

@@ -23,7 +23,7 @@ def finished(steps: Generator[None, None, T]) -> T:
 
 
 class Pace:
-    """Says after which step the caller stops. By count, not by a clock: replicable."""
+    """Says after which step the caller stops. By count, not by a clock: repeatable."""
 
     __slots__ = ("_left",)
 

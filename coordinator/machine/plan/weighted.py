@@ -2,17 +2,32 @@
 
 Shares come first: each pool's weight is poured out over its readers as if it could be divided
 (`poured`), those pools first that have the fewest readers; a member's share is the sum over pools.
-Members then keep what they hold. What nobody holds goes, heaviest first, to the reader that lacks
-most of its share. At last a unit moves from one reader of a pool to another where what the latter
-lacks, less what the former lacks, is more than the unit's weight; until there is no such move.
+Members then keep what they hold. What nobody holds goes to the reader that lacks most of its share,
+those units first whose weight has most bits. At last a unit moves from one reader of a pool to
+another where what the latter lacks, less what the former lacks, is more than the unit's weight.
 
-The bound: what a member has differs from its share by less than the heaviest unit of all times the
-number of pools, which is 1 where all members read the same. For the shares are possible if units
-are divided, so chains lead from each member that has too much to ones that have too little, each
-link a unit of a pool that the next may read and no pool twice; and no link is steeper than a unit.
+What a member has differs from its share by less than (heaviest unit) x (number of pools); there is
+one pool where all members read the same. The proof, where no unit moves any more, and what a member
+lacks is its share less what it has:
+
+1. A share has a part of each pool, and the parts of a pool are together its weight. Take a member A
+   that has more than its share. (For one that has less, follow the links of step 2 backwards.)
+2. Draw a link from each member that has more of a pool than its part to each reader of that pool
+   that has less. The former has a unit of it, so the latter lacks at most that unit's weight more
+   than the former: else the unit would move.
+3. Take A and all whom chains of links from A reach. Where one of them has too much of a pool, all
+   who have too little of it are among them. So they have together no more of any pool than their
+   parts, and as A has more than its share, one of them, B, has less than its own.
+4. The shortest chain from A to B has one link of a pool at most: of two, the first one's sender
+   has a link to the last one's receiver. So it has at most as many links as there are pools.
+5. So B lacks at most (heaviest unit) x (number of pools) more than A. B lacks something, so what A
+   has beyond its share is less than that.
 
 Shares are whole thousandths. The fewest moves to the nearest loads are a hard problem and are not
-sought. There are twice as many moves beyond what the bound needs as there are units, at most.
+sought. Each move makes the sum of the squares of what members lack smaller, so moves come to an
+end. Units move in passes over all pools, pool by pool until it has no such move. Once there were
+twice as many moves as there are units, another pass begins only while somebody is beyond the bound;
+so the bound holds also where moves are left.
 """
 
 from bisect import bisect_left, insort
