@@ -123,6 +123,7 @@ USES = {
         "sorted(topics)": "names, by code points",
     },
     "modern/reconciler": {
+        "sorted(consumer.assigned)": "names, by code points",
         "sorted(tokens)": "names, by code points",
         "sorted(tokens[topic].items())": "ints, no key twice",
         "sorted(waiting)": "ints",
@@ -318,6 +319,7 @@ USES = {
         "max(consumer.size, after)": "ints",
         "min(consumer.size, after)": "ints",
         "sorted(group.members.values(), key=lambda member: member.join_seq)": "no number twice",
+        "sorted(consumer.revoking)": "names, by code points",
         "sorted(modern.patterns)": "texts, by code points",
         "sorted({**consumer.assigned, **consumer.revoking})": "names, by code points",
         "sorted(modern.target)": "names, by code points",
