@@ -7,7 +7,17 @@ import itertools
 
 import pytest
 
-from musterd.coordinator.machine.plan import Assignor, Change, TargetPlan, Unowned, Why, parts, plan
+from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, LIMITS_VERSION
+from musterd.coordinator.machine.plan import (
+    Assignor,
+    Change,
+    TargetPlan,
+    Unowned,
+    Why,
+    differences,
+    parts,
+    plan,
+)
 from musterd.coordinator.machine.plan.spec import PlanMember
 from musterd.invariant import InvariantError
 from tests.machine.plans import changed, check, held_by, member, owners, spec
@@ -563,6 +573,12 @@ def test_changes_go_in_parts_of_a_thousand():
     ]
     assert [(len(p.changes), p.last) for p in parts(differing(row[:1]))] == [(1, True)]
     assert [(len(p.changes), p.last) for p in parts(differing([]))] == [(0, True)]
+
+
+def test_a_part_is_as_large_as_one_entry_may_carry():
+    """A group refuses a larger one, so that no such plan would ever be stored."""
+    limits = LIMITS_BY_VERSION[LIMITS_VERSION]
+    assert limits.reconcile_max_partitions == differences.PART_PARTITIONS
 
 
 def test_a_part_names_a_quarter_of_a_mebibyte_at_most():

@@ -9,6 +9,8 @@ from musterd.coordinator.machine.plan.problem import Problem
 from musterd.coordinator.machine.plan.spec import Change, Part, Spec, TargetPlan, Why
 
 PART_PARTITIONS: Final = 1_000
+"""Partitions that one part names: `reconcile_max_partitions` of the limits, which the planner does
+not know."""
 PART_NAME_BYTES: Final = 256 * 1024
 """Bytes of the different topics and member ids that one part names."""
 
