@@ -4,13 +4,12 @@ A group has one setting for it, sets of topics as text: `orders,payments;clicks,
 in one form whatever the order in which somebody wrote it, so that the same sets are the same text.
 """
 
-from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from musterd.coordinator.machine.decide.shard import is_topic_name
 from musterd.coordinator.machine.limits import Limits
-from musterd.coordinator.machine.modern.group import Consumer, ModernGroup
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, is_in
 from musterd.coordinator.machine.plan.pace import Pace
 from musterd.coordinator.machine.quotation import quoted
 
@@ -136,16 +135,10 @@ def _count_apart(one: Colocated, modern: ModernGroup, pace: Pace) -> Generator[N
 
 def _count(one: Colocated, consumer: Consumer, matched: Sequence[str]) -> None:
     names = consumer.said.topics
-    read = sum(_has(names, topic) or _has(matched, topic) for topic in one.counts)
+    read = sum(is_in(topic, names) or is_in(topic, matched) for topic in one.counts)
     if read == len(one.counts):
         one.all += 1
         one.there += not consumer.is_away
     elif read:
         one.some += 1
         one.first = one.first or consumer.instance_id or consumer.member_id
-
-
-def _has(names: Sequence[str], name: str) -> bool:
-    """True where it is among these names, which ascend."""
-    place = bisect_left(names, name)
-    return place < len(names) and names[place] == name

@@ -11,7 +11,7 @@ holds beyond the target is revoking, or about to be.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -276,8 +276,8 @@ class ModernGroup:
     def reads(self, consumer: Consumer, topic: str) -> bool:
         """True where the member reads this topic: it names it, or its pattern stands for it."""
         said = consumer.said
-        return _is_in(topic, said.topics) or (
-            bool(said.pattern) and _is_in(topic, self.patterns.get(said.pattern, ()))
+        return is_in(topic, said.topics) or (
+            bool(said.pattern) and is_in(topic, self.patterns.get(said.pattern, ()))
         )
 
     def topics_of(self, consumer: Consumer) -> dict[str, None]:
@@ -309,7 +309,7 @@ class ModernGroup:
         return _count(self.held)
 
 
-def _is_in(topic: str, names: tuple[str, ...]) -> bool:
+def is_in(topic: str, names: Sequence[str]) -> bool:
     """True where the topic is one of these, which are in order: a member may read many."""
     at = bisect_left(names, topic)
     return at < len(names) and names[at] == topic
