@@ -110,9 +110,10 @@ async def killed_coordinator(folder):
         await last.end()
         await settled(keys, *(one.member for one in started))
         before = {key: token for held in tokens for key, token in held.items()}
-        for one in started:
+        for one, kept in zip(started, tokens, strict=False):
             for key, token in one.member.tokens.items():
-                assert token >= before[key]
+                assert token == kept[key] if key in kept else token > before[key]
+            assert one.member.tokens.keys() > kept.keys()
         started.append(await Process(",".join(nodes), 9).start())
         await settled(keys, *(one.member for one in started))
 
