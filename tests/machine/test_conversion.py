@@ -422,3 +422,14 @@ def test_what_is_written_is_what_the_sdk_writes():
 def test_bytes_that_are_no_such_message_are_told_apart(said):
     with pytest.raises(UnreadableError):
         read_subscription(said)
+
+
+def test_a_classic_member_with_more_neighbours_than_a_topic_may_have_is_loaded_again():
+    """Its group leader may have assigned them: `World` loads the shard after each entry."""
+    count = LIMITS.topic_max_partitions + 1
+    assigned = ",".join(f"t/{number}" for number in range(count))
+    world = World()
+    for line in ("topic t 2", "join e meta=- topics=t", "fire", f"sync e-1 e-1:={assigned}"):
+        world.run(line)
+    world.run("hear m join topics=t")
+    assert world.state.groups["g"].modern.members["e-1"].size == count

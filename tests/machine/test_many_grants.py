@@ -248,9 +248,9 @@ def test_who_stops_before_it_has_released_has_the_records_of_what_is_left(epoch,
     assert (GRANTS[1] in map(kind_of, replica.stored)) == (left > GRANTS_RECORD_MAX)
 
 
-def test_a_record_of_more_neighbouring_partitions_than_a_topic_has_is_refused():
+def test_a_record_of_more_neighbouring_partitions_than_a_group_has_is_refused():
     """A record that is damaged, or of a backup that somebody wrote, takes no memory for them."""
-    most = LIMITS.topic_max_partitions
+    most = LIMITS.modern_max_partitions
     consumer = Consumer("m", "", Subscription("", "", 1, 1, ()), 0, 1, 1, 0, "")
     consumer.assigned = {"t": dict.fromkeys(range(most), 7)}
     consumer.recount()

@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from musterd.coordinator.machine.commands import Protocol, TargetChange
+from musterd.coordinator.machine.commands import NO_OWNER, Protocol, TargetChange
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern import invariants
-from musterd.coordinator.machine.modern.group import ModernGroup
+from musterd.coordinator.machine.modern.group import ModernGroup, retarget
 from musterd.invariant import InvariantError
 from tests.machine.world import World
 
@@ -77,6 +77,21 @@ def given_up(group):
     """A member has lost a grant, and what is derived says that it has it."""
     member = group.modern.members["a"]
     member.assigned["t"] = dict(list(member.assigned["t"].items())[1:])
+
+
+def nobodys(group):
+    """A partition is nobody's that the target gives to a member, and no entry grants it."""
+    member = group.modern.members["a"]
+    (partition, _), *others = member.assigned["t"].items()
+    member.assigned["t"] = dict(others)
+    member.recount()
+    del group.modern.held["t"][partition]
+
+
+def not_told(group):
+    """The target gives a partition to nobody, and its owner is not told to release it."""
+    partition = next(iter(group.modern.members["a"].assigned["t"]))
+    retarget(group.modern, TargetChange("t", (partition,), (NO_OWNER,), (0,)))
 
 
 def of_strangers(group):
@@ -177,6 +192,8 @@ BROKEN = [
     ("told after it has stopped", told_after_it_stopped),
     ("somebody away is to release", away_with_more_to_release),
     *((f"{name} does not follow from the rest", one_more(name)) for name in DERIVED),
+    ("a partition that nobody is to get", nobodys),
+    ("a partition beyond the target that nobody is told to release", not_told),
 ]
 
 

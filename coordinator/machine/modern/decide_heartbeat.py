@@ -332,6 +332,7 @@ def _away(
     reconciler.done[consumer.join_seq] = None
     for topic, partitions in consumer.revoking.items():
         reconciler.free(topic, partitions)
+    reconciler.go_on_with(consumer)  # what it has beyond the target is free at once
     reconciler.follow()
     trigger = Trigger.METADATA_CHANGED
     changed = spec_changed(

@@ -165,8 +165,6 @@ def remove(
     for event in gone:
         consumer = modern.members[event.member_id]
         reconciler.done[consumer.join_seq] = None
-        if modern.is_settled(consumer):
-            continue  # the target gives nobody else what it had
         for tokens in (consumer.assigned, consumer.revoking):
             for topic, partitions in tokens.items():
                 reconciler.free(topic, partitions)

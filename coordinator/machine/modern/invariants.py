@@ -42,6 +42,27 @@ def check_modern(group: Group, modern: ModernGroup, where: str) -> None:
         if one.metadata.get("derived"):
             same = getattr(again, one.name) == getattr(modern, one.name)
             invariant(same, where + f"{one.name} does not follow from the rest")
+    if not (modern.storing or modern.behind) and group.generation == modern.target_epoch:
+        _check_carried_out(modern, where)
+
+
+def _check_carried_out(modern: ModernGroup, where: str) -> None:
+    """Where nobody is behind each has what the target gives it, or whoever has that releases it."""
+    for topic, owners in modern.target.items():
+        held = modern.held.get(topic, {})
+        for partition, owner in enumerate(owners):
+            consumer = modern.members.get(modern.by_seq.get(owner, ""))
+            if consumer is None or consumer.is_away or consumer.revoking:
+                continue
+            if modern.reads(consumer, topic):
+                invariant(partition in held, where + "a partition that nobody is to get")
+    for consumer in modern.members.values():
+        if consumer.revoking:
+            continue  # it goes on when it has confirmed
+        wanted = modern.wanted.get(consumer.join_seq, {})
+        for topic, tokens in consumer.assigned.items():
+            kept = tokens.keys() <= wanted.get(topic, {}).keys()
+            invariant(kept, where + "a partition beyond the target that nobody is told to release")
 
 
 def _check_members(group: Group, modern: ModernGroup, where: str) -> Held:

@@ -9,10 +9,10 @@ has released: who has more of them is behind, and the entries that follow go on 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from musterd.coordinator.machine.commands import PartitionSet
+from musterd.coordinator.machine.commands import NO_OWNER, PartitionSet
 from musterd.coordinator.machine.decide.fencing import next_token
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import GrantsChanged, MembersBehind
@@ -38,6 +38,7 @@ class Reconciler:
     0 = none.
     `freed` has what events of the same decision free: members that are gone, partitions that were
     released; `late` is the event that names whom they are for and this entry does not reach.
+    `missed` are members who were decided before something of theirs was released.
     `joins` is the join sequence of a classic member whose Join is decided, -1 = of none: the answer
     tells it of its grants, and others have a deadline to come and hear of theirs.
     """
@@ -53,6 +54,7 @@ class Reconciler:
     events: list[GrantsChanged] = field(default_factory=list)
     late: tuple[MembersBehind, ...] = ()
     done: dict[int, None] = field(default_factory=dict)
+    missed: dict[int, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.left = self.takes = self.env.limits.reconcile_max_partitions
@@ -141,8 +143,28 @@ class Reconciler:
                     continue
             if seq not in self.modern.behind:
                 late.append(seq)
+        late += self._missed()
         if late:
-            self.late = (MembersBehind(self.group.group_id, tuple(late)),)
+            self.late = (MembersBehind(self.group.group_id, tuple(sorted(late))),)
+
+    def go_on_with(self, consumer: Consumer) -> None:
+        """Have the next entry see to a member that has more than the target gives it."""
+        if self._beyond_target(consumer, 0):
+            self.missed[consumer.join_seq] = None
+
+    def _missed(self) -> list[int]:
+        """Return who was missed and has no event, by join sequence; the others' events say it."""
+        late: list[int] = []
+        for seq in sorted(self.missed):
+            member_id = self.modern.by_seq[seq]
+            for at, event in enumerate(self.events):
+                if event.member_id == member_id:
+                    self.events[at] = replace(event, behind=True)
+                    break
+            else:
+                if seq not in self.modern.behind:
+                    late.append(seq)
+        return late
 
     def _release(
         self, consumer: Consumer, tokens: Tokens, released: dict[str, dict[int, None]]
@@ -156,6 +178,11 @@ class Reconciler:
             self.takes -= len(partitions)
             released.setdefault(topic, {}).update(dict.fromkeys(partitions))
             self.free(topic, partitions)
+            owners = self.modern.target.get(topic, ())
+            for one in partitions:
+                owner = owners[one] if one < len(owners) else NO_OWNER
+                if owner in self.done and owner != consumer.join_seq:
+                    self.missed[owner] = None
         return more
 
     def _beyond_target(self, consumer: Consumer, most: int | None) -> Tokens:

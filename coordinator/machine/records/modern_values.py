@@ -290,7 +290,7 @@ def _put_partitions(tokens: Mapping[int, int]) -> bytes:
 def _take_partitions(reader: Reader) -> dict[int, int]:
     if reader.flag():
         first, count, token = reader.integer(), reader.integer(), reader.integer()
-        if not 0 < count <= LIMITS.topic_max_partitions:
+        if not 0 < count <= LIMITS.modern_max_partitions:
             raise RecordError(f"{count} neighbouring partitions of a topic")
         return dict.fromkeys(range(first, first + count), token)
     partitions, tokens = _take_ints(reader), _take_ints(reader)
