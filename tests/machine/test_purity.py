@@ -124,6 +124,8 @@ USES = {
     },
     "modern/reconciler": {
         "sorted(consumer.assigned)": "names, by code points",
+        "sorted(late)": "ints, no one twice",
+        "sorted(self.missed)": "ints",
         "sorted(tokens)": "names, by code points",
         "sorted(tokens[topic].items())": "ints, no key twice",
         "sorted(waiting)": "ints",
