@@ -84,12 +84,12 @@ class GroupDescriptions(CoordinatorService):
                     size += one.ByteSize()
                 else:
                     await _colocated(one, shard.state.groups.get(group_id), slices)
-                    listed = await _unowned(one, shard, slices) if not first else 0
+                    ahead_ms = shard.envelope().wall_ms - shard.time_ms
+                    listed = await _unowned(one, shard, ahead_ms, slices) if not first else 0
                     seen, assignor = self._head(one, shard, first)
                     group = shard.state.groups.get(group_id)
                     if group is not None and group.modern is not None:
-                        away_ms = shard.envelope().wall_ms - shard.time_ms
-                        taken = _consumers(one, group.modern, first, PAGE_BYTES - size, away_ms)
+                        taken = _consumers(one, group.modern, first, PAGE_BYTES - size, ahead_ms)
                         await slices.did(listed + taken)
                         size += one.ByteSize()
                     else:
@@ -150,17 +150,17 @@ async def _colocated(described: Described, group: Group | None, slices: Slices) 
         described.colocated.add(topics=one.topics, problems=one.problems)
 
 
-async def _unowned(described: Described, shard: Shard, slices: Slices) -> int:
+async def _unowned(described: Described, shard: Shard, ahead_ms: int, slices: Slices) -> int:
     """Add the partitions of a modern group that are nobody's, and the last claims of others'.
 
-    Returns the count of entries. Nothing is awaited after the last slice: where one is enough, what
+    `ahead_ms` is how far the node's clock is ahead of the shard's time. Returns the count of
+    entries. Nothing is awaited after the last slice: where one is enough, what
     is nobody's and what members have are of one moment.
     """
     group, leadership = shard.state.groups.get(described.group_id), shard.leadership
     if group is None or group.modern is None or leadership is None:
         return 0
     found = await slices.finish(leadership.unowned_now(group))
-    ahead_ms = shard.envelope().wall_ms - shard.time_ms
     room = UNOWNED_PARTITIONS
     for one, since_ms in found:
         described.unowned_by_reason[one.why] += len(one.partitions)
@@ -188,12 +188,12 @@ async def _unowned(described: Described, shard: Shard, slices: Slices) -> int:
 
 
 def _consumers(
-    described: Described, modern: ModernGroup, first: int, room: int, wall_offset_ms: int
+    described: Described, modern: ModernGroup, first: int, room: int, ahead_ms: int
 ) -> int:
     """Add members of a modern group until the page is full, one at least.
 
     They are added in one go, so that they are of one moment: a page bounds what that takes. Returns
-    the count of entries. `wall_offset_ms` is how far the node's clock is ahead of the shard's time.
+    the count of entries. `ahead_ms` is how far the node's clock is ahead of the shard's time.
     """
     size, entries = described.ByteSize(), 0
     for consumer in dropwhile(lambda one: one.join_seq < first, modern.members.values()):
@@ -216,10 +216,10 @@ def _consumers(
             type="classic" if consumer.is_classic else "consumer",
         )
         if consumer.is_away:
-            one.away_until_wall_ms = consumer.away_until_ms + wall_offset_ms
+            one.away_until_wall_ms = consumer.away_until_ms + ahead_ms
         elif consumer.timer is not None:
             one.awaited, one.awaited_for = True, _awaited_for(consumer)
-            one.awaited_until_wall_ms = consumer.deadline_ms + wall_offset_ms
+            one.awaited_until_wall_ms = consumer.deadline_ms + ahead_ms
         listed = _add_grants(one, consumer) + _add_target(one, modern, consumer)
         size += one.ByteSize()
         entries += 1 + (listed + len(one.subscribed_topics)) // KEYS_PER_ENTRY
