@@ -233,6 +233,10 @@ cross-check: venv-dev $(VENV)/porcupine ## porcupine and our own checker say the
 mutants-machine: venv-dev ## wrong edits of the machine: golden files, tables and commits must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
 
+.PHONY: mutants-machine-third
+mutants-machine-third: venv-dev ## every third of these
+	$(BIN)/python -m tests.machine.mutants --turn $(TURN)
+
 .PHONY: soak
 soak: venv-dev ## MINUTES (120) of moderate load; exits 0 only if no handle, thread, task or, with 40 minutes or more, memory is left behind
 	mkdir -p $(CHAOS_RESULTS)

@@ -31,6 +31,7 @@ TESTS: Final = (
     "tests/machine/test_hashed_later.py",
     "tests/machine/test_plan.py",
 )
+TURNS: Final = 3
 MAY_SURVIVE: Final = 2
 AT_ONCE: Final = 2
 TIMEOUT_S: Final = 120
@@ -172,10 +173,16 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def third(mutants: Sequence[Mutant], turn: int) -> list[Mutant]:
+    """Return every third of them; three turns that follow each other have all."""
+    return list(mutants[turn % TURNS :: TURNS])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """0 where no more survive than may, and each of those with a reason."""
     parser = argparse.ArgumentParser(prog="tests.machine.mutants", description=__doc__)
     parser.add_argument("name", nargs="*", help="these mutants; otherwise all")
+    parser.add_argument("--turn", type=int, help="every third of them, from this one on")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:
@@ -185,6 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [m for m in known if m.name in options.name] if options.name else known
     if len(chosen) != len(options.name or known):
         parser.error("no such mutant; the names stand in tests/mutants.toml")
+    if options.turn is not None:
+        chosen = third(chosen, options.turn)
     verdicts = []
     for verdict in judge(chosen):
         by = verdict.by.rpartition("::")[2] or f"survives: {verdict.mutant.survives}"
