@@ -32,6 +32,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern.decide_heartbeat import unchanged, unchanged_member
+from musterd.coordinator.machine.modern.group import Consumer
 from musterd.coordinator.machine.replies import Heard, Refused
 from musterd.coordinator.machine.shard_state import DELETIONS_DIFFER, ShardState
 from musterd.coordinator.machine.state import Group, Phase, modern_of
@@ -49,7 +50,8 @@ from musterd.coordinator.runtime.growth import (
 from musterd.coordinator.runtime.proposer import (
     BYTES_PER_GRANT,
     GRANTS_PER_PARTITION,
-    MEMBERSHIP_WORK,
+    JOINING_WORK,
+    LEAVING_WORK,
     TOPICS_PER_MEMBERSHIP,
     Proposer,
 )
@@ -355,27 +357,34 @@ def membership_work(state: ShardState, command: Command) -> int:
     One that is a member and joins again changes no membership: it counts by its grants.
     """
     match command:
-        case ConsumerGroupHeartbeat() if command.member_epoch in (JOIN_EPOCH, LEAVE_EPOCH):
-            named = [(command.member_id, "")]
-        case ExpireMember() | CloseRound():
+        case ConsumerGroupHeartbeat() if command.member_epoch == JOIN_EPOCH:
+            if _members_of(state, command.group_id, [(command.member_id, "")]):
+                return 0
+            return JOINING_WORK + len(command.topics or ()) // TOPICS_PER_MEMBERSHIP
+        case ConsumerGroupHeartbeat() if command.member_epoch != LEAVE_EPOCH:
+            return 0
+        case ConsumerGroupHeartbeat() | ExpireMember() | CloseRound():
             named = [(command.member_id, "")]
         case LeaveGroup():
             named = [(one.member_id, one.group_instance_id) for one in command.members]
         case _:
             return 0
-    group = state.groups.get(command.group_id)
-    modern = modern_of(group)
-    members = {} if modern is None else modern.members
-    instances = {} if group is None else group.instances
-    known = [members.get(one or instances.get(instance, "")) for one, instance in named]
-    if isinstance(command, ConsumerGroupHeartbeat) and command.member_epoch == JOIN_EPOCH:
-        topics = len(command.topics or ())
-        return 0 if any(known) else MEMBERSHIP_WORK + topics // TOPICS_PER_MEMBERSHIP
-    gone = [one for one in known if one is not None]
+    gone = _members_of(state, command.group_id, named)
     topics = sum(len(one.said.topics) for one in gone)
     grants = sum(one.size for one in gone)
-    work = MEMBERSHIP_WORK * len(gone) + topics // TOPICS_PER_MEMBERSHIP
+    work = LEAVING_WORK * len(gone) + topics // TOPICS_PER_MEMBERSHIP
     return work + grants // GRANTS_PER_PARTITION
+
+
+def _members_of(
+    state: ShardState, group_id: str, named: Sequence[tuple[str, str]]
+) -> list[Consumer]:
+    """Return those of a modern group that are named by member id, or else by instance id."""
+    group = state.groups.get(group_id)
+    if group is None or group.modern is None:
+        return []
+    ids = [member_id or group.instances.get(instance_id, "") for member_id, instance_id in named]
+    return [group.modern.members[one] for one in ids if one in group.modern.members]
 
 
 def _would_convert(group: Group, command: Command) -> bool:

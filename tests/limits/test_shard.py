@@ -37,8 +37,9 @@ from musterd.coordinator.runtime.proposer import (
     ENTRY_OVERHEAD_BYTES,
     GRANTS_PER_PARTITION,
     JOIN_BYTES_PER_PARTITION,
+    JOINING_WORK,
+    LEAVING_WORK,
     MEMBERS_PER_PARTITION,
-    MEMBERSHIP_WORK,
     OFFSETS_PER_PARTITION,
     REPLACEMENT_WORK,
     SYNC_BYTES_PER_PARTITION,
@@ -359,14 +360,14 @@ def in_entries(rig, before, kind):
 def test_a_fleet_of_modern_members_joins_and_goes_a_few_in_an_entry_and_none_is_refused(rig, how):
     """500 that fell silent shared one, which took a third of a second of each node."""
     evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
-    few, count = LIMITS.entry_max_partitions // (MEMBERSHIP_WORK + 1), 120
+    count = 120
     before = len(rig.log.entries)
     for number in range(count):
         rig.ask(number, replace(MODERN, member_id=f"m{number}"))
     rig.drain()
     joined = in_entries(rig, before, ConsumerGroupHeartbeat)
     assert sum(joined) == count
-    assert max(joined) == few
+    assert max(joined) == LIMITS.entry_max_partitions // (JOINING_WORK + 1)
     rig.turn()
     before = len(rig.log.entries)
     if how == "leave":
@@ -378,7 +379,7 @@ def test_a_fleet_of_modern_members_joins_and_goes_a_few_in_an_entry_and_none_is_
         rig.run(MODERN.session_timeout_ms + 2_000)
     gone = in_entries(rig, before, ExpireMember if how == "end" else ConsumerGroupHeartbeat)
     assert sum(gone) == count
-    assert max(gone) == few
+    assert max(gone) == LIMITS.entry_max_partitions // (LEAVING_WORK + 1)
     assert modern_of(rig.shard.state.groups.get("g")) is None
 
 

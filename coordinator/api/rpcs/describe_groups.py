@@ -154,8 +154,8 @@ async def _unowned(described: Described, shard: Shard, ahead_ms: int, slices: Sl
     """Add the partitions of a modern group that are nobody's, and the last claims of others'.
 
     `ahead_ms` is how far the node's clock is ahead of the shard's time. Returns the count of
-    entries. Nothing is awaited after the last slice: where one is enough, what
-    is nobody's and what members have are of one moment.
+    entries. Nothing is awaited after the last slice: where one is enough, what is nobody's and what
+    members have are of one moment.
     """
     group, leadership = shard.state.groups.get(described.group_id), shard.leadership
     if group is None or group.modern is None or leadership is None:

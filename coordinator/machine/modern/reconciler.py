@@ -38,7 +38,8 @@ class Reconciler:
     0 = none.
     `freed` has what events of the same decision free: members that are gone, partitions that were
     released; `late` is the event that names whom they are for and this entry does not reach.
-    `missed` are members who were decided before something of theirs was released.
+    `missed` are members whom the next entry goes on with: they were decided before something of
+    theirs was released, or go away and have more than the target gives them.
     `joins` is the join sequence of a classic member whose Join is decided, -1 = of none: the answer
     tells it of its grants, and others have a deadline to come and hear of theirs.
     """
@@ -106,8 +107,8 @@ class Reconciler:
         if self.modern.storing:
             self._note(consumer, released, {}, {}, behind=True)
             return
-        is_asked = owned is not None or consumer.is_away or consumer.is_classic
-        revoke = self._beyond_target(consumer, None if is_asked else self.left)
+        all_at_once = owned is not None or consumer.is_away or consumer.is_classic
+        revoke = self._beyond_target(consumer, None if all_at_once else self.left)
         at_once = {} if is_told else _not_in(revoke, {} if consumer.is_away else owned)
         if revoke and len(at_once) == len(revoke):
             if self._release(consumer, at_once, released):
