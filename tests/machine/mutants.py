@@ -21,6 +21,8 @@ from typing import Final
 
 import pytest
 
+from musterd.chaos.mutants.hunt import due
+
 ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "tests" / "mutants.toml"
 PACKAGE: Final = "musterd.coordinator.machine"
@@ -31,7 +33,6 @@ TESTS: Final = (
     "tests/machine/test_hashed_later.py",
     "tests/machine/test_plan.py",
 )
-TURNS: Final = 3
 MAY_SURVIVE: Final = 2
 AT_ONCE: Final = 2
 TIMEOUT_S: Final = 120
@@ -173,16 +174,11 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def third(mutants: Sequence[Mutant], turn: int) -> list[Mutant]:
-    """Return every third of them; three turns that follow each other have all."""
-    return list(mutants[turn % TURNS :: TURNS])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """0 where no more survive than may, and each of those with a reason."""
     parser = argparse.ArgumentParser(prog="tests.machine.mutants", description=__doc__)
     parser.add_argument("name", nargs="*", help="these mutants; otherwise all")
-    parser.add_argument("--turn", type=int, help="every third of them, from this one on")
+    parser.add_argument("--turn", type=int, help="the third of them that is due in this turn")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:
@@ -193,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(chosen) != len(options.name or known):
         parser.error("no such mutant; the names stand in tests/mutants.toml")
     if options.turn is not None:
-        chosen = third(chosen, options.turn)
+        chosen = due(chosen, options.turn)
     verdicts = []
     for verdict in judge(chosen):
         by = verdict.by.rpartition("::")[2] or f"survives: {verdict.mutant.survives}"

@@ -38,7 +38,7 @@ def test_ci_runs_every_third_and_three_turns_have_all():
     assert "mutants-machine-third" in chain
     recipe = (mutants.ROOT / "Makefile").read_text().partition("\nmutants-machine-third: ")[2]
     assert recipe.splitlines()[1].endswith("-m tests.machine.mutants --turn $(TURN)")
-    turns = [mutants.third(MUTANTS, turn) for turn in (7, 8, 9)]
+    turns = [mutants.due(MUTANTS, turn) for turn in (7, 8, 9)]
     assert sorted(one.name for turn in turns for one in turn) == sorted(m.name for m in MUTANTS)
 
 
