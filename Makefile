@@ -68,30 +68,30 @@ test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on 
 	$(BIN)/python -m pytest -n 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not histories and not s3 and not upgrade" --conformance check --durations 30 --durations-min 2
 	.venv-sdk-floor/bin/python -m pytest -n 6 --max-worker-restart 0 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
-# Which third of what takes long is run: by the number of commits, so that a later commit has another
+# Which fifth of what takes long is run: by the number of commits, so that a later commit has another
 # one. A clone without its history has no such number and is refused: give TURN=<number> there.
 TURN ?= $(if $(filter false,$(shell git rev-parse --is-shallow-repository 2>/dev/null)),$(shell \
-	git rev-list --count HEAD),$(error No history is here to choose a third of the tests by: run \
+	git rev-list --count HEAD),$(error No history is here to choose a fifth of the tests by: run \
 	`git fetch --unshallow`, or give TURN=<number>))
 
 .PHONY: test-deploy
 test-deploy: venv-dev $(VENV)/helm ## what is installed and deployed: wheels on every CPython that is here, archives, units, charts
 	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile -m deploy
 
-.PHONY: test-deploy-third
-test-deploy-third: venv-dev $(VENV)/helm ## every third of these
+.PHONY: test-deploy-turn
+test-deploy-turn: venv-dev $(VENV)/helm ## every fifth of these
 	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile -m deploy --turn $(TURN)
 
 .PHONY: test-upgrade
 test-upgrade: venv-dev ## clusters of the former release, of today's and of the next level are upgraded under load and kills, in every order, and back, and run mixed under chaos; on a quiet machine
 	$(BIN)/python -m pytest -m upgrade --quiet-machine tests/upgrade
 
-.PHONY: test-upgrade-third
-test-upgrade-third: venv-dev ## every third of these upgrades, without the promised times
+.PHONY: test-upgrade-turn
+test-upgrade-turn: venv-dev ## every fifth of these upgrades, without the promised times
 	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 -m upgrade --turn $(TURN) tests/upgrade
 
 .PHONY: test-demo
-test-demo: venv-dev ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find
+test-demo: venv-dev ## every fifth broken part of the demo, each in a demo of its own, which the demo's checks must find
 	$(BIN)/python -m pytest -m plants --turn $(TURN) tests/demo/test_run.py
 
 .PHONY: test-demo-all
@@ -107,7 +107,7 @@ test-backup-s3: venv-dev ## backups in a bucket of an S3 server (moto) that the 
 	$(BIN)/python -m pytest -m s3 tests/backup
 
 .PHONY: test-faults
-test-faults: venv-dev ## every third fault of the chaos suite and point of a failover on real processes, one at a time
+test-faults: venv-dev ## every fifth fault of the chaos suite and point of a failover on real processes, one at a time
 	$(BIN)/python -m pytest -m faults --turn $(TURN) tests/chaos tests/e2e tests/bench
 
 .PHONY: test-faults-all
@@ -137,6 +137,10 @@ test-server-floor: .venv-server-floor/.installed ## a server's tests on its olde
 .PHONY: test-histories
 test-histories: venv-dev ## a thousand random histories of groups whose coordinator assigns
 	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 -m histories tests/machine
+
+.PHONY: test-histories-turn
+test-histories-turn: venv-dev ## every fifth of these
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 -m histories --turn $(TURN) tests/machine
 
 .PHONY: fuzz
 fuzz: venv-dev ## feed the decoders a million inputs in all that nobody sends; SEED=<number> has others; the last line is JSON
@@ -170,7 +174,7 @@ sim: venv-dev ## simulate SEEDS seeds of every world, of costly ones each n-th (
 	$(BIN)/muster chaos sim --seeds $(SEEDS) --report $(CHAOS_RESULTS)/sim.json
 
 .PHONY: mutants
-mutants: venv-dev ## builds with one safety rule removed, every third in the simulator, by unit tests and as real servers: each must be caught; the last line says how many
+mutants: venv-dev ## builds with one safety rule removed, every fifth in the simulator, by unit tests and as real servers: each must be caught; the last line says how many
 	$(BIN)/python -m musterd.chaos.mutants --turn $(TURN) --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: mutants-all
@@ -200,8 +204,8 @@ chaos-spared: venv-dev ## a minute and a half of faults that no member may feel:
 	$(BIN)/muster chaos run --minutes 0.9 --seed 5 $(ASSIGNS) --to $(CHAOS)-spared --workload W1 --workload W2 \
 	  $(foreach kind,pause_all reset_client_connections reset_peer_connections,--fault $(kind))
 
-.PHONY: chaos-third
-chaos-third: venv-dev ## chaos-short, chaos-five or chaos-spared: another one with each commit; with every second one the coordinator assigns
+.PHONY: chaos-turn
+chaos-turn: venv-dev ## chaos-short, chaos-five or chaos-spared: another one with each commit; with every second one the coordinator assigns
 	+$(MAKE) $(word $(shell expr $(TURN) % 3 + 1),chaos-short chaos-five chaos-spared) \
 	  ASSIGNMENT=$(word $(shell expr $(TURN) % 2 + 1),client server)
 
@@ -233,8 +237,8 @@ cross-check: venv-dev $(VENV)/porcupine ## porcupine and our own checker say the
 mutants-machine: venv-dev ## wrong edits of the machine: golden files, tables and commits must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
 
-.PHONY: mutants-machine-third
-mutants-machine-third: venv-dev ## every third of these
+.PHONY: mutants-machine-turn
+mutants-machine-turn: venv-dev ## every fifth of these
 	$(BIN)/python -m tests.machine.mutants --turn $(TURN)
 
 .PHONY: soak
@@ -246,6 +250,10 @@ soak: venv-dev ## MINUTES (120) of moderate load; exits 0 only if no handle, thr
 .PHONY: demo
 demo: venv-dev ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most; with ASSIGNMENT=server the coordinator assigns
 	$(BIN)/muster demo $(if $(ASSIGNMENT),--assignment $(ASSIGNMENT))
+
+.PHONY: demo-turn
+demo-turn: venv-dev ## the same; with every second commit the coordinator assigns, where it does not in chaos-turn
+	+$(MAKE) demo ASSIGNMENT=$(word $(shell expr $(TURN) % 2 + 1),server client)
 
 .PHONY: bench
 bench: venv-dev ## run one benchmark, for instance NAME=failover (of backup and fill a short form with GROUPS=2000; in rebalance and fleet the coordinator assigns with ASSIGNMENT=server; OPTIONS=... are its own); its last line is JSON

@@ -1,8 +1,9 @@
-"""`pytest --turn N`: of the tests that take long (MARKS), every third part.
+"""`pytest --turn N`: of the tests that take long (MARKS), every fifth part.
 
-The next third comes with N + 1. A part is one test with all its parameters; one kind of fault; one
-broken part of the demo; one upgrade; or a file whose tests share one run. Each third takes about as
-long as the others, by the `weight` of its tests' marks, which is 1 where a mark has none.
+The next fifth comes with N + 1. A part is one test with all its parameters; one kind of fault; one
+broken part of the demo; one upgrade; a hundred histories; or a file whose tests share one run. Each
+fifth takes about as long as the others, by the `weight` of its tests' marks, which is 1 where a
+mark has none.
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,14 @@ import pytest
 from musterd.chaos.mutants.hunt import TURNS
 
 MARK = "faults"
-MARKS = (MARK, "plants", "upgrade", "deploy")
+MARKS = (MARK, "plants", "upgrade", "deploy", "histories")
 TOGETHER = "one_run"
 
 
 def add_option(parser: pytest.Parser) -> None:
     """`--turn`."""
     parser.addoption(
-        "--turn", type=int, metavar="N", help=f"a third of the tests marked {' or '.join(MARKS)}"
+        "--turn", type=int, metavar="N", help=f"a fifth of the tests marked {' or '.join(MARKS)}"
     )
 
 
@@ -29,8 +30,8 @@ def part_of(item: pytest.Item) -> str:
         return str(item.path)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     name = getattr(item, "originalname", item.name)
-    broken = parameters.get("kind", parameters.get("name", ""))
-    return "::".join([str(item.path), name, str(broken)])
+    which = next((parameters[one] for one in ("kind", "name", "part") if one in parameters), "")
+    return "::".join([str(item.path), name, str(which)])
 
 
 def select(items: list[pytest.Item], turn: int) -> tuple[list[pytest.Item], list[pytest.Item]]:

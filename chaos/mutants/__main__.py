@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--turn",
         type=int,
         metavar="N",
-        help="in each layer only every third build, another third with each N",
+        help="in each layer only every fifth build, another fifth with each N",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all as JSON, too")
     chosen = parser.parse_args(arguments)

@@ -24,7 +24,7 @@ from musterd.chaos.mutants.build import Build
 
 HUNTED_SEEDS = 200
 """A broken build that none of so many seeds catches has survived."""
-TURNS = 3
+TURNS = 5
 """What takes too long for each commit takes turns: so many runs, numbered in a row, have all."""
 SCHEMA = "muster.chaos.mutants/v1"
 COLD = "python -m musterd.chaos.mutants --layer sim --cold --report chaos/mutants/cold.json"

@@ -111,7 +111,7 @@ PLANTS = {
 }
 """Plant -> (the part that it replaces, the line that must fail, lines that may fail with it)."""
 QUICK = {"DropsACommit"}
-"""In every run of the tests; `make test-demo` plays every third of the others."""
+"""In every run of the tests; `make test-demo` plays every fifth of the others."""
 
 
 @pytest.mark.parametrize(

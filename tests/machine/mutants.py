@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0 where no more survive than may, and each of those with a reason."""
     parser = argparse.ArgumentParser(prog="tests.machine.mutants", description=__doc__)
     parser.add_argument("name", nargs="*", help="these mutants; otherwise all")
-    parser.add_argument("--turn", type=int, help="the third of them that is due in this turn")
+    parser.add_argument("--turn", type=int, help="the fifth of them that is due in this turn")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:

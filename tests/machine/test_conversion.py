@@ -54,7 +54,7 @@ from tests.machine.world import World
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 125
+HISTORIES = 100
 FEW_HISTORIES = 15
 STEPS = 60
 
@@ -346,9 +346,9 @@ def test_classic_members_alone_are_assigned_to_where_the_group_may_not_go_back()
 
 
 @pytest.mark.histories
-@pytest.mark.parametrize("eighth", range(8))
-def test_a_thousand_histories_of_both_kinds(eighth):
-    live_through(range(eighth * HISTORIES, (eighth + 1) * HISTORIES))
+@pytest.mark.parametrize("part", range(10))
+def test_a_thousand_histories_of_both_kinds(part):
+    live_through(range(part * HISTORIES, (part + 1) * HISTORIES))
 
 
 # ---- what members say in bytes

@@ -291,6 +291,29 @@ def test_weighted_leaves_no_move_that_helps(given_spec):
     assert all(abs(lack) <= bound for lack in lacks.values())
 
 
+@settings(max_examples=300, deadline=None)
+@given(specs(plain=True), st.randoms(use_true_random=False))
+def test_weighted_moves_no_more_than_its_bound(given_spec, rng):
+    """Weight that was beyond somebody's share, and a heaviest unit per member; for each pool."""
+    spec = dataclasses.replace(given_spec, assignor=Assignor.WEIGHTED)
+    shares, farthest = shares_of(spec)
+    units = list(units_of(spec))
+    holders = [rng.choice(sorted(able)) for _, able, _ in units]
+    last = {topic: [""] * count for topic, count in spec.topics.items()}
+    beyond = Counter({m: -share for m, share in shares.items()})
+    for (((topic, partition),), _, _), holder in zip(units, holders, strict=True):
+        last[topic][partition] = holder
+        beyond[holder] += weight_of(spec, (topic, partition))
+    owners = dealt(spec, plan(dataclasses.replace(spec, last=last)).target, units)
+    moved = sum(
+        weight_of(spec, key)
+        for ((key,), _, _), holder, owner in zip(units, holders, owners, strict=True)
+        if owner != holder
+    )
+    pools = len({tuple(able) for _, able, _ in units})
+    assert moved <= pools * sum((+beyond).values()) + farthest * len(spec.members)
+
+
 TAKEN_BACK = Spec(
     members=[
         PlanMember("m2", ("b", "c"), capacity=500),
