@@ -11,7 +11,7 @@ from tests.bad_input.requests import fresh, refused
 from tests.bad_input.world import PARKED_S, World, patiently, wait_for
 
 THREADS = 16
-CROWDS_MAX = 5
+CROWDS_MAX = 10
 MOVED = (
     errors_pb2.NOT_COORDINATOR,
     errors_pb2.COORDINATOR_NOT_AVAILABLE,

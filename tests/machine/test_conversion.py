@@ -55,7 +55,7 @@ from tests.machine.world import World
 pytestmark = pytest.mark.long
 
 HISTORIES = 100
-FEW_HISTORIES = 15
+FEW_HISTORIES = 8
 STEPS = 60
 
 

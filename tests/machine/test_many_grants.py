@@ -343,7 +343,7 @@ def test_what_a_member_reads_no_more_is_told_in_such_numbers_too(replica):
     assert replica.modern.members["a"].size == PARTITIONS
 
 
-SEEDS = 25
+SEEDS = 10
 FEW = 2
 """Partitions to an entry."""
 COUNTS = {"s": 9, "t": 8}

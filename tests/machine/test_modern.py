@@ -55,7 +55,7 @@ pytestmark = pytest.mark.long
 
 HISTORIES = 100
 """In each of ten tests: 1,000 in all."""
-FEW_HISTORIES = 60
+FEW_HISTORIES = 30
 """What make test has of them."""
 STEPS = 40
 PLANS_LOOKED_AT = 300

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections import Counter, defaultdict
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +13,11 @@ from musterd.chaos.mutants import __main__ as mutants_main
 from musterd.chaos.mutants.__main__ import LAYERS
 from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.builds import BUILDS, PROCESS_BUILDS
-from musterd.chaos.mutants.hunt import Caught, Sought, by_promise
+from musterd.chaos.mutants.hunt import TURNS, Caught, Sought, by_promise
 from musterd.chaos.sim.hunt import sim_layer, sought_builds
 from musterd.chaos.sim.hunt.sim_layer import LAYER
 from musterd.chaos.sim.hunt.sought_builds import SOUGHT
 from musterd.chaos.sim.scenarios import named
-from musterd.chaos.sim.simulation import Simulation
 from musterd.chaos.verdict import Violation
 
 pytestmark = pytest.mark.long
@@ -29,25 +27,12 @@ QUICK = (
     "no_fsync",
     "pre_vote",
     "applied_ahead",
-    "hung_leader",
-    "hung_voter",
-    "check_quorum",
-    "send_times",
-    "sleepless_clock",
-    "doubtless",
-    "timer_generation",
-    "generation_floor",
     "parked_join",
-    "deposed_expiry",
     "shard_time_cap",
     "extra_round",
-    "withheld",
-    "unsorted_deletion",
-    "silent_setting",
-    "forward_only",
-    "zombie_fence",
 )
-"""One of each kind of rule and of each checker; `make mutants` hunts all."""
+"""Such as are caught in a few seconds. `make mutants` hunts a fifth of all; each must be caught, so
+each checker that catches one looks at something in its world."""
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -99,19 +84,6 @@ def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
     assert not any(kind.startswith("X-") for kind in kinds)
 
 
-def test_every_checker_that_is_to_catch_a_build_looks_at_something_in_its_world() -> None:
-    """One that never has anything to look at there, in the first seeds, would catch nothing."""
-    worlds: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for one in SOUGHT.values():
-        worlds[one.world, one.seed or 0] |= check.CHECKERS.keys() & set(one.promises)
-    for (world, seed), wanted in worlds.items():
-        looked_at: Counter[str] = Counter()
-        for tried in range(seed, seed + 3):
-            if not all(looked_at[one] for one in wanted):
-                looked_at += Simulation(named(world), tried).run().looked_at
-        assert [one for one in wanted if not looked_at[one]] == [], world
-
-
 def test_it_is_said_which_promise_caught_which_builds() -> None:
     """A build that broke two of its promises stands under both; one that survived nowhere."""
     caught = [
@@ -141,7 +113,7 @@ def test_it_is_said_of_how_many_builds_the_hunts_were(
     ]
 
 
-def test_three_turns_in_a_row_hunt_every_build(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_five_turns_in_a_row_hunt_every_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """From whatever turn, in each layer."""
     jobs: list[list[tuple[str, str]]] = []
     monkeypatch.setattr(
@@ -151,13 +123,13 @@ def test_three_turns_in_a_row_hunt_every_build(monkeypatch: pytest.MonkeyPatch) 
     )
     for layer in LAYERS.values():
         monkeypatch.setattr(layer, "lacks", lambda _: "")
-    for turn in (7, 8, 9):
+    for turn in range(7, 7 + TURNS):
         mutants_main.main(["--turn", str(turn)])
     for name, layer in LAYERS.items():
         known = [(name, build) for build in layer.sought]
         mine = [[job for job in one if job[0] == name] for one in jobs]
         assert sorted(job for one in mine for job in one) == sorted(known)
-        assert all(len(known) // 3 <= len(one) <= len(known) // 3 + 1 for one in mine)
+        assert all(len(known) // TURNS <= len(one) <= len(known) // TURNS + 1 for one in mine)
 
 
 def test_every_build_is_sought_and_says_what_it_lacks() -> None:

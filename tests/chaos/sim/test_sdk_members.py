@@ -43,7 +43,7 @@ from musterd.storage.store import Family
 
 pytestmark = pytest.mark.long
 
-SEEDS = 3
+SEEDS = 1
 FIRST_REFUSED = 8
 """Seeds before it have no refused commit; how many must be looked at changes with all that runs."""
 
