@@ -21,7 +21,7 @@ from musterd.coordinator.api.frame.group_state import (
     CONSUMER,
     RECONCILING,
 )
-from musterd.coordinator.machine.commands import OffsetCommit, RoundTimer
+from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     ConsumerGroupEmptied,
@@ -43,7 +43,6 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.evolve_history import last_round, rounds_of
 from musterd.coordinator.machine.history import RoundEnd
 from musterd.coordinator.machine.limits import KIB, LIMITS
-from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.unowned import WhyUnowned
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Offset, Phase, modern_of
@@ -187,7 +186,8 @@ class GroupMeter:
                         stepped[event.group_id] = None
         for group_id in stepped:
             modern = modern_of(self.find(group_id))
-            if modern is None or is_settled(modern, self._epochs.get(group_id, 0)):
+            epoch = self._epochs.get(group_id, 0)
+            if modern is None or (modern.target_epoch >= epoch and modern.is_carried_out):
                 self._closed(group_id, entry.time_ms)
 
     def claimed(self, _shard: ShardId, claims: Sequence[Claim]) -> None:
@@ -367,7 +367,7 @@ def ownership(
     modern = modern_of(group)
     if modern is not None:
         idle = None
-        if is_settled(modern, group.generation):
+        if not is_rebalancing(group):
             idle = sum(not (one.assigned or one.revoking) for one in modern.members.values())
         return Ownership(sum(unowned.values()) - unowned.get(WhyUnowned.AWAY, 0), idle)
     if group.phase is not Phase.STABLE or group.protocol_type != "consumer":
@@ -387,15 +387,6 @@ def ownership(
     return Ownership(unassigned, idle)
 
 
-def is_settled(modern: ModernGroup, epoch: int) -> bool:
-    """True where the target of `epoch`, or of a later one, is in force and carried out."""
-    return (
-        modern.target_epoch >= epoch
-        and not modern.behind
-        and not any(timer is RoundTimer.REVOCATION for _, timer, _ in modern.timers.values())
-    )
-
-
 STATES: Final = (
     *((CLASSIC, phase.value) for phase in Phase if phase is not Phase.MODERN),
     *((CONSUMER, state) for state in (ASSIGNING, RECONCILING, Phase.STABLE.value)),
@@ -407,7 +398,7 @@ def is_rebalancing(group: Group) -> bool:
     """True while a round is open, or a plan is due or not carried out."""
     modern = modern_of(group)
     if modern is not None:
-        return not is_settled(modern, group.generation)
+        return group.generation > modern.target_epoch or not modern.is_carried_out
     return group.phase in (Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE)
 
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from musterd.coordinator.api.frame.group_state import ASSIGNING, state_of
 from musterd.coordinator.machine.commands import (
     AWAY_EPOCH,
     JOIN_EPOCH,
@@ -393,6 +394,10 @@ class Fleet:
         if self.modern is not None and not self.was_modern:
             self.in_force = there  # what a conversion makes the target of
         self.was_modern = self.modern is not None
+        if self.modern is not None and state_of(self.group) != ASSIGNING:
+            present = [one for one in self.modern.members.values() if not one.is_away]
+            settled = not self.modern.behind and all(map(self.modern.is_settled, present))
+            assert self.modern.is_carried_out == settled
         self.in_force = {place: seq for place, seq in self.in_force.items() if place in there}
         owners: dict[tuple[str, int], str] = {}
         holders: dict[tuple[str, int], tuple[str, int, GrantPhase]] = {}

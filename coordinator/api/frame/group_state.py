@@ -25,15 +25,11 @@ def type_of(group: Group) -> str:
 def state_of(group: Group) -> str:
     """Return the name of the group's state; that of a modern group follows from the rest (gp-1.7).
 
-    A group is Stable only if every member that is not away holds what the target gives it. This
-    takes a step for each member and each topic of it.
+    A group is Stable only if every member that is not away holds what the target gives it.
     """
     modern = group.modern
     if modern is None:
         return group.phase.value
     if group.generation > modern.target_epoch or modern.storing:
         return ASSIGNING
-    settled = not modern.behind and all(
-        one.is_away or modern.is_settled(one) for one in modern.members.values()
-    )
-    return "Stable" if settled else RECONCILING
+    return "Stable" if modern.is_carried_out else RECONCILING

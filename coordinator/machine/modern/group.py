@@ -304,6 +304,16 @@ class ModernGroup:
         )
 
     @property
+    def is_carried_out(self) -> bool:
+        """True where whoever is not away holds what the target in force gives it, and no more.
+
+        Whether that target is the newest one, the group's generation says.
+        """
+        return not self.behind and not any(
+            timer is RoundTimer.REVOCATION for _, timer, _ in self.timers.values()
+        )
+
+    @property
     def granted(self) -> int:
         """The number of partitions of which somebody has a grant."""
         return _count(self.held)

@@ -4,7 +4,6 @@ A plan is due from the first cause after the last one was stored; what else chan
 is in force has the same plan, and the same record. It ends when everybody holds what it gives them.
 """
 
-from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.events import (
     ConsumerRemoved,
     SpecChanged,
@@ -120,9 +119,7 @@ def note_settled(group: Group, modern: ModernGroup, time_ms: int) -> None:
     current = open_plan(group)
     if current is None or not current.generation or group.generation > modern.target_epoch:
         return
-    if not modern.behind and not any(
-        timer is RoundTimer.REVOCATION for _, timer, _ in modern.timers.values()
-    ):
+    if modern.is_carried_out:
         current.ended = RoundEnd.STABLE
         current.syncing_ms = time_ms - current.started_ms - (current.joining_ms or 0)
 

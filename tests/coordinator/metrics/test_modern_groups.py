@@ -21,6 +21,7 @@ from musterd.coordinator.machine.events import (
     Trigger,
 )
 from musterd.coordinator.machine.history import Moves, Rebalance, Who
+from musterd.coordinator.machine.modern.group import ModernGroup
 from musterd.coordinator.machine.modern.spec import NUMBER_OF
 from musterd.coordinator.machine.modern.unowned import WhyUnowned
 from musterd.coordinator.machine.plan import Why
@@ -44,9 +45,7 @@ class Metered:
     """A shard that leads one modern group g, with a meter."""
 
     def __init__(self):
-        self.modern = SimpleNamespace(
-            members={}, target_epoch=0, behind={}, timers={}, topics={"t": 3}, held={}
-        )
+        self.modern = ModernGroup(topics={"t": 3})
         self.group = SimpleNamespace(
             phase=Phase.STABLE, modern=self.modern, generation=0, history=(), rebalances={}
         )
