@@ -232,6 +232,8 @@ class ModernMember(Member):
     epoch: int = 0
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
     """(topic, partition) -> token, of what it holds."""
+    known_token: int = 0
+    """The largest token of the grants that it was told last, 0 = of none."""
 
     @property
     def share(self) -> int:
@@ -255,6 +257,9 @@ class ModernMember(Member):
                 if one.phase == group_pb2.ConsumerGroupHeartbeatResponse.ACTIVE
                 for partition, token in zip(one.partitions, one.fencing_tokens, strict=True)
             }
+            self.known_token = max(
+                (token for one in answer.grants for token in one.fencing_tokens), default=0
+            )
             releases = any(
                 one.phase == group_pb2.ConsumerGroupHeartbeatResponse.REVOKING
                 for one in answer.grants
@@ -286,6 +291,7 @@ class ModernMember(Member):
             topics: dict[str, list[int]] = {}
             for topic, partition in sorted(self.grants):
                 topics.setdefault(topic, []).append(partition)
+            request.known_token = self.known_token
             request.owned.SetInParent()
             for topic, partitions in topics.items():
                 request.owned.topics.add(topic=topic, partitions=partitions)

@@ -476,7 +476,8 @@ class ConsumerGroupHeartbeat:
 
     `member_epoch` is what it was told last, or one of `JOIN_EPOCH`, `LEAVE_EPOCH`, `AWAY_EPOCH`.
     None = as it said before: topics, pattern, zone, assignor; `owned`: it says nothing of it.
-    `owned` are the partitions that it works on: it released all others. `back_in_ms` goes with
+    `owned` are the partitions that it works on or is about to begin: it released all others that it
+    was told of, which are grants up to `known_token`, None = all. `back_in_ms` goes with
     `AWAY_EPOCH`. `capacity` is in thousandths. `holder_disconnected`: the connection of whoever
     holds the instance id is gone. A heartbeat that changes nothing is not a command.
     """
@@ -499,6 +500,7 @@ class ConsumerGroupHeartbeat:
     holder_disconnected: bool = False
     reason: str = ""
     principal: str = ""
+    known_token: int | None = None
 
 
 class TopicCount(NamedTuple):

@@ -350,7 +350,8 @@ class SendConsumerHeartbeat:
     """Call ConsumerGroupHeartbeat; feed ConsumerHeard or ConsumerRefused.
 
     `full`: say everything of the member, as with a first one; else only what is here. `owned` None:
-    nothing is said of that.
+    nothing is said of that. `known_token` is the largest token of the grants that it was told last,
+    0 = of none.
     """
 
     call_id: int
@@ -358,6 +359,7 @@ class SendConsumerHeartbeat:
     member_epoch: int
     full: bool
     owned: tuple[TopicPartition, ...] | None
+    known_token: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ class ConsumerCalls:
         if action.owned is not None:
             request.owned.SetInParent()
             request.owned.topics.extend(by_topic(action.owned))
+            request.known_token = action.known_token
         self._caller.counters.rejoins += action.member_epoch == 0 and action.call_id > 1
         answer = await self._call(request, timeouts.CONSUMER_HEARTBEAT_MS)
         if isinstance(answer, Refusal):

@@ -7,12 +7,13 @@ nothing. A partition that the member works on goes through
     told to be revoked -> the user gives it up, commits under that token -> released, and said so
     gone from the grants, or there with another token -> lost: dropped at once, and begun anew
 
-What the member works on is told with each call (`owned`): that is the confirmation. One call is
-open at a time; what comes up meanwhile goes into the next. After a call that failed the next one
-says everything anew. An answer of a call that does not count any more is dropped.
+What the member works on, or is about to begin, is told with each call (`owned`): that is the
+confirmation. It counts up to the largest token that the member was told of. One call is open at a
+time; what comes up meanwhile goes into the next. After a call that failed the next one says
+everything anew. An answer of a call that does not count any more is dropped.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -238,14 +239,24 @@ class ConsumerMembership:
     def _send(self) -> None:
         joins = self.state is State.JOINING
         full, self._full = self._full, False
-        owned = None if joins else tuple(sorted(self._tokens))
+        owned = None if joins else tuple(sorted({*self._tokens, *self._to_begin()}))
+        known_token = max((grant.token for grant in self._grants.values()), default=0)
         self._asked, self._again, self._waits = True, False, False
         self._confirmed = self._revoked() - self._tokens.keys()
         self._is_member = True
         self._call_id += 1
         self._timer_id += 1
         epoch = 0 if joins else self.identity.generation
-        self._out.append(SendConsumerHeartbeat(self._call_id, self._member_id, epoch, full, owned))
+        self._out.append(
+            SendConsumerHeartbeat(self._call_id, self._member_id, epoch, full, owned, known_token)
+        )
+
+    def _to_begin(self) -> Iterator[TopicPartition]:
+        """Yield what it was granted, and begins once what it had of that before is let go of."""
+        for key in self._releasing | self._dropping:
+            grant = self._grants.get(key)
+            if grant is not None and grant.phase is Phase.ACTIVE:
+                yield key
 
     def _on_heard(self, answer: ConsumerHeard) -> None:
         if not self._counts(answer.call_id):

@@ -200,7 +200,7 @@ class ModernGroup:
         member.heard_at = self._loop.time()
         member.said_epoch = request.member_epoch
         if request.HasField("owned"):
-            self._confirm(member, request.owned)
+            self._confirm(member, request)
         self._reconcile()
         return self._answer(member)
 
@@ -328,9 +328,13 @@ class ModernGroup:
         member.rebalance_timeout_ms = request.rebalance_timeout_ms or member.rebalance_timeout_ms
         return (member.topics, member.pattern) != before
 
-    def _confirm(self, member: Consumer, owned: Request.Owned) -> None:
-        works_on = {TopicPartition(one.topic, p) for one in owned.topics for p in one.partitions}
-        kept = {key: token for key, token in member.revoking.items() if key in works_on}
+    def _confirm(self, member: Consumer, request: Request) -> None:
+        owned = request.owned.topics
+        works_on = {TopicPartition(one.topic, p) for one in owned for p in one.partitions}
+        told = request.known_token if request.HasField("known_token") else self.fence
+        kept = {
+            key: token for key, token in member.revoking.items() if key in works_on or token > told
+        }
         if kept != member.revoking:
             member.revoking = kept
             self._change(member)

@@ -715,6 +715,7 @@ class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
     OWNED_FIELD_NUMBER: builtins.int
     BACK_IN_MS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    KNOWN_TOKEN_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """Of the member's own making, drawn anew by each process (KIP-1082)."""
@@ -738,13 +739,19 @@ class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
     """with epoch -2"""
     reason: builtins.str
     """of epochs -1 and -2, for people; cut to 255 characters"""
+    known_token: builtins.int
+    """The largest fencing token of the grants that it was told last, 0 = of none. `owned` releases no grant with a larger
+    one: the member was told of that after it sent this. Absent = it was told of all.
+    """
     @property
     def topics(self) -> global___ConsumerGroupHeartbeatRequest.Topics:
         """Absent = as before, in all that follows. With epoch 0 one of topics and pattern has to be there."""
 
     @property
     def owned(self) -> global___ConsumerGroupHeartbeatRequest.Owned:
-        """What it works on, all of it: it has released the rest. Absent = it says nothing of that. With epoch 0 it holds nothing."""
+        """What it works on or is about to begin, all of it: it has released the rest of the grants that it was told of.
+        Absent = it says nothing of that. With epoch 0 it holds nothing.
+        """
 
     def __init__(
         self,
@@ -764,13 +771,16 @@ class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
         owned: global___ConsumerGroupHeartbeatRequest.Owned | None = ...,
         back_in_ms: builtins.int = ...,
         reason: builtins.str = ...,
+        known_token: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "capacity", b"capacity", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "capacity", b"capacity", "known_token", b"known_token", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "known_token", b"known_token", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_assignor", b"_assignor"]) -> typing.Literal["assignor"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_capacity", b"_capacity"]) -> typing.Literal["capacity"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_known_token", b"_known_token"]) -> typing.Literal["known_token"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_pattern", b"_pattern"]) -> typing.Literal["pattern"] | None: ...
     @typing.overload

@@ -2712,6 +2712,7 @@ class ConsumerGroupHeartbeat(google.protobuf.message.Message):
     HOLDER_DISCONNECTED_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     PRINCIPAL_FIELD_NUMBER: builtins.int
+    KNOWN_TOKEN_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     member_epoch: builtins.int
@@ -2732,6 +2733,8 @@ class ConsumerGroupHeartbeat(google.protobuf.message.Message):
     """the connection of whoever holds the instance id is gone"""
     reason: builtins.str
     principal: builtins.str
+    known_token: builtins.int
+    """missing = it was told of all its grants"""
     @property
     def topics(self) -> global___TopicNames: ...
     @property
@@ -2759,11 +2762,14 @@ class ConsumerGroupHeartbeat(google.protobuf.message.Message):
         holder_disconnected: builtins.bool = ...,
         reason: builtins.str = ...,
         principal: builtins.str = ...,
+        known_token: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "holder_disconnected", b"holder_disconnected", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "principal", b"principal", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "known_token", b"known_token", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "holder_disconnected", b"holder_disconnected", "known_token", b"known_token", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "principal", b"principal", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_assignor", b"_assignor"]) -> typing.Literal["assignor"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_known_token", b"_known_token"]) -> typing.Literal["known_token"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_pattern", b"_pattern"]) -> typing.Literal["pattern"] | None: ...
     @typing.overload

@@ -209,6 +209,42 @@ def test_a_partition_that_was_never_begun_is_released_at_once():
     assert kinds(actions) == [StartTimer], "no server makes a member spin"
 
 
+def test_each_call_says_up_to_which_token_the_member_was_told_of_its_grants():
+    """What it says before it was told of a grant, and comes late, is not to release that."""
+    world = World()
+    world.do(Start())
+    assert world.sent.known_token == 0
+    world.heard(3, "t-0@5 t-1@6")
+    world.told(E.REBALANCE_IN_PROGRESS)
+    assert world.sent.known_token == 6
+    world.heard(3, "t-0@5 t-1@6 t-2@7!")
+    assert (world.owned, world.sent.known_token) == (["t-0", "t-1"], 7)
+    world.refused(E.UNKNOWN_MEMBER_ID)
+    world.do(Released())
+    assert (world.sent.member_epoch, world.sent.known_token) == (0, 0)
+
+
+def test_a_grant_that_is_to_begin_is_not_said_to_be_released():
+    """The task under the former token has not ended, and the new one begins after it."""
+    world = World().stable("t-0@5 t-1@5")
+    world.told(E.REBALANCE_IN_PROGRESS)
+    dropped = only(world.heard(4, "t-0@5 t-1@7"), Drop).assignment
+    world.told(E.REBALANCE_IN_PROGRESS)
+    assert (world.owned, world.sent.known_token) == (["t-0", "t-1"], 7)
+    world.heard(4, "t-0@5 t-1@7", version=world.version)
+    assert names(only(world.do(Dropped(dropped.partitions)), Give).assignment) == ["t-0", "t-1"]
+
+
+def test_a_grant_that_is_taken_back_before_it_begins_is_released_at_once():
+    """The task under the former token has no right to it, whoever has it next."""
+    world = World().stable("t-0@5 t-1@5")
+    world.told(E.REBALANCE_IN_PROGRESS)
+    world.heard(4, "t-0@5 t-1@7")
+    world.told(E.REBALANCE_IN_PROGRESS)
+    world.heard(4, "t-0@5 t-1@7!")
+    assert (world.owned, world.sent.known_token) == (["t-0"], 7)
+
+
 def test_what_is_released_later_is_said_at_once():
     """Though the coordinator did not take what was released before, as more is awaited."""
     world = World().stable("t-0@5 t-1@5 t-2@5")

@@ -21,6 +21,7 @@ from muster.errors import (
     UnsupportedVersion,
 )
 from muster.testing import Abort, Refuse
+from muster.v1 import group_pb2 as pb
 from tests.client.listeners import Journal
 
 T = [muster.TopicPartition("t", i) for i in range(4)]
@@ -184,6 +185,28 @@ async def test_a_partition_whose_token_changed_is_lost_alone(open_cluster):
         assert worker.partitions[T[1]].fencing_token == group.fence
         await worker.stop()
         assert T[1] not in cluster.groups["g"].offsets, "work of the former grant is not committed"
+
+
+async def test_the_stand_in_takes_no_release_of_what_the_member_was_not_told_of(open_cluster):
+    """As a coordinator; who does not say what it was told of was told of everything."""
+    async with open_cluster(1) as (cluster, client):
+        worker = Worker(client)
+        await settled(cluster, worker)
+        modern = cluster.modern["g"]
+        (member,) = modern.members.values()
+        del member.assigned[T[1]]
+        token = modern._next_token()
+        for said, is_kept in (
+            ({"known_token": token - 1}, True),
+            ({"known_token": token}, False),
+            ({}, False),
+        ):
+            member.revoking = {T[1]: token}
+            beat = pb.ConsumerGroupHeartbeatRequest(group_id="g", **said)
+            beat.owned.topics.add(topic="t", partitions=[0, 2, 3])
+            modern._confirm(member, beat)
+            assert (T[1] in member.revoking) is is_kept
+        await worker.stop()
 
 
 async def test_a_commit_under_a_token_that_is_over_fails_and_is_not_sent_again(open_cluster):

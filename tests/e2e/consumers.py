@@ -42,6 +42,7 @@ class Consumer:
         """Send a heartbeat that says what it works on, take in its answer; returns its code."""
         if epoch is None:
             fields.setdefault("owned", self._owned(self.grants))
+            fields.setdefault("known_token", max(self.tokens.values(), default=0))
         request = pb.ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,

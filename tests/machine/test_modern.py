@@ -59,6 +59,8 @@ HISTORIES = 100
 FEW_HISTORIES = 30
 """What make test has of them."""
 STEPS = 40
+LATE_MAX = 8
+"""Heartbeats that may come once more."""
 PLANS_LOOKED_AT = 300
 """Possible plans of a spec beyond which not all are looked at."""
 TOPICS = ("a", "b", "c")
@@ -78,6 +80,10 @@ class Fleet:
         """Member id -> what it works on, with the token under which it does."""
         self.epochs: dict[str, int] = {}
         self.instances: dict[str, str] = {}
+        self.known: dict[str, int] = {}
+        """The largest token of the grants that each was told last."""
+        self.said: list[ConsumerGroupHeartbeat] = []
+        """The last heartbeats, which may come once more, late."""
         self.away: dict[str, None] = {}
         self.tokens: dict[tuple[str, int], int] = {}
         """The largest token of each partition so far."""
@@ -121,6 +127,7 @@ class Fleet:
             self.forget(holder)
 
     def join_as(self, member_id: str, instance_id: str, *, gone: bool = False) -> None:
+        self.owned.pop(member_id, None)
         topics = tuple(t for t in TOPICS if self.random.random() < 0.7) or TOPICS[:1]
         reply = self.hear(
             ConsumerGroupHeartbeat(
@@ -153,16 +160,16 @@ class Fleet:
 
     def beat(self, member_id: str, *, releases: bool = True) -> None:
         """Say what it works on, and take over what it is told; an answer may be lost."""
-        owned = self.owned[member_id]
-        reply = self.hear(
-            ConsumerGroupHeartbeat(
-                "g",
-                member_id,
-                self.epochs[member_id],
-                group_instance_id=self.instances[member_id],
-                owned=sets(owned),
-            )
+        said = ConsumerGroupHeartbeat(
+            "g",
+            member_id,
+            self.epochs[member_id],
+            group_instance_id=self.instances[member_id],
+            owned=sets(self.owned[member_id]),
+            known_token=self.known[member_id],
         )
+        self.said = [*self.said[-LATE_MAX:], said]
+        reply = self.hear(said)
         if getattr(reply, "error", None) is not None:
             assert reply.error in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH)
             self.forget(member_id)
@@ -171,6 +178,7 @@ class Fleet:
 
     def take(self, member_id: str, reply, *, releases: bool = True) -> None:
         self.epochs[member_id] = reply.member_epoch
+        self.known[member_id] = max((grant.token for grant in reply.grants), default=0)
         owned = self.owned[member_id]
         kept = {}
         for grant in reply.grants:
@@ -181,8 +189,13 @@ class Fleet:
 
     def forget(self, member_id: str) -> None:
         """Its process is no more, or knows that it lost everything."""
-        for known in (self.owned, self.epochs, self.instances, self.away):
+        for known in (self.owned, self.epochs, self.instances, self.known, self.away):
             known.pop(member_id, None)
+
+    def come_late(self) -> None:
+        """A heartbeat that was sent before comes once more; nobody takes the answer."""
+        if self.said:
+            self.hear(self.random.choice(self.said))
 
     def leave(self, member_id: str) -> None:
         if self.random.random() < 0.5:
@@ -197,6 +210,7 @@ class Fleet:
         self.forget(member_id)
 
     def go_away(self, member_id: str) -> None:
+        self.owned[member_id] = {}
         self.hear(
             ConsumerGroupHeartbeat(
                 "g",
@@ -206,7 +220,6 @@ class Fleet:
                 back_in_ms=5_000,
             )
         )
-        self.owned[member_id] = {}
         self.away[member_id] = None
 
     def come_back(self, member_id: str) -> None:
@@ -427,6 +440,9 @@ class Fleet:
                     key = (topic, partition, token)
                     assert key not in working, "two work under one token"
                     working[key] = member_id
+            consumer = None if self.modern is None else self.modern.members.get(member_id)
+            for place, token in owned.items() if consumer is not None else ():
+                assert consumer.token_of(*place) == token, "it works on what was taken from it"
 
     def look_at_plan(self, spec: Spec, made: TargetPlan) -> None:
         """It gives each partition to one of its readers, or to nobody for a reason that is true.
@@ -490,8 +506,10 @@ class Fleet:
             member_id = self.random.choice(present)
             if self.modern is None or member_id not in self.modern.members:
                 self.forget(member_id)
-            elif choice < 0.75:
+            elif choice < 0.70:
                 self.beat(member_id, releases=self.random.random() < 0.8)
+            elif choice < 0.75:
+                self.come_late()
             elif choice < 0.85:
                 self.commit(member_id)
             elif choice < 0.89:

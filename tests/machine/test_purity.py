@@ -132,6 +132,7 @@ USES = {
         "sorted(wanted)": "names, by code points",
         "sorted(wanted[topic])": "ints",
         "max(epoch, consumer.epoch)": "ints",
+        "max(one.values())": "ints",
     },
     "modern/refusals": {
         "{what}": "words of our own",

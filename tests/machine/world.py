@@ -394,7 +394,8 @@ class World:
     def do_hear(self, plain, options):
         """A heartbeat of a modern group: at its epoch, or at `epoch`; `join`, `bye`, `away`.
 
-        With `owns` it works on the partitions that follow. Member `-` names no id.
+        With `owns` it works on the partitions that follow, and with `knows` it knew of grants up to
+        this token then. Member `-` names no id.
         """
         member_id, *words = plain
         member_id = "" if member_id == "-" else member_id
@@ -425,6 +426,7 @@ class World:
             back_in_ms=int(options.get("back", "0")),
             holder_disconnected=options.get("gone") == "1",
             reason=options.get("reason", ""),
+            known_token=int(options["knows"]) if "knows" in options else None,
         )
 
     def do_tell(self, _plain, options):

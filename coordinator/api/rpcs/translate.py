@@ -132,6 +132,7 @@ def heard_from(
         back_in_ms=request.back_in_ms,
         reason=request.reason[: LIMITS.reason_max_chars],
         principal=principal,
+        known_token=request.known_token if has("known_token") else None,
     )
 
 

@@ -52,7 +52,7 @@ from musterd.coordinator.machine.modern.group import (
     reads_others,
     said_bytes,
 )
-from musterd.coordinator.machine.modern.reconciler import Reconciler, by_topic
+from musterd.coordinator.machine.modern.reconciler import Reconciler, by_topic, is_known
 from musterd.coordinator.machine.plan.spec import UNIT
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Heard
@@ -312,7 +312,8 @@ def _go_on(
     owned = by_topic(command.owned or ()) if knows else None
     after = replace(consumer, said=said)
     reconciler = Reconciler(group, modern, env)
-    reconciler.reconcile(after, owned, confirmed=_confirms(consumer, command))
+    confirmed, known_token = _confirms(consumer, command), command.known_token
+    reconciler.reconcile(after, owned, confirmed=confirmed, known_token=known_token)
     return _with_grants(after, events, reconciler)
 
 
@@ -445,7 +446,8 @@ def _confirms(consumer: Consumer, command: ConsumerGroupHeartbeat) -> bool:
     """True where it has partitions to release, and works on none of them any more.
 
     Whoever was told to release them knows its epoch, which stays until then: what says an older one
-    was sent before, and comes late.
+    was sent before, and comes late. Several grants may come under one epoch, so what knows of fewer
+    than are to be released was sent before, too.
     """
     if command.owned is None or not consumer.revoking or command.member_epoch != consumer.epoch:
         return False
@@ -453,4 +455,4 @@ def _confirms(consumer: Consumer, command: ConsumerGroupHeartbeat) -> bool:
         tokens = consumer.revoking.get(topic)
         if tokens and any(partition in tokens for partition in partitions):
             return False
-    return True
+    return is_known(consumer.revoking, command.known_token)

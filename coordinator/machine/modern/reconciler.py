@@ -78,13 +78,21 @@ class Reconciler:
         others = self.freed.get(topic)
         self.freed[topic] = {**others, **partitions} if others else partitions
 
-    def reconcile(self, consumer: Consumer, owned: Owned | None, *, confirmed: bool) -> None:
+    def reconcile(
+        self,
+        consumer: Consumer,
+        owned: Owned | None,
+        *,
+        confirmed: bool,
+        known_token: int | None = None,
+    ) -> None:
         """Decide one member's grants.
 
         Args:
             consumer: as it is, with what it said last.
             owned: what it says it works on; None where it says nothing.
             confirmed: it released all that it was told to.
+            known_token: the largest token that it knew of when it said `owned`; None: it knew all.
         """
         self.done[consumer.join_seq] = None
         released: dict[str, dict[int, None]] = {}
@@ -109,7 +117,8 @@ class Reconciler:
             return
         all_at_once = owned is not None or consumer.is_away or consumer.is_classic
         revoke = self._beyond_target(consumer, None if all_at_once else self.left)
-        at_once = {} if is_told else _not_in(revoke, {} if consumer.is_away else owned)
+        works_on = {} if consumer.is_away else owned
+        at_once = {} if is_told else _not_in(revoke, works_on, known_token)
         if revoke and len(at_once) == len(revoke):
             if self._release(consumer, at_once, released):
                 self._note(consumer, released, {}, {}, behind=True, partly=True)
@@ -317,15 +326,27 @@ def _first(tokens: Tokens, most: int | None) -> tuple[Tokens, bool]:
     return first, True
 
 
-def _not_in(tokens: Tokens, owned: Owned | None) -> Tokens:
-    """Return the topics of which no partition is among `owned`, with their partitions."""
-    if owned is None:
+def _not_in(tokens: Tokens, owned: Owned | None, known_token: int | None) -> Tokens:
+    """Return the topics of which no partition is among `owned`, with their partitions.
+
+    None where who said `owned` did not know of all of them yet: it may work on them since.
+    """
+    if owned is None or not is_known(tokens, known_token):
         return {}
     return {
         topic: partitions
         for topic, partitions in tokens.items()
         if topic not in owned or not any(one in owned[topic] for one in partitions)
     }
+
+
+def is_known(tokens: Tokens, known_token: int | None) -> bool:
+    """True where a member that knows of its grants up to this token, None = of all, knows these.
+
+    What it has since before it joined again it is told under a larger token than stands here, at
+    its epoch since then; so whoever names that epoch knows of it.
+    """
+    return known_token is None or all(max(one.values()) <= known_token for one in tokens.values())
 
 
 def by_topic(sets: Iterable[PartitionSet]) -> Owned:
