@@ -6,8 +6,9 @@ members owned before. `stopped` counts the partitions whose work was interrupted
 protocol every partition is, in every round; with the cooperative one those that move.
 
 The server's planner is measured in CPU time, from nothing, after one of the members has left and
-after it is back: where all members have the same topics, and where each has half of them. Beside it
-stands its longest slice, in which nothing else runs.
+after it is back: where all members have the same topics, and where each has half of them. What it
+plans from is copied from the group first, which counts. Beside it stands the longest slice, in
+which nothing else runs.
 """
 
 import argparse
@@ -29,8 +30,14 @@ from muster.assignors import (
     withheld,
 )
 from muster.types import TopicPartition
+from musterd.coordinator.machine.commands import NO_OWNER
+from musterd.coordinator.machine.events import Subscription
+from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, derive
+from musterd.coordinator.machine.modern.spec import specifying
 from musterd.coordinator.machine.plan import Assignor as ServerAssignor
-from musterd.coordinator.machine.plan import PlanMember, Spec, TargetPlan, planning
+from musterd.coordinator.machine.plan import TargetPlan, planning
+from musterd.coordinator.machine.plan.spec import Owners
+from musterd.coordinator.machine.state import Group, Phase
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 COUNTS = {"orders": 48, "payments": 30, "refunds": 7}
@@ -140,12 +147,13 @@ class Planned:
     cpu_s: list[float] = field(default_factory=list)
     slice_s: list[float] = field(default_factory=list)
 
-    def take(self, spec: Spec) -> TargetPlan:
+    def take(self, group: Group) -> TargetPlan:
         """Plan, and note what it took. Without the garbage collector, which has its own time."""
         longest = 0.0
         found: list[TargetPlan] = []
 
         def noted() -> Iterator[None]:
+            spec = yield from specifying(group)
             found.append((yield from planning(spec)))
 
         gc.collect()
@@ -161,24 +169,39 @@ class Planned:
         return found[0]
 
 
+def group_of(
+    members: Mapping[str, tuple[str, ...]], counts: Mapping[str, int], last: Owners, assignor: str
+) -> Group:
+    """Return a group with these members, by id with the topics they read, and a target."""
+    seqs = {member_id: seq for seq, member_id in enumerate(members)}
+    modern = ModernGroup(next_join_seq=len(members))
+    for member_id, topics in members.items():
+        said = Subscription("c", "h", 45_000, 60_000, tuple(sorted(topics)), assignor=assignor)
+        modern.members[member_id] = Consumer(member_id, "", said, seqs[member_id], 1, 1, 0, "")
+    for topic, owners in last.items():
+        modern.target[topic] = [seqs.get(owner, NO_OWNER) for owner in owners]
+    derive(modern)
+    modern.topics = dict(counts)
+    return Group("g", phase=Phase.MODERN, generation=1, modern=modern)
+
+
 def planned(members: int, topics: int, per_topic: int, rounds: int, report: Report) -> None:
     """Measure the planner: each assignor, members with equal topics and with different ones."""
     counts = {f"t{n:05}": per_topic for n in range(topics)}
     for alike in (True, False):
         rng = random.Random(1)
-        group = [
-            PlanMember(
-                f"m{n:05}",
-                tuple(counts) if alike else tuple(rng.sample([*counts], topics // 2 or 1)),
-            )
+        everybody = {
+            f"m{n:05}": tuple(counts) if alike else tuple(rng.sample([*counts], topics // 2 or 1))
             for n in range(members)
-        ]
+        }
+        leaver = f"m{members - 1:05}"
+        others = {one: read for one, read in everybody.items() if one != leaver}
         for assignor in ServerAssignor:
             fresh, leave, join = Planned(), Planned(), Planned()
             for _ in range(rounds):
-                first = fresh.take(Spec(group, counts, assignor=assignor))
-                second = leave.take(Spec(group[:-1], counts, first.target, assignor))
-                third = join.take(Spec(group, counts, second.target, assignor))
+                first = fresh.take(group_of(everybody, counts, {}, assignor))
+                second = leave.take(group_of(others, counts, first.target, assignor))
+                third = join.take(group_of(everybody, counts, second.target, assignor))
             key = f"plan_{assignor}_{'alike' if alike else 'unlike'}"
             for what, took in (("fresh", fresh), ("leave", leave), ("join", join)):
                 report.add(f"{key}_{what}_cpu", took.cpu_s, "s")
@@ -187,7 +210,7 @@ def planned(members: int, topics: int, per_topic: int, rounds: int, report: Repo
             report.add_count(f"{key}_leave_moved", len(second.changes), "partitions")
             report.add_count(f"{key}_join_moved", len(third.changes), "partitions")
             if alike and assignor is ServerAssignor.UNIFORM:
-                lost = sum(list(row).count(group[-1].member_id) for row in first.target.values())
+                lost = sum(list(row).count(leaver) for row in first.target.values())
                 report.require(len(second.changes) == lost, "only what a member had moves")
 
 
