@@ -1,135 +1,132 @@
-"""Groups whose members change from classic to modern and back, one after the other, on servers."""
+"""Groups whose worker processes change from classic to modern and back, one after the other."""
 
 import asyncio
+import json
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 import muster
+from musterd.coordinator.host import tied_command
 from tests.client.modern_scenarios import topic
+from tests.e2e.rolling_worker import Store
 from tests.e2e.test_sdk import dev_cluster
 
 pytestmark = pytest.mark.processes
 
+ROOT = Path(__file__).parents[2]
 PARTITIONS = 12
-WORKERS = 4
+WORKERS = 3
 SETTLED_S = 40
 TOGETHER_S = 150
-PACE_S = 0.01
+POLL_S = 0.02
 
 
-class Ledger:
-    """What all workers did: who works on a partition, under which token, and how far it is."""
+class Rolling:
+    """The worker processes of one group, and the store that all of them work into."""
 
-    def __init__(self):
-        self.working, self.tokens, self.done = {}, {}, {}
-        self.moves = self.breaks = 0
+    def __init__(self, client, bootstrap, name, folder):
+        self.client, self.bootstrap, self.name = client, bootstrap, name
+        self.path = folder / f"{name}.sqlite"
+        self.log = folder / f"{name}.log"
+        self.store = Store.create(self.path, PARTITIONS)
+        self.workers = {}
 
-    def begin(self, worker, p):
-        assert p.key not in self.working, f"two work on {p.key}"
-        former, token = self.tokens.get(p.key, (None, 0))
-        assert p.fencing_token > token or former is worker, "a token of somebody else's past"
-        done = self.done.get(p.key, 0)
-        assert (p.position or 0) == done, f"a commit of {p.key} was lost"
-        self.moves += former is not None and former is not worker
-        self.breaks += former is worker
-        self.working[p.key] = worker
-        self.tokens[p.key] = (worker, p.fencing_token)
+    async def start(self, number, options):
+        """Start a worker, or its next process, with these options of `Client.group`."""
+        arguments = (self.bootstrap, self.name, str(self.path), f"w{number}", json.dumps(options))
+        with self.log.open("ab") as log:
+            self.workers[number] = await asyncio.create_subprocess_exec(
+                *tied_command([sys.executable, "-m", "tests.e2e.rolling_worker", *arguments]),
+                cwd=ROOT,
+                stderr=log,
+            )
 
-    def end(self, p):
-        del self.working[p.key]
+    async def stop(self, number):
+        """Tell its process to end; it ends in good order."""
+        worker = self.workers.pop(number)
+        worker.send_signal(signal.SIGTERM)
+        assert await worker.wait() == 0, self.log.read_text()
 
-
-class Worker:
-    """A worker's process as far as the cluster can tell: a client of its own, with one member."""
-
-    def __init__(self, bootstrap, name, ledger, **options):
-        self.ledger = ledger
-        self.running = asyncio.create_task(self._run(bootstrap, name, options))
-
-    async def _run(self, bootstrap, name, options):
-        async with muster.Client(bootstrap) as client:
-            self.group = client.group(name, [name], commit_interval_ms=1, **options)
-            self.group.on_partition(self._work)
-            await self.group.run(handle_sigterm=False)
-
-    async def _work(self, p):
-        self.ledger.begin(self, p)
+    async def settled(self, kind):
+        """Until the group is stable, of this kind, and its processes share all partitions."""
         try:
-            while not p.revoking.is_set():
-                done = self.ledger.done.get(p.key, 0) + 1
-                p.commit(done)
-                self.ledger.done[p.key] = done
-                await asyncio.sleep(PACE_S)
-        finally:
-            self.ledger.end(p)
+            async with asyncio.timeout(SETTLED_S):
+                while not await self._is_settled(kind):
+                    ended = [one for one in self.workers.values() if one.returncode is not None]
+                    assert not ended, self.log.read_text()
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            group = await self.client.describe_group(self.name)
+            raise AssertionError(
+                f"{self.name} is no settled {kind} group: {group} {self.store.working()}"
+            ) from None
 
-    async def stop(self):
-        self.group.stop(leave=True)
-        await self.running
+    async def _is_settled(self, kind):
+        owners = Counter(self.store.working().values())
+        if owners.total() < PARTITIONS or set(owners.values()) != {PARTITIONS // WORKERS}:
+            return False
+        group = await self.client.describe_group(self.name)
+        return (group.state, group.type, len(owners)) == ("Stable", kind, WORKERS)
 
-
-async def settled(client, name, kind, ledger, keys, workers):
-    """Until the group is stable, and of this kind, and each partition is worked on."""
-    try:
-        async with asyncio.timeout(SETTLED_S):
-            await _settled(client, name, kind, ledger, keys, workers)
-    except TimeoutError:
-        group = await client.describe_group(name)
-        raise AssertionError(
-            f"{name} is no settled {kind} group: {group} {ledger.working}"
-        ) from None
-
-
-async def _settled(client, name, kind, ledger, keys, workers):
-    while True:
-        await asyncio.sleep(PACE_S)
-        for worker in workers:
-            if worker.running.done():
-                worker.running.result()
-        try:
-            group = await client.describe_group(name)
-        except muster.GroupIdNotFound:  # nobody has joined yet
-            continue
-        if (group.state, group.type) == ("Stable", kind) and ledger.working.keys() == set(keys):
-            loads = [list(ledger.working.values()).count(one) for one in workers]
-            if max(loads) <= min(loads) + 1:
-                return
+    async def kill(self):
+        """End what is left of them after a failure."""
+        for worker in self.workers.values():
+            if worker.returncode is None:
+                worker.kill()
+            await worker.wait()
 
 
-async def rolled(nodes, name, assignor):
+async def rolled(nodes, folder, name, assignor):
     """Classic members become modern ones and classic ones again, one after the other."""
-    bootstrap, ledger = ",".join(nodes), Ledger()
+    bootstrap, classic = ",".join(nodes), {"assignor": assignor}
+    steps = []
     async with muster.Client(bootstrap) as client:
         keys = await topic(client, name, PARTITIONS)
-        classic = {"assignor": assignor}
-        workers = [Worker(bootstrap, name, ledger, **classic) for _ in range(WORKERS)]
-        await settled(client, name, "classic", ledger, keys, workers)
-        for options, kind in (({"assignment": "server"}, "consumer"), (classic, "classic")):
+        rolling = Rolling(client, bootstrap, name, folder)
+        try:
             for number in range(WORKERS):
-                await workers[number].stop()
-                workers[number] = Worker(bootstrap, name, ledger, **options)
-                last = number == WORKERS - 1
-                now = kind if last or kind == "consumer" else "consumer"
-                await settled(client, name, now, ledger, keys, workers)
-        await asyncio.gather(*(worker.stop() for worker in workers))
+                await rolling.start(number, classic)
+            await rolling.settled("classic")
+            for options, kind in (({"assignment": "server"}, "consumer"), (classic, "classic")):
+                for number in range(WORKERS):
+                    before = len(rolling.store.beginnings())
+                    await rolling.stop(number)
+                    await rolling.start(number, options)
+                    last = number == WORKERS - 1
+                    await rolling.settled(kind if last else "consumer")
+                    steps.append(rolling.store.beginnings()[before:])
+            for number in range(WORKERS):
+                await rolling.stop(number)
+        finally:
+            await rolling.kill()
         committed = await client.committed(name, keys)
-        assert {key: committed.offset(key) for key in keys} == ledger.done
-        assert ledger.moves >= PARTITIONS
-        if assignor == "cooperative-sticky":
-            assert not ledger.breaks, "somebody stopped what it kept"
+        assert {key.partition: committed.offset(key) for key in keys} == rolling.store.offsets()
+        assert not rolling.store.working()
+    moves = [owner != former for begun in steps for _, owner, former in begun]
+    assert sum(moves) >= PARTITIONS
+    if assignor == "cooperative-sticky":
+        assert all(moves), "somebody stopped what it kept"
+        for begun in steps:  # once when a process goes, and once when the next one comes
+            assert max(Counter(partition for partition, _, _ in begun).values()) <= 2
 
 
 async def run_all(folder):
     async with dev_cluster(folder) as nodes, asyncio.timeout(TOGETHER_S):
         await asyncio.gather(
-            rolled(nodes, "eager", "range"),
-            rolled(nodes, "cooperative", "cooperative-sticky"),
+            rolled(nodes, folder, "eager", "range"),
+            rolled(nodes, folder, "cooperative", "cooperative-sticky"),
         )
 
 
-def test_a_rolling_restart_changes_the_protocol_and_back(tmp_path):
+def test_a_rolling_restart_of_worker_processes_changes_the_protocol_and_back(tmp_path):
     """No partition has two owners, tokens rise, and no commit is lost, whichever assignor.
 
-    With the cooperative one no partition is without an owner but while it goes to another member.
+    Nothing is processed twice, or under a token that is over. With the cooperative assignor no
+    partition is without an owner but while it goes to another member, once for each process that
+    goes or comes. What a worker or its store finds broken ends its process.
     """
     asyncio.run(run_all(tmp_path))
