@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from muster.types import Phase as Phase
     from muster.types import Topic as Topic
     from muster.types import TopicPartition as TopicPartition
+    from muster.types import TopicWeights as TopicWeights
     from muster.types import UnownedPartitions as UnownedPartitions
 
 _HOMES = {
@@ -118,6 +119,7 @@ _HOMES = {
     "Phase": "types",
     "Topic": "types",
     "TopicPartition": "types",
+    "TopicWeights": "types",
     "UnownedPartitions": "types",
 }
 

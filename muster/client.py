@@ -549,8 +549,9 @@ class Client:
 
         Args:
             group_id: the group; it need not exist.
-            settings: by name, such as `{"classic.max.size": 50}`, or `{"consumer.colocate":
-                "orders,payments"}`; docs/groups.md has the list.
+            settings: by name, such as `{"classic.max.size": 50}`, `{"consumer.colocate":
+                "orders,payments"}` or `{"consumer.weights": "orders=2;orders[7]=5.5"}`;
+                docs/groups.md has the list.
             removed: what goes back to the cluster's default.
 
         Returns:

@@ -191,6 +191,17 @@ class ColocatedTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicWeights:
+    """What the partitions of a topic weigh, for the assignor `weighted`."""
+
+    topic: str
+    text: str
+    """The setting's entries of this topic, such as `orders=2;orders[7]=5.5`."""
+    problems: tuple[str, ...]
+    """For people: what of it has no effect now, and why. Empty where all of it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnownedPartitions:
     """Partitions of one topic that a modern group reads and nobody has, for one reason."""
 
@@ -250,6 +261,8 @@ class GroupDescription:
     """How many partitions nobody has, by reason, with those that `unowned` does not name."""
     claims: tuple[PartitionClaim, ...] = ()
     """The last ones in a modern group that its coordinator saw, 8 at most, the newest first."""
+    weights: tuple[TopicWeights, ...] = ()
+    """In a modern group, by its setting `consumer.weights`, in order of names."""
 
 
 @dataclass(frozen=True, slots=True)

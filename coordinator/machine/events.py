@@ -13,6 +13,7 @@ from musterd.coordinator.machine.access import AclRule, TokenScope
 from musterd.coordinator.machine.commands import (
     Assignment,
     AuditEntry,
+    ConfigSetting,
     DeletedTopic,
     NodeLevel,
     PartitionSet,
@@ -338,12 +339,12 @@ class ConfigValue(NamedTuple):
 class GroupConfigChanged:
     """All of the group's overrides from now on, by name; creates the group where there is none.
 
-    `colocate` is the text of the setting of this name; "" = none.
+    `texts` are the settings that are texts, by name, each in its one form.
     """
 
     group_id: str
     values: tuple[ConfigValue, ...]
-    colocate: str = ""
+    texts: tuple[ConfigSetting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
         case BlobCommitted():
             group.blob = Blob(event.blob, event.member_id, event.generation, event.commit_seq)
         case GroupConfigChanged():
-            group.config, group.colocate = dict(event.values), event.colocate
+            group.config, group.texts = dict(event.values), dict(event.texts)
         case OffsetRemoved():
             stored = group.thawed()
             invariant((event.topic, event.partition) in stored, "no such offset was stored")

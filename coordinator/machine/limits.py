@@ -132,6 +132,10 @@ class Limits:
     """Topics in all the sets of topics that a group's setting co-locates."""
     colocate_max_bytes: int = 4 * KIB
     """Bytes of that setting."""
+    weights_max_entries: int = 200
+    """Entries of a group's setting of what partitions weigh."""
+    weights_max_bytes: int = 4 * KIB
+    """Bytes of that one."""
     park_max_ms: int = 25_000
 
 

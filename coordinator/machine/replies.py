@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
+from musterd.coordinator.machine.commands import ConfigSetting
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import ConfigValue
 from musterd.coordinator.machine.evolve_history import rounds_of
@@ -145,7 +146,7 @@ class Configured:
 
     values: tuple[ConfigValue, ...]
     changed: bool = True
-    colocate: str = ""
+    texts: tuple[ConfigSetting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,9 +289,9 @@ class Group:
     or where nobody knows (rules 1, or never had members). `rebalances` are the last rounds by
     number, with what became of them (history.py). `topics_version` is that of the topic registry
     under which the generation formed, `config` the group's overrides by name (config.py),
-    `colocate` which topics it wants together (modern/colocation.py). `token`
-    is the fencing token that the generation took, `fence` the last one that was taken; 0 while the
-    generation is the token (rules 1 and 2).
+    `texts` those that are texts, such as which topics go together. `token` is the fencing token
+    that the generation took, `fence` the last one that was taken; 0 while the generation is the
+    token (rules 1 and 2).
     `instances` says who holds each instance id: like `tally` it follows from the members. `digest`
     is the sum of those of the group's records, but for offsets that are not hashed yet. `stored`
     has the offsets: as objects while they are in use, else as bytes (`offsets` and `thawed`).
@@ -319,7 +319,7 @@ class Group:
     blob: Blob = NO_BLOB
     topics_version: int = 0
     config: dict[str, int] = field(default_factory=dict)
-    colocate: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
     token: int = 0
     fence: int = 0
     rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)

@@ -57,7 +57,7 @@ from musterd.coordinator.machine.commands import (
     SyncGroup,
     TopicsChanged,
 )
-from musterd.coordinator.machine.decide.config import COLOCATE
+from musterd.coordinator.machine.decide.config import TEXTS
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.modern.group import Consumer
@@ -164,7 +164,7 @@ def growth_of(  # noqa: C901, PLR0911, PLR0912 - one per command that grows the 
             known = group.config if group else {}
             added = sum(setting.name not in known for setting in command.settings)
             header = HEADER_BYTES if group is None and added else 0
-            texts = sum(len(one.value) for one in command.settings if one.name == COLOCATE)
+            texts = sum(len(one.value) for one in command.settings if one.name in TEXTS)
             return Growth(header + added * (RECORD_BYTES + SETTING_BYTES) + texts)
         case CreateTopic():
             new = command.name not in state.topics

@@ -32,6 +32,7 @@ from muster.types import (
     PartitionClaim,
     Phase,
     TopicPartition,
+    TopicWeights,
     UnownedPartitions,
 )
 from muster.v1 import admin_pb2
@@ -217,6 +218,9 @@ async def describe_group(caller: Caller, group_id: str, timeout_ms: float) -> Gr
                 colocated=tuple(
                     ColocatedTopics(tuple(one.topics), tuple(one.problems))
                     for one in page.colocated
+                ),
+                weights=tuple(
+                    TopicWeights(one.topic, one.text, tuple(one.problems)) for one in page.weights
                 ),
                 unowned=tuple(map(_unowned, first.unowned)),
                 unowned_by_reason=dict(first.unowned_by_reason),

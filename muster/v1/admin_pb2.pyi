@@ -641,6 +641,31 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["problems", b"problems", "topics", b"topics"]) -> None: ...
 
     @typing.final
+    class Weights(google.protobuf.message.Message):
+        """What partitions of a topic weigh, by the group's setting."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        TEXT_FIELD_NUMBER: builtins.int
+        PROBLEMS_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        text: builtins.str
+        """the setting's entries of this topic"""
+        @property
+        def problems(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+            """for people: what of it has no effect now, and why; none = all of it has"""
+
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            text: builtins.str = ...,
+            problems: collections.abc.Iterable[builtins.str] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["problems", b"problems", "text", b"text", "topic", b"topic"]) -> None: ...
+
+    @typing.final
     class Unowned(google.protobuf.message.Message):
         """Partitions of one topic that a modern group reads and nobody has a grant of, for one reason since one moment."""
 
@@ -799,6 +824,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         UNOWNED_FIELD_NUMBER: builtins.int
         UNOWNED_BY_REASON_FIELD_NUMBER: builtins.int
         CLAIMS_FIELD_NUMBER: builtins.int
+        WEIGHTS_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
         protocol_type: builtins.str
@@ -841,6 +867,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         def claims(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Claim]:
             """on the first page, the last one first: 8 at most that this coordinator has seen"""
 
+        @property
+        def weights(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Weights]:
+            """of a modern group, by its setting"""
+
         def __init__(
             self,
             *,
@@ -863,9 +893,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             unowned: collections.abc.Iterable[global___DescribeGroupsResponse.Unowned] | None = ...,
             unowned_by_reason: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
             claims: collections.abc.Iterable[global___DescribeGroupsResponse.Claim] | None = ...,
+            weights: collections.abc.Iterable[global___DescribeGroupsResponse.Weights] | None = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status", "wait", b"wait"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "claims", b"claims", "colocated", b"colocated", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "target_epoch", b"target_epoch", "type", b"type", "unowned", b"unowned", "unowned_by_reason", b"unowned_by_reason", "wait", b"wait"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "claims", b"claims", "colocated", b"colocated", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "target_epoch", b"target_epoch", "type", b"type", "unowned", b"unowned", "unowned_by_reason", b"unowned_by_reason", "wait", b"wait", "weights", b"weights"]) -> None: ...
 
     GROUPS_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int

@@ -2123,20 +2123,22 @@ class GroupConfigChanged(google.protobuf.message.Message):
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     VALUES_FIELD_NUMBER: builtins.int
-    COLOCATE_FIELD_NUMBER: builtins.int
+    TEXTS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
-    colocate: builtins.str
-    """the setting of this name, a text; "" = none"""
     @property
     def values(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ConfigValue]: ...
+    @property
+    def texts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ConfigSetting]:
+        """the settings that are texts, by name"""
+
     def __init__(
         self,
         *,
         group_id: builtins.str = ...,
         values: collections.abc.Iterable[global___ConfigValue] | None = ...,
-        colocate: builtins.str = ...,
+        texts: collections.abc.Iterable[global___ConfigSetting] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["colocate", b"colocate", "group_id", b"group_id", "values", b"values"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "texts", b"texts", "values", b"values"]) -> None: ...
 
 global___GroupConfigChanged = GroupConfigChanged
 

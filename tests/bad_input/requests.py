@@ -1089,6 +1089,15 @@ def group_setting_topics(world: World):
     return [alter(world, fresh(), consumer_colocate=text) for text in texts]
 
 
+@case("group_setting_weights")
+def group_setting_weights(world: World):
+    many = ";".join(f"t[{number}]=2" for number in range(201))
+    entries = ("", "t", "t=0", "t=1001", "t=0.0001", "t u=2", "t[x]=2", "t[3-1]=2", "t[10000]=2")
+    twice = ("t=2;t=3", "t[1]=2;t[0-3]=2", "t=2;")
+    texts = (*entries, *twice, many, "t=2;" + "u" * 4_100 + "=3")
+    return [alter(world, fresh(), consumer_weights=text) for text in texts]
+
+
 @case("group_setting_order")
 def group_setting_order(world: World):
     bounds = {"classic_min_session_timeout_ms": 20_000, "classic_max_session_timeout_ms": 10_000}

@@ -11,6 +11,7 @@ DEFAULTS = {
     "consumer.colocate": "",
     "consumer.max.away.ms": (600_000, 1_000, 86_400_000),
     "consumer.migration.policy": "bidirectional",
+    "consumer.weights": "",
     "offsets.retention.ms": (604_800_000, 0, 315_360_000_000),
 }
 

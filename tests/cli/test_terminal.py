@@ -132,6 +132,29 @@ def test_topics_that_go_together_are_shown_with_what_of_that_cannot_be_done(clus
     ]
 
 
+def test_what_partitions_weigh_is_shown_with_what_of_that_has_no_effect(cluster, muster):
+    """A row for each problem, and one for a topic without any; none where nothing is set."""
+    cluster.coordinate(cluster.nodes[0])
+    group = Described.Group(group_id="fleet", state="Stable", protocol_type="consumer")
+    group.weights.add(topic="clicks", text="clicks=2;clicks[7]=5.5")
+    group.weights.add(topic="orders", text="orders[3-9]=4", problems=["one", "another"])
+    cluster.nodes[0].script["DescribeGroups"] = Described(groups=[group])
+    at = ("--bootstrap", cluster.nodes[0].endpoint)
+    *_, last = muster("group", "describe", "fleet", *at).out.split("\n\n")
+    rows = [re.split(r"  +", row.strip()) for row in last.splitlines()]
+    assert rows == [
+        ["GROUP", "WEIGHTS", "PROBLEM"],
+        ["fleet", "clicks=2;clicks[7]=5.5", "-"],
+        ["fleet", "orders[3-9]=4", "one"],
+        ["fleet", "orders[3-9]=4", "another"],
+    ]
+    (told,) = json.loads(muster("group", "describe", "fleet", *at, "-o", "json").out)["groups"]
+    assert told["weights"] == [
+        {"topic": "clicks", "text": "clicks=2;clicks[7]=5.5", "problems": []},
+        {"topic": "orders", "text": "orders[3-9]=4", "problems": ["one", "another"]},
+    ]
+
+
 def test_what_nobody_has_and_what_members_claim_is_shown_with_when(cluster, muster):
     """Those that are not named are counted; who is away is shown with until when."""
     cluster.coordinate(cluster.nodes[0])

@@ -84,9 +84,11 @@ async def kick_and_configure(folder):
             assert shared == parts("t", 4)
             assert first.assignment.member_id == mine.member_id
         told = await client.alter_group_settings(
-            "g", {"classic.max.size": 1, "consumer.colocate": "u,t"}
+            "g",
+            {"classic.max.size": 1, "consumer.colocate": "u,t", "consumer.weights": "u=2;t=1.50"},
         )
         assert told["consumer.colocate"].text == "t,u"
+        assert told["consumer.weights"].text == "t=1.5;u=2"
         with pytest.raises(InvalidConfig):
             await client.alter_group_settings("g", {"classic.max.size": 0})
         os.kill(nodes[client.coordinator("g").endpoint]["pid"], signal.SIGKILL)
@@ -97,7 +99,8 @@ async def kick_and_configure(folder):
         )
         assert settings["classic.max.size"].text is None
         assert settings["consumer.colocate"].text == "t,u"
-        removed = ["classic.max.size", "consumer.colocate"]
+        assert settings["consumer.weights"].text == "t=1.5;u=2"
+        removed = ["classic.max.size", "consumer.colocate", "consumer.weights"]
         after = await client.alter_group_settings("g", {}, removed=removed)
         assert not any(setting.overridden for setting in after.values())
         await first.close()

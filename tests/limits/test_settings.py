@@ -4,13 +4,14 @@ import pytest
 
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting, PartitionCommit
 from musterd.coordinator.machine.decide.config import (
-    COLOCATE,
     INITIAL_DELAY_MS,
     MAX_AWAY_MS,
     OFFSETS_RETENTION_MS,
 )
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.modern.colocation import COLOCATE
+from musterd.coordinator.machine.modern.weights import WEIGHTS
 from musterd.coordinator.machine.shard_state import recount
 from musterd.coordinator.machine.state import Offset
 from tests.limits.rows import limit
@@ -59,9 +60,28 @@ def test_bytes_of_what_is_co_located(step):
     shard.hold_against(altering(text), step, Error.INVALID_CONFIG)
 
 
-def altering(text):
-    """The command that sets which topics are co-located."""
-    return AlterGroupConfig("g", (ConfigSetting(COLOCATE, text),), ())
+@limit("weights_max_entries")
+def test_entries_of_what_partitions_weigh(step):
+    """One more, and nothing of it is taken."""
+    shard, count = Shard(), LIMITS.weights_max_entries + step
+    text = ";".join(f"t[{number}]={2 + number % 2}" for number in range(count))
+    shard.apply()
+    shard.hold_against(altering(text, WEIGHTS), step, Error.INVALID_CONFIG)
+
+
+@limit("weights_max_bytes")
+def test_bytes_of_what_partitions_weigh(step):
+    """One byte more, and nothing of it is taken."""
+    shard, size = Shard(), LIMITS.weights_max_bytes + step
+    text = ";".join(f"{number:03}{'x' * 94}=2" for number in range(size // 100 - 1))
+    text += f";{'y' * (size - len(text) - 3)}=2"
+    shard.apply()
+    shard.hold_against(altering(text, WEIGHTS), step, Error.INVALID_CONFIG)
+
+
+def altering(text, name=COLOCATE):
+    """The command that sets a setting that is a text."""
+    return AlterGroupConfig("g", (ConfigSetting(name, text),), ())
 
 
 @limit("alter_config_max_settings")

@@ -35,15 +35,15 @@ from musterd.coordinator.machine.commands import (
     SetTopicZones,
     StoreTarget,
 )
-from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import TargetStored
 from musterd.coordinator.machine.history import NAMES_MAX
-from musterd.coordinator.machine.modern.colocation import colocated, sets_of
+from musterd.coordinator.machine.modern.colocation import COLOCATE, colocated, sets_of
 from musterd.coordinator.machine.modern.group import GrantPhase, ModernGroup
 from musterd.coordinator.machine.modern.spec import changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import is_clearing, unknown_topics, untaken_topics
 from musterd.coordinator.machine.modern.unowned import WhyUnowned, unowned
+from musterd.coordinator.machine.modern.weights import WEIGHTS
 from musterd.coordinator.machine.plan import Assignor, Part, Spec, TargetPlan, plan
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.replies import Committed
@@ -68,6 +68,7 @@ PATTERNS = ("[ab]", ".", "z.*")
 """By which some members subscribe; one stands for nothing."""
 ZONES = ("", "z1", "z1;z2", "z2;;z1,z3")
 COLOCATED = ("a,b", "b,c", "a,b,c")
+WEIGHED = ("a=3", "a[0]=5;b[1-2]=0.5", "c=0.001;d=7")
 
 
 class Fleet:
@@ -374,11 +375,12 @@ class Fleet:
             self.look()
             self.forget(key.member_id)
 
-    def colocate(self) -> None:
-        """An operator sets which topics are co-located, or that none are."""
-        text = self.random.choice(("", *COLOCATED))
-        setting = (ConfigSetting(COLOCATE, text),) if text else ()
-        removed = () if text else (COLOCATE,)
+    def configure(self) -> None:
+        """An operator sets which topics are co-located, or what partitions weigh, or no more."""
+        name, texts = self.random.choice(((COLOCATE, COLOCATED), (WEIGHTS, WEIGHED)))
+        text = self.random.choice(("", *texts))
+        setting = (ConfigSetting(name, text),) if text else ()
+        removed = () if text else (name,)
         self.world.apply(AlterGroupConfig("g", setting, removed))
         self.look()
 
@@ -494,7 +496,7 @@ class Fleet:
         elif choice < 0.15:
             self.topics()
         elif choice < 0.17:
-            self.colocate()
+            self.configure()
         elif choice < 0.20 and self.away:
             self.come_back(self.random.choice(list(self.away)))
         elif choice < 0.23:
@@ -590,7 +592,7 @@ def settled(fleet: Fleet) -> None:
     assert not modern.behind
     assert all(modern.is_settled(consumer) for consumer in modern.members.values())
     read = {topic for consumer in modern.members.values() for topic in modern.topics_of(consumer)}
-    for one in finished(colocated(modern, sets_of(group.colocate))):
+    for one in finished(colocated(modern, sets_of(group.texts.get(COLOCATE, "")))):
         rows = [modern.target[topic] for topic in one.counts]
         if one.all:  # else nobody can have all of them
             assert all(len({*owners}) == 1 for owners in zip(*rows, strict=False))

@@ -14,6 +14,7 @@ from muster.types import TopicPartition
 from musterd.coordinator.machine.access import AclRule, Pattern, TokenScope
 from musterd.coordinator.machine.commands import (
     Assignment,
+    ConfigSetting,
     DeletedTopic,
     NodeLevel,
     PartitionSet,
@@ -22,7 +23,6 @@ from musterd.coordinator.machine.commands import (
     TargetChange,
     TopicCount,
 )
-from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.events import (
     CheckpointTaken,
     ConfigValue,
@@ -64,7 +64,7 @@ def put_value(value: object) -> str:  # noqa: C901, PLR0911, PLR0912
             return value.decode(errors="replace")
         case Protocol():
             return f"{value.name}:{_metadata(value.metadata)}"
-        case ConfigValue():
+        case ConfigSetting() | ConfigValue():
             return f"{value.name}:{value.value}"
         case NodeLevel():
             return f"{value.node_id}:{value.level}"
@@ -197,8 +197,7 @@ def put_reply(reply: object) -> str:  # noqa: C901, PLR0911
                 f"{r.topic}/{r.partition}:{r.error.name}" for r in reply.partitions
             )
         case Configured():
-            colocate = f" colocate={reply.colocate}" if reply.colocate else ""
-            return f"configured {put_value(reply.values) or '-'}{colocate}"
+            return f"configured {put_value((*reply.values, *reply.texts)) or '-'}"
         case Heard():
             grants = " ".join(
                 f"{g.topic}/{g.partition}@{g.token}" + "!" * (g.phase is GrantPhase.REVOKING)
@@ -287,8 +286,8 @@ def put_group(group: Group) -> Iterator[str]:
         )
     for name, own in sorted(group.config.items()):
         yield f"  {name}={own}"
-    if group.colocate:
-        yield f"  {COLOCATE}={group.colocate}"
+    for name, text in group.texts.items():
+        yield f"  {name}={text}"
     if group.blob.blob:
         yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"
 

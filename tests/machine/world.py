@@ -56,6 +56,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     show                  the group as applied
     state                 its type and its state, as lists and descriptions name them
     colocated             the topics that it co-locates, and what of that cannot be done
+    weighed               what its topics' partitions weigh, and what of that has no effect
     unowned               the partitions that it reads and nobody has, and why
     why                   its last rounds, oldest first
     rounds                how many rounds are kept, and which
@@ -135,7 +136,6 @@ from musterd.coordinator.machine.commands import (
     TopicsChanged,
 )
 from musterd.coordinator.machine.decide.config import (
-    COLOCATE,
     INITIAL_DELAY_MS,
     MAX_AWAY_MS,
     MAX_SESSION_TIMEOUT_MS,
@@ -161,11 +161,12 @@ from musterd.coordinator.machine.evolve import evolve
 from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.invariants import check
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from musterd.coordinator.machine.modern.colocation import colocated, sets_of
+from musterd.coordinator.machine.modern.colocation import COLOCATE, colocated, sets_of
 from musterd.coordinator.machine.modern.conversion import MIGRATION_POLICY
-from musterd.coordinator.machine.modern.spec import changes_of, spec_of
+from musterd.coordinator.machine.modern.spec import assignor_of, changes_of, spec_of
 from musterd.coordinator.machine.modern.topics import unknown_topics, untaken_topics
 from musterd.coordinator.machine.modern.unowned import unowned
+from musterd.coordinator.machine.modern.weights import WEIGHTS, weighed
 from musterd.coordinator.machine.plan import Part, plan
 from musterd.coordinator.machine.plan.pace import finished
 from musterd.coordinator.machine.records.group_records import FENCE_FLOOR_KEY
@@ -774,8 +775,14 @@ class World:
 
     def do_colocated(self, _plain, options):
         group = self.group(options)
-        for one in finished(colocated(group.modern, sets_of(group.colocate))):
+        for one in finished(colocated(group.modern, sets_of(group.texts.get(COLOCATE, "")))):
             self.out.append(f"{','.join(one.topics)}: {'; '.join(one.problems) or 'together'}")
+
+    def do_weighed(self, _plain, options):
+        group = self.group(options)
+        assignor = assignor_of(group.modern.members.values())
+        for one in weighed(group.modern, group.texts.get(WEIGHTS, ""), assignor):
+            self.out.append(f"{one.text}: {'; '.join(one.problems) or 'counts'}")
 
     def do_unowned(self, _plain, options):
         group = self.group(options)
@@ -804,6 +811,7 @@ SHORT = {
     "least": MIN_SESSION_TIMEOUT_MS,
     "policy": MIGRATION_POLICY,
     "retention": OFFSETS_RETENTION_MS,
+    "weights": WEIGHTS,
 }
 """Settings as the lines of `config` name them."""
 

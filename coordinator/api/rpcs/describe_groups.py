@@ -21,9 +21,10 @@ from musterd.coordinator.api.limits.cooperative_yield import GROUP_ENTRIES, KEYS
 from musterd.coordinator.api.rpcs.describe_rebalances import is_awaited, wait_of
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.modern.colocation import colocated, sets_of
+from musterd.coordinator.machine.modern.colocation import COLOCATE, colocated, sets_of
 from musterd.coordinator.machine.modern.group import Consumer, GrantPhase, ModernGroup
 from musterd.coordinator.machine.modern.spec import assignor_of
+from musterd.coordinator.machine.modern.weights import WEIGHTS, weighed
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.shard import Shard
 
@@ -83,7 +84,9 @@ class GroupDescriptions(CoordinatorService):
                 if reads.refused(one.status, shard, refused):
                     size += one.ByteSize()
                 else:
-                    await _colocated(one, shard.state.groups.get(group_id), slices)
+                    group = shard.state.groups.get(group_id)
+                    if group is not None and group.modern is not None:
+                        await _settings(one, group, group.modern, slices)
                     ahead_ms = shard.envelope().wall_ms - shard.time_ms
                     listed = await _unowned(one, shard, ahead_ms, slices) if not first else 0
                     seen, assignor = self._head(one, shard, first)
@@ -142,12 +145,16 @@ def _seen(group: Group, first: int) -> list[_Seen]:
     ]
 
 
-async def _colocated(described: Described, group: Group | None, slices: Slices) -> None:
-    """Add the sets of topics that the group's setting co-locates, and what of it cannot be done."""
-    if group is None or group.modern is None or not group.colocate:
-        return
-    for one in await slices.finish(colocated(group.modern, sets_of(group.colocate))):
-        described.colocated.add(topics=one.topics, problems=one.problems)
+async def _settings(
+    described: Described, group: Group, modern: ModernGroup, slices: Slices
+) -> None:
+    """Add the settings from which plans are made, with what of them cannot be done."""
+    together = sets_of(group.texts.get(COLOCATE, ""))
+    for sets in await slices.finish(colocated(modern, together)) if together else ():
+        described.colocated.add(topics=sets.topics, problems=sets.problems)
+    assignor = assignor_of(modern.members.values())
+    for one in weighed(modern, group.texts.get(WEIGHTS, ""), assignor):
+        described.weights.add(topic=one.topic, text=one.text, problems=one.problems)
 
 
 async def _unowned(described: Described, shard: Shard, ahead_ms: int, slices: Slices) -> int:

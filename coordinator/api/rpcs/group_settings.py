@@ -16,9 +16,9 @@ from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from musterd.coordinator.machine.decide.config import (
     CHOICES,
-    COLOCATE,
     OFFSETS_RETENTION_MS,
     SETTINGS,
+    TEXTS,
     names_at,
 )
 from musterd.coordinator.machine.decide.dispatch import decide
@@ -90,7 +90,7 @@ class GroupSettings(CoordinatorService):
             shard = core.shard_for(asked.group_id)
             if isinstance(answer, Configured):
                 result.before.extend(_settings(before[asked.group_id], shard))
-                result.after.extend(_settings(_merged(dict(answer.values), answer.colocate), shard))
+                result.after.extend(_settings({**dict(answer.values), **dict(answer.texts)}, shard))
             else:
                 result.status.CopyFrom(core.statuses.of(answer))
 
@@ -109,17 +109,13 @@ class GroupSettings(CoordinatorService):
 
 def _own(shard: Shard, group_id: str) -> Own:
     group = shard.state.groups.get(group_id)
-    return {} if group is None else _merged(group.config, group.colocate)
-
-
-def _merged(numbers: Mapping[str, int], colocate: str) -> Own:
-    return {**numbers, **({COLOCATE: colocate} if colocate else {})}
+    return {} if group is None else {**group.config, **group.texts}
 
 
 def _settings(own: Own, shard: Shard) -> list[pb.GroupSetting]:
     found: list[pb.GroupSetting] = []
     for name in names_at(shard.envelope().level):
-        if name == COLOCATE:
+        if name in TEXTS:
             text = str(own.get(name, ""))
             found.append(pb.GroupSetting(name=name, text=text, overridden=name in own))
             continue

@@ -4,12 +4,16 @@ A closed list. A value lies within what the cluster allows; where the cluster's 
 tightened later, what was stored is cut to them (gp-2.14).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-from musterd.coordinator.machine.commands import AlterGroupConfig, ConsumerGroupHeartbeat
+from musterd.coordinator.machine.commands import (
+    AlterGroupConfig,
+    ConfigSetting,
+    ConsumerGroupHeartbeat,
+)
 from musterd.coordinator.machine.decide.decision import Decision, refuse, unavailable
 from musterd.coordinator.machine.decide.level import LEVEL_OF
 from musterd.coordinator.machine.envelope import Envelope
@@ -21,9 +25,11 @@ from musterd.coordinator.machine.events import (
     Trigger,
 )
 from musterd.coordinator.machine.limits import Limits
-from musterd.coordinator.machine.modern import colocation
+from musterd.coordinator.machine.modern import colocation, weights
+from musterd.coordinator.machine.modern.colocation import COLOCATE
 from musterd.coordinator.machine.modern.conversion import MIGRATION_POLICY, POLICIES
 from musterd.coordinator.machine.modern.departures import spec_changed
+from musterd.coordinator.machine.modern.weights import WEIGHTS
 from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Configured
 from musterd.coordinator.machine.state import Group, Phase
@@ -33,8 +39,6 @@ MAX_SESSION_TIMEOUT_MS: Final = "classic.max.session.timeout.ms"
 INITIAL_DELAY_MS: Final = "classic.initial.rebalance.delay.ms"
 MAX_SIZE: Final = "classic.max.size"
 MAX_AWAY_MS: Final = "consumer.max.away.ms"
-COLOCATE: Final = "consumer.colocate"
-"""Sets of topics as text (modern/colocation.py); all others are numbers."""
 OFFSETS_RETENTION_MS: Final = "offsets.retention.ms"
 AWAY_MIN_MS: Final = 1_000
 MODERN_LEVEL: Final = LEVEL_OF[ConsumerGroupHeartbeat]
@@ -85,6 +89,35 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
 )
 """Every setting that is a number, by name."""
 
+
+class TextSetting(NamedTuple):
+    """A setting that is a text of a form of its own.
+
+    Args:
+        what: what it is, for people.
+        wrong: returns what is wrong with a text; "" where nothing is.
+        normal: returns the one form of a text in which nothing is wrong; "" where it says nothing.
+    """
+
+    what: str
+    wrong: Callable[[str, Limits], str]
+    normal: Callable[[str], str]
+
+
+TEXTS: Final[Mapping[str, TextSetting]] = MappingProxyType(
+    {
+        COLOCATE: TextSetting(
+            "sets of topics, such as `a,b;c,d`", colocation.wrong, colocation.normal
+        ),
+        WEIGHTS: TextSetting(
+            "weights of topics and partitions, such as `a=2;a[7]=5.5`",
+            weights.wrong,
+            weights.normal,
+        ),
+    }
+)
+"""Every setting that is a text, by name. Plans are made from them. All are of modern groups."""
+
 CHOICES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({MIGRATION_POLICY: POLICIES})
 """Every setting that is one of some words, by name. Its number is stored; the default is the last.
 All are of modern groups."""
@@ -92,7 +125,7 @@ All are of modern groups."""
 
 def names_at(level: int) -> tuple[str, ...]:
     """Return the names of the settings that there are at this level of the cluster, in order."""
-    texts = (COLOCATE, *CHOICES) if level >= MODERN_LEVEL else ()
+    texts = (*TEXTS, *CHOICES) if level >= MODERN_LEVEL else ()
     numbers = (name for name, setting in SETTINGS.items() if setting.level <= level)
     return tuple(sorted((*numbers, *texts)))
 
@@ -113,18 +146,18 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
     known = names_at(env.level)
-    before, colocate_before = ({}, "") if group is None else (group.config, group.colocate)
+    before, texts_before = ({}, {}) if group is None else (group.config, group.texts)
     for name in command.removed:
         if name not in known:
             return _invalid(_unknown(name, known))
     after = {name: value for name, value in before.items() if name not in command.removed}
-    colocate = "" if COLOCATE in command.removed else colocate_before
+    written = {name: text for name, text in texts_before.items() if name not in command.removed}
     for name, value in command.settings:
         wrong = _wrong(name, value, known, env.limits)
         if wrong:
             return _invalid(wrong)
-        if name == COLOCATE:
-            colocate = colocation.normal(value)
+        if name in TEXTS:
+            written[name] = TEXTS[name].normal(value)
         elif name in CHOICES:
             after[name] = CHOICES[name].index(value)
         else:
@@ -134,25 +167,30 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
     if low > high:
         return _invalid(f"The least session timeout would be {low} ms and the longest {high} ms.")
     values = tuple(ConfigValue(name, value) for name, value in sorted(after.items()))
-    if (after, colocate) == (before, colocate_before):
-        return Decision((), Configured(values, changed=False, colocate=colocate))
-    events: list[GroupEvent] = [GroupConfigChanged(command.group_id, values, colocate)]
-    if group is not None and group.modern is not None and colocate != colocate_before:
-        trigger, reason = (
-            Trigger.SETTINGS_CHANGED,
-            f"{COLOCATE} is {colocate or 'not set any more'}",
-        )
+    texts = tuple(ConfigSetting(name, text) for name, text in sorted(written.items()) if text)
+    if (after, dict(texts)) == (before, texts_before):
+        return Decision((), Configured(values, changed=False, texts=texts))
+    events: list[GroupEvent] = [GroupConfigChanged(command.group_id, values, texts)]
+    if group is not None and group.modern is not None and dict(texts) != texts_before:
+        reason = _difference(texts_before, dict(texts))
+        trigger = Trigger.SETTINGS_CHANGED
         events.append(spec_changed(group, group.modern, env, trigger, "", reason))
-    return Decision(tuple(events), Configured(values, colocate=colocate))
+    return Decision(tuple(events), Configured(values, texts=texts))
+
+
+def _difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return what each text is now that was another one."""
+    names = (name for name in TEXTS if after.get(name) != before.get(name))
+    return " and ".join(f"{name} is {after.get(name, 'not set any more')}" for name in names)
 
 
 def _wrong(name: str, value: str, known: Sequence[str], limits: Limits) -> str:
     """Return what is wrong with a setting; "" where nothing is."""
     if name not in known:
         return _unknown(name, known)
-    if name == COLOCATE:
-        wrong = colocation.wrong(value, limits)
-        return wrong and f"{COLOCATE} is sets of topics, such as `a,b;c,d`. {wrong}"
+    if name in TEXTS:
+        wrong = TEXTS[name].wrong(value, limits)
+        return wrong and f"{name} is {TEXTS[name].what}. {wrong}"
     if name in CHOICES:
         words = ", ".join(CHOICES[name])
         return "" if value in CHOICES[name] else f"{name} is one of {words}."

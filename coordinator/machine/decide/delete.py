@@ -119,7 +119,7 @@ def decide_sweep(group: Group | None, command: ExpireOffsets, env: Envelope) -> 
 
 def is_idle(group: Group) -> bool:
     """True where offsets alone hold the group."""
-    configured = group.config or group.colocate
+    configured = group.config or group.texts
     return group.phase is Phase.EMPTY and not group.pending and not configured
 
 

@@ -6,6 +6,7 @@ in one form whatever the order in which somebody wrote it, so that the same sets
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from musterd.coordinator.machine.decide.shard import is_topic_name
 from musterd.coordinator.machine.limits import Limits
@@ -13,6 +14,8 @@ from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, is_i
 from musterd.coordinator.machine.plan.pace import Pace
 from musterd.coordinator.machine.quotation import quoted
 
+COLOCATE: Final = "consumer.colocate"
+"""The setting."""
 Together = tuple[tuple[str, ...], ...]
 """Sets of topics, in order of names. No topic stands in two, and none alone."""
 

@@ -1,11 +1,12 @@
 """What plans are made from: a group's spec, and what a plan's changes are in the group's terms."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
 from musterd.coordinator.machine.commands import NO_OWNER, TargetChange
-from musterd.coordinator.machine.modern.colocation import sets_of
+from musterd.coordinator.machine.modern.colocation import COLOCATE, sets_of
 from musterd.coordinator.machine.modern.group import Consumer
+from musterd.coordinator.machine.modern.weights import WEIGHTS, weights_of
 from musterd.coordinator.machine.plan import Assignor, Part, PlanMember, Spec, Why
 from musterd.coordinator.machine.plan.pace import Pace, finished
 from musterd.coordinator.machine.state import Group
@@ -59,8 +60,15 @@ def specifying(group: Group) -> Generator[None, None, Spec]:
         zones[topic] = zones_of(text)
         if pace.due(1 + len(zones[topic]) // 4):
             yield
-    together = sets_of(group.colocate)
-    return Spec(members, dict(modern.topics), last, assignor, zones=zones, colocate=together)
+    weights: dict[str, Sequence[int]] = {}
+    if assignor is Assignor.WEIGHTED:
+        for topic, one in weights_of(group.texts.get(WEIGHTS, "")).items():
+            if topic in modern.topics:
+                weights[topic] = one.row(modern.topics[topic])
+                if pace.due(1 + len(weights[topic]) // 4):
+                    yield
+    together = sets_of(group.texts.get(COLOCATE, ""))
+    return Spec(members, dict(modern.topics), last, assignor, weights, zones, together)
 
 
 def _gone(seq: int) -> str:

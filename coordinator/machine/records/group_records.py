@@ -26,6 +26,7 @@ Keys are relative to the shard:
                                                             stored part of another changed
     b"g" + group id           + b"z" + pattern              what a pattern stands for in a modern
                                                             group
+    b"g" + group id           + b"~"                        its settings that are texts, if any
     b"g" + group id           + b"}" + member id + topic    the grants of this topic of a member of
                                                             a modern group that has very many
     b"t" + topic                                            partitions of a topic (shard 0)
@@ -158,6 +159,7 @@ from musterd.coordinator.machine.records.values import (
     put_number,
     put_offset,
     put_plain,
+    put_settings,
     put_static,
     put_writer,
     take_assignment,
@@ -168,6 +170,7 @@ from musterd.coordinator.machine.records.values import (
     take_member,
     take_name,
     take_number,
+    take_settings,
     take_static,
 )
 from musterd.coordinator.machine.state import (
@@ -228,7 +231,7 @@ _PATTERN = b"z"
 _ZONES = b"|"
 _REPLACED = b"{"
 _FORMER = b"q"
-_COLOCATE = b"~"
+_TEXTS = b"~"
 _T = TypeVar("_T")
 
 
@@ -293,7 +296,7 @@ class OwnRecord(Enum):
     BEHIND = _BEHIND
     MODERN = _MODERN
     FORMER = _FORMER
-    COLOCATE = _COLOCATE
+    TEXTS = _TEXTS
 
 
 Ref = (
@@ -476,8 +479,8 @@ def _own_value(group: Group, own: OwnRecord) -> bytes | None:
             return None if group.modern is None else put_modern(group.modern)
         case OwnRecord.FORMER:
             return put_config(group.former) if group.former else None
-        case OwnRecord.COLOCATE:
-            return put_name(group.colocate) if group.colocate else None
+        case OwnRecord.TEXTS:
+            return put_settings(group.texts) if group.texts else None
         case OwnRecord.BEHIND:
             behind = group.modern is not None and group.modern.behind
             return put_behind(group.modern) if group.modern is not None and behind else None
@@ -565,8 +568,8 @@ def touched(  # noqa: PLR0912 - one arm per event
         case BlobCommitted():
             return (OwnRecord.BLOB,)
         case GroupConfigChanged():
-            has_text = bool(event.colocate or (group is not None and group.colocate))
-            own = (OwnRecord.CONFIG, *((OwnRecord.COLOCATE,) if has_text else ()))
+            has_text = bool(event.texts or (group is not None and group.texts))
+            own = (OwnRecord.CONFIG, *((OwnRecord.TEXTS,) if has_text else ()))
             return (None, *own) if group is None else own
         case GroupDeleted():
             return () if group is None else (*_refs(group), *group.offsets)
@@ -905,8 +908,8 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
         group.blob = take_blob(Reader(value))
     elif kind == _CONFIG:
         group.config = take_config(Reader(value))
-    elif kind == _COLOCATE:
-        group.colocate = take_name(value)
+    elif kind == _TEXTS:
+        group.texts = take_settings(Reader(value))
     elif kind == _TOPICS:
         group.topics_version = take_number(value)
     elif kind == _FENCE:

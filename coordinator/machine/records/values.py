@@ -283,6 +283,19 @@ def take_config(reader: Reader) -> dict[str, int]:
     return config
 
 
+def put_settings(texts: dict[str, str]) -> bytes:
+    """Return the settings that are texts, by name, whatever the order in which they were set."""
+    pairs = [put_text(name) + put_text(value) for name, value in sorted(texts.items())]
+    return _VERSION + put_count(len(pairs)) + b"".join(pairs)
+
+
+def take_settings(reader: Reader) -> dict[str, str]:
+    reader.version()
+    texts = {reader.text(): reader.text() for _ in range(reader.count())}
+    reader.end()
+    return texts
+
+
 def put_fence(group: Group) -> bytes:
     """The fencing tokens: its generation's, and the last one."""
     return _VERSION + put_int(group.token) + put_int(group.fence)

@@ -104,6 +104,7 @@ RARE_COLUMNS = frozenset(
 """Only where a member that is shown has one."""
 
 COLOCATED_COLUMNS = ("GROUP", "CO-LOCATED", "PROBLEM")
+WEIGHT_COLUMNS = ("GROUP", "WEIGHTS", "PROBLEM")
 UNOWNED_COLUMNS = ("GROUP", "UNOWNED", "#PARTITIONS", "REASON", "SINCE", "MEMBER")
 CLAIM_COLUMNS = ("GROUP", "CLAIMED", "#PARTITIONS", "BY", "OWNER", "LAST", "REQUESTS")
 
@@ -154,6 +155,7 @@ def describe(
                 _state_table(found),
                 *member_tables(found),
                 _colocated_table(found),
+                _weight_table(found),
                 _unowned_table(found),
                 _claim_table(found),
             ],
@@ -345,6 +347,19 @@ def _colocated_table(groups: Sequence[Group]) -> Table:
     )
 
 
+def _weight_table(groups: Sequence[Group]) -> Table:
+    """What partitions weigh by a group's setting, each topic with what of that has no effect."""
+    return Table(
+        WEIGHT_COLUMNS,
+        [
+            [group.group_id, one.text, problem]
+            for group in groups
+            for one in group.weights
+            for problem in (*one.problems,) or (None,)
+        ],
+    )
+
+
 def _unowned_table(groups: Sequence[Group]) -> Table:
     """Partitions that nobody has, with why and since when; at the end how many are not listed."""
     rows: list[list[Value]] = []
@@ -431,6 +446,10 @@ def _group_item(group: Group) -> dict[str, object]:
         "wait": wait_item(group),
         "colocated": [
             {"topics": list(one.topics), "problems": list(one.problems)} for one in group.colocated
+        ],
+        "weights": [
+            {"topic": one.topic, "text": one.text, "problems": list(one.problems)}
+            for one in group.weights
         ],
         "unowned": [
             {

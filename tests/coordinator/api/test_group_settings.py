@@ -1,6 +1,7 @@
 """What an operator does to groups, over real gRPC: kick, settings of their own, list by filters."""
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,7 @@ SIZE = "classic.max.size"
 LEAST = "classic.min.session.timeout.ms"
 DELAY = "classic.initial.rebalance.delay.ms"
 COLOCATE = "consumer.colocate"
+WEIGHTS = "consumer.weights"
 AWAY = "consumer.max.away.ms"
 POLICY = "consumer.migration.policy"
 RETENTION = "offsets.retention.ms"
@@ -161,10 +163,10 @@ async def test_a_setting_that_is_one_of_some_words_is_told_as_a_word():
         assert not (await settings_of(node, "g"))[POLICY].overridden
 
 
-async def shares(node, members):
+async def shares(node, members, **rest):
     """Members say what they are told to, and do as they are told; returns who has what at last."""
     for name, topics in members.items():
-        said = {"topics": pb.ConsumerGroupHeartbeatRequest.Topics(names=topics)}
+        said = {"topics": pb.ConsumerGroupHeartbeatRequest.Topics(names=topics), **rest}
         await beat(node, name, 0, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, **said)
     return await settled(node)
 
@@ -237,6 +239,45 @@ async def test_topics_are_co_located_from_the_setting_to_the_grants():
         group, owners = await settled(node)
         assert not group.colocated
         assert "x" in owners.values()
+
+
+@run
+async def test_partitions_weigh_what_is_set_from_the_setting_to_the_grants():
+    """The plan keeps to it, `why` and the description say so, and what has no effect is told."""
+    async with local_node() as node:
+        for shard in node.shards:
+            shard.state.level = 6
+        await node.topics.CreateTopic(admin.CreateTopicRequest(name="a", partitions=6))
+        said = {"x": ["a"], "y": ["a"]}
+        _, owners = await shares(node, said, assignor="weighted")
+        assert sorted(Counter(owners.values()).values()) == [3, 3]
+        told = await alter(node, "g", validate_only=True, consumer_weights="c=2;a[0-0]=5.00")
+        assert [one.text for one in told.after if one.name == WEIGHTS] == ["a[0]=5;c=2"]
+        assert (await settings_of(node, "g"))[WEIGHTS].text == ""
+        told = await alter(node, "g", consumer_weights="a[6]=9;c=2;a[0-0]=5.00")
+        assert not told.status.code
+        assert [one.text for one in told.before if one.name == WEIGHTS] == [""]
+        group, owners = await settled(node)
+        heavy = owners["a", 0]
+        assert [key for key, owner in owners.items() if owner == heavy] == [("a", 0)]
+        assert [(one.topic, one.text, [*one.problems]) for one in group.weights] == [
+            ("a", "a[0]=5;a[6]=9", ["[6] beyond its 6 partitions"]),
+            ("c", "c=2", ["nobody reads c, or there is no such topic"]),
+        ]
+        setting = (await settings_of(node, "g"))[WEIGHTS]
+        assert (setting.text, setting.overridden) == ("a[0]=5;a[6]=9;c=2", True)
+        request = admin.DescribeRebalancesRequest(group_id="g")
+        last = (await node.admin.DescribeRebalances(request)).rebalances[0]
+        assert last.trigger == "settings_changed"
+        assert last.reason == "consumer.weights is a[0]=5;a[6]=9;c=2"
+        assert last.moved_partitions == {"balance": 2}
+        for member in group.members:
+            await beat(node, member.member_id, member.member_epoch, assignor="uniform")
+        group, _ = await settled(node)
+        assert group.weights[0].problems[0] == "not read: the assignor is uniform"
+        assert not (await alter(node, "g", [WEIGHTS])).status.code
+        group, _ = await settled(node)
+        assert not group.weights
 
 
 @run

@@ -21,10 +21,11 @@ from musterd.coordinator.machine.commands import (
     PartitionSet,
     StoreTarget,
 )
-from musterd.coordinator.machine.decide.config import COLOCATE
 from musterd.coordinator.machine.decide.dispatch import replans
 from musterd.coordinator.machine.events import LevelRaised
+from musterd.coordinator.machine.modern.colocation import COLOCATE
 from musterd.coordinator.machine.modern.group import GrantPhase
+from musterd.coordinator.machine.modern.weights import WEIGHTS
 from musterd.coordinator.machine.replies import Committed, Heard
 from musterd.coordinator.machine.shard_state import evolve_shard_counted
 from musterd.coordinator.runtime.answers import NotHere
@@ -193,6 +194,7 @@ def test_what_changes_nothing_goes_on_while_a_group_is_held(rig):
         lambda rig: replace(beat(rig, "a"), member_epoch=AWAY_EPOCH, back_in_ms=1_000),
         lambda rig: LeaveGroup("g", (LeavingMember("a", "done"),), kicked=True),
         lambda rig: AlterGroupConfig("g", (ConfigSetting(COLOCATE, "t,u"),), ()),
+        lambda rig: AlterGroupConfig("g", (ConfigSetting(WEIGHTS, "t=2"),), ()),
     ],
 )
 def test_whatever_would_make_a_plan_useless_waits_for_it(rig, changes):
