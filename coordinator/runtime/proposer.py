@@ -97,6 +97,10 @@ queue it counts as 1: who is to have partitions does not wait for large commits.
 TOPICS_PER_PARTITION: Final = 50
 """Names of topics in a Join that count as one partition."""
 
+TEXT_BYTES_PER_PARTITION: Final = 32
+"""Bytes of a group's settings that count as one partition: a text is checked, and put in its one
+form."""
+
 SYNC_BYTES_PER_PARTITION: Final = 256
 """Bytes of a Sync that count as one partition in its entry: those of a group leader bring records
 for all members, and who owns what is counted when they are applied (metrics/groups.py)."""
@@ -455,7 +459,7 @@ class Proposer:
             del self._reserved[group_id]
 
 
-def work_of(  # noqa: C901, PLR0911 - one per kind of work
+def work_of(  # noqa: C901, PLR0911, PLR0912 - one per kind of work
     command: Command, offsets: int = 0, grants: int = 0
 ) -> int:
     """Return the work of applying a command, in partitions that it names; 1 for most others.
@@ -482,6 +486,9 @@ def work_of(  # noqa: C901, PLR0911 - one per kind of work
             return _work_of_modern(command)
         case BeginDrop() | EndDrop() | ForgetDeletion():
             return max(1, len(command.topics))
+        case AlterGroupConfig():
+            texts = sum(len(one.value) for one in command.settings)
+            return min(1 + texts // TEXT_BYTES_PER_PARTITION, LIMITS.entry_max_partitions)
         case AlterAcls():
             return max(1, len(command.added) + len(command.removed))
         case AlterQuotas():
@@ -491,7 +498,6 @@ def work_of(  # noqa: C901, PLR0911 - one per kind of work
             | ExpireMember()
             | CloseRound()
             | TopicsChanged()
-            | AlterGroupConfig()
             | CreateTopic()
             | AddPartitions()
             | SetTopicZones()

@@ -25,6 +25,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import LevelRaised
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.modern import decide_heartbeat
+from musterd.coordinator.machine.modern.weights import WEIGHTS
 from musterd.coordinator.machine.replies import Committed, Joined, Refused
 from musterd.coordinator.machine.shard_state import evolve_shard_counted, recount
 from musterd.coordinator.machine.state import Phase, modern_of
@@ -43,6 +44,7 @@ from musterd.coordinator.runtime.proposer import (
     OFFSETS_PER_PARTITION,
     REPLACEMENT_WORK,
     SYNC_BYTES_PER_PARTITION,
+    TEXT_BYTES_PER_PARTITION,
     TOPICS_PER_PARTITION,
     TURN_PARTITIONS_MAX,
 )
@@ -205,6 +207,21 @@ def test_joins_that_name_many_topics_share_an_entry_with_few_others(rig):
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [4, 1]
     assert rig.proposer.work == 0
+
+
+def test_settings_that_are_long_texts_share_an_entry_with_few_others(rig):
+    """Each is checked and put in its one form, which takes some ms."""
+    evolve_shard_counted(rig.shard.state, LevelRaised(LEVEL))
+    each = LIMITS.entry_max_partitions // 10
+    size = TEXT_BYTES_PER_PARTITION * (each - 1)
+    text = ";".join(f"{number:03}{'x' * 94}=2" for number in range(size // 100))
+    text += f";{'y' * (size - len(text) - 3)}=2"
+    before = len(rig.log.entries)
+    for number in range(11):
+        rig.ask(number, AlterGroupConfig(f"g{number}", (ConfigSetting(WEIGHTS, text),), ()))
+    rig.drain()
+    made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
+    assert made == [10, 1]
 
 
 def test_joins_that_name_many_partitions_share_an_entry_with_few_others(rig):

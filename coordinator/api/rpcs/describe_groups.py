@@ -37,6 +37,10 @@ UNOWNED_ROWS: Final = 200
 """Topics, reasons and times by which they are named."""
 
 
+TEXT_BYTES_PER_ENTRY: Final = 24
+"""Bytes of the setting of weights that are read in the time that one entry takes."""
+
+
 class _Seen(NamedTuple):
     """A member, and what of it may change while a page is filled."""
 
@@ -152,8 +156,9 @@ async def _settings(
     together = sets_of(group.texts.get(COLOCATE, ""))
     for sets in await slices.finish(colocated(modern, together)) if together else ():
         described.colocated.add(topics=sets.topics, problems=sets.problems)
-    assignor = assignor_of(modern.members.values())
-    for one in weighed(modern, group.texts.get(WEIGHTS, ""), assignor):
+    text, assignor = group.texts.get(WEIGHTS, ""), assignor_of(modern.members.values())
+    await slices.did(len(text) // TEXT_BYTES_PER_ENTRY)
+    for one in weighed(modern, text, assignor):
         described.weights.add(topic=one.topic, text=one.text, problems=one.problems)
 
 

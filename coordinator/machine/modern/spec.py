@@ -1,6 +1,6 @@
 """What plans are made from: a group's spec, and what a plan's changes are in the group's terms."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from musterd.coordinator.machine.commands import NO_OWNER, TargetChange
@@ -60,15 +60,25 @@ def specifying(group: Group) -> Generator[None, None, Spec]:
         zones[topic] = zones_of(text)
         if pace.due(1 + len(zones[topic]) // 4):
             yield
-    weights: dict[str, Sequence[int]] = {}
-    if assignor is Assignor.WEIGHTED:
-        for topic, one in weights_of(group.texts.get(WEIGHTS, "")).items():
-            if topic in modern.topics:
-                weights[topic] = one.row(modern.topics[topic])
-                if pace.due(1 + len(weights[topic]) // 4):
-                    yield
+    text = group.texts.get(WEIGHTS, "") if assignor is Assignor.WEIGHTED else ""
+    weights = yield from _weights(text, modern.topics, pace)
     together = sets_of(group.texts.get(COLOCATE, ""))
     return Spec(members, dict(modern.topics), last, assignor, weights, zones, together)
+
+
+def _weights(
+    text: str, counts: Mapping[str, int], pace: Pace
+) -> Generator[None, None, dict[str, Sequence[int]]]:
+    """Return what the partitions weigh of those topics that the group reads."""
+    if pace.due(len(text)):
+        yield
+    weights: dict[str, Sequence[int]] = {}
+    for topic, one in weights_of(text).items():
+        if topic in counts:
+            weights[topic] = one.row(counts[topic])
+            if pace.due(1 + counts[topic] // 4):
+                yield
+    return weights
 
 
 def _gone(seq: int) -> str:
