@@ -1474,14 +1474,20 @@ class DescribeGroupConfigsResponse(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "group_id", b"group_id", "settings", b"settings", "status", b"status"]) -> None: ...
 
     GROUPS_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
+    more: builtins.bool
+    """the answer is full: ask again for the groups without an answer"""
     @property
-    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupConfigsResponse.Group]: ...
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupConfigsResponse.Group]:
+        """in the order of the request"""
+
     def __init__(
         self,
         *,
         groups: collections.abc.Iterable[global___DescribeGroupConfigsResponse.Group] | None = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["groups", b"groups"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "more", b"more"]) -> None: ...
 
 global___DescribeGroupConfigsResponse = DescribeGroupConfigsResponse
 

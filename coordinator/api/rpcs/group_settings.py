@@ -12,6 +12,7 @@ from musterd.coordinator.api.frame.handler import (
     with_first_group,
     with_status,
 )
+from musterd.coordinator.api.frame.paging import PAGE_BYTES
 from musterd.coordinator.api.limits.admission import Kind
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from musterd.coordinator.machine.decide.config import (
@@ -42,10 +43,13 @@ class GroupSettings(CoordinatorService):
     async def DescribeGroupConfigs(
         self, request: pb.DescribeGroupConfigsRequest, call: ActiveCall
     ) -> pb.DescribeGroupConfigsResponse:
-        """Return each group's settings, from applied state, labelled with its index (gp-2.14)."""
+        """Return each group's settings, from applied state, labelled with its index (gp-2.14).
+
+        An answer that is full says that there are more: texts are some KiB for each group.
+        """
         core = self.core
         response = pb.DescribeGroupConfigsResponse()
-        entries = len(request.group_ids) * (1 + len(SETTINGS))
+        entries, size = len(request.group_ids) * (1 + len(SETTINGS)), 0
         async with call.slices() as slices:
             await slices.turn(entries)
             shards = [core.shard_for(group_id) for group_id in request.group_ids]
@@ -53,12 +57,16 @@ class GroupSettings(CoordinatorService):
         async with call.slices() as slices:
             await slices.turn(entries)
             for group_id in request.group_ids:
+                if size >= PAGE_BYTES:
+                    response.more = True
+                    break
                 described = response.groups.add(group_id=group_id)
                 shard = core.shard_for(group_id)
                 refused = call.denied_item(group_id) or bounds.refuse_configured_group(group_id)
                 if not reads.refused(described.status, shard, refused):
                     described.applied_index = shard.log.applied_index
                     described.settings.extend(_settings(_own(shard, group_id), shard))
+                size += described.ByteSize()
                 await slices.did(1 + len(SETTINGS))
         return response
 

@@ -11,7 +11,9 @@ from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api.frame.bounds import GROUPS_MAX
 from musterd.coordinator.api.frame.cluster_view import NodeView
+from musterd.coordinator.api.frame.paging import PAGE_BYTES
 from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.state import Group
 from musterd.coordinator.node.node import Node
 from tests.coordinator.api.test_group_service import committing, joining, run, with_topic
 from tests.coordinator.local import local_node
@@ -278,6 +280,30 @@ async def test_partitions_weigh_what_is_set_from_the_setting_to_the_grants():
         assert not (await alter(node, "g", [WEIGHTS])).status.code
         group, _ = await settled(node)
         assert not group.weights
+
+
+@run
+async def test_groups_with_long_texts_are_told_in_several_answers():
+    """Each answer begins where the last one ended, and none is too large for a client."""
+    async with local_node() as node:
+        text = ";".join(f"{number:03}{'x' * 94}=2" for number in range(40))
+        left = [f"g{number}" for number in range(300)]
+        for name in left:
+            shard = node.core.shard_for(name)
+            shard.state.level = 6
+            shard.state.groups[name] = Group(name, texts={WEIGHTS: text})
+        answers = 0
+        while left:
+            request = admin.DescribeGroupConfigsRequest(group_ids=left)
+            answer = await node.admin.DescribeGroupConfigs(request)
+            assert answer.ByteSize() <= PAGE_BYTES + 2 * LIMITS.weights_max_bytes
+            told = [group.group_id for group in answer.groups]
+            assert told == left[: len(told)]
+            assert all(text in [one.text for one in g.settings] for g in answer.groups)
+            left = left[len(told) :]
+            assert answer.more == bool(left)
+            answers += 1
+        assert answers == 2
 
 
 @run
