@@ -35,6 +35,9 @@ _STOPPED = ("L-not-converged", "L-never-admitted")
 _ABOVE_LEVEL = ("S-entry-above-level",)
 """A log has an entry that its node's build cannot read: it would end there."""
 
+_TOKEN_NOT_TAKEN = ("H-group-invariant",)
+"""A member has a token above the last one that its group took: it would be given out again."""
+
 SOUGHT = {
     "truncation_guard": Sought("udp3", ("S-committed-entry-dropped",)),
     "snapshot_commit_cap": Sought("fifo3", ("H-commit-divergence", "S-commit-index-went-back"), 11),
@@ -112,6 +115,7 @@ SOUGHT = {
     "newcomer_keeps_tokens": Sought("sdk-modern-static", ("I5",)),
     "upgrade_forgets_tokens": Sought("sdk-conversions", ("I5",)),
     "grant_reuses_token": Sought("sdk-modern", ("I5",)),
+    "downgrade_forgets_tokens": Sought("sdk-conversions", _TOKEN_NOT_TAKEN),
     "grants_unreleased": Sought("sdk-modern", ("I4",)),
     "news_untold": Sought("sdk-modern", ("I8", "L-not-settled")),
     "stale_token_commits": Sought("sdk-modern", _OFFSET_LOST, 33),
