@@ -97,7 +97,7 @@ queue it counts as 1: who is to have partitions does not wait for large commits.
 TOPICS_PER_PARTITION: Final = 50
 """Names of topics in a Join that count as one partition."""
 
-TEXT_BYTES_PER_PARTITION: Final = 32
+TEXT_BYTES_PER_PARTITION: Final = 16
 """Bytes of a group's settings that count as one partition: a text is checked, and put in its one
 form."""
 

@@ -1565,7 +1565,9 @@ class AlterGroupConfigsResponse(google.protobuf.message.Message):
         @property
         def status(self) -> muster.v1.errors_pb2.Status: ...
         @property
-        def before(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupSetting]: ...
+        def before(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupSetting]:
+            """where the answer is full both are left out of the results that follow"""
+
         @property
         def after(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupSetting]: ...
         def __init__(

@@ -75,7 +75,7 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.decide.level import refuse_below
 from musterd.coordinator.machine.decide.requests import refuse_fields
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.limits import KIB, LIMITS
 from musterd.coordinator.machine.replies import Refused, Reply
 from musterd.coordinator.runtime.answers import Answer, Loading, Shed
 from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
@@ -89,6 +89,9 @@ CLUSTER_SHARD: Final = 0
 
 TOGETHER_MAX: Final = 50
 """Commands of one call that are under way at once: a log entry that holds them is soon applied."""
+
+TOGETHER_BYTES: Final = 8 * KIB
+"""No more of them are put once they have so many bytes: to check a group's long text takes 2 ms."""
 
 _RIGHTS: Final = (
     Error.GROUP_AUTHORIZATION_FAILED,
@@ -625,7 +628,7 @@ class ActiveCall:
                 return await put(self.core.shard_for(command.group_id), command)
             return await self.put(command, size)
 
-        await some_at_a_time(one, items, done)
+        await some_at_a_time(one, items, done, bounds.size)
 
     async def fail(self, answer: Answer, about: object) -> NoReturn:
         """End the call with an answer that is not its success."""
@@ -799,11 +802,20 @@ def stream(method: Callable[P, T]) -> Callable[P, T]:
 
 
 async def some_at_a_time(
-    one: Callable[[T], Awaitable[R]], items: Sequence[T], done: Callable[[T, R], None]
+    one: Callable[[T], Awaitable[R]],
+    items: Sequence[T],
+    done: Callable[[T, R], None],
+    size_of: Callable[[T], int],
 ) -> None:
-    """Await `one` of each item, a few at once; `done` is told of each, in order."""
-    for start in range(0, len(items), TOGETHER_MAX):
-        some = items[start : start + TOGETHER_MAX]
+    """Await `one` of each item, a few at once, large ones fewer; tell `done` of each in order."""
+    start = 0
+    while start < len(items):
+        end, size = start, 0
+        while end < min(start + TOGETHER_MAX, len(items)) and size < TOGETHER_BYTES:
+            size += size_of(items[end])
+            end += 1
+        some = items[start:end]
         answers = await asyncio.gather(*map(one, some))
         for item, answer in zip(some, answers, strict=True):
             done(item, answer)
+        start = end

@@ -76,7 +76,8 @@ class GroupSettings(CoordinatorService):
     ) -> pb.AlterGroupConfigsResponse:
         """Override the cluster's defaults for groups, or go back to them (gp-2.14).
 
-        Each group on its own, all of it or nothing; with `validate_only` nothing is changed.
+        Each group on its own, all of it or nothing; with `validate_only` nothing is changed. Where
+        the answer is full it says of the groups that follow what became of them, and no settings.
         """
         core = self.core
         before: dict[str, Own] = {}
@@ -91,16 +92,18 @@ class GroupSettings(CoordinatorService):
             return {one: _own(core.shard_for(one), one) for one in before}
 
         call.changed(before, now)
-        response = pb.AlterGroupConfigsResponse()
+        response, size = pb.AlterGroupConfigsResponse(), 0
 
         def done(asked: pb.AlterGroupConfigsRequest.Group, answer: Answer) -> None:
+            nonlocal size
             result = response.results.add(group_id=asked.group_id)
             shard = core.shard_for(asked.group_id)
-            if isinstance(answer, Configured):
+            if not isinstance(answer, Configured):
+                result.status.CopyFrom(core.statuses.of(answer))
+            elif size < PAGE_BYTES:
                 result.before.extend(_settings(before[asked.group_id], shard))
                 result.after.extend(_settings({**dict(answer.values), **dict(answer.texts)}, shard))
-            else:
-                result.status.CopyFrom(core.statuses.of(answer))
+            size += result.ByteSize()
 
         put = self._validate if request.validate_only else None
         await call.ask_each(request.groups, bounds.ALTER_CONFIG, altering, done, put)

@@ -307,6 +307,29 @@ async def test_groups_with_long_texts_are_told_in_several_answers():
 
 
 @run
+async def test_an_answer_to_many_changes_of_groups_with_long_texts_is_none_too_large():
+    """Each group is told what became of it, and the first ones what is set."""
+    async with local_node() as node:
+        text = ";".join(f"{number:03}{'x' * 94}=2" for number in range(40))
+        names = [f"g{number}" for number in range(300)]
+        for name in names:
+            shard = node.core.shard_for(name)
+            shard.state.level = 6
+            shard.state.groups[name] = Group(name, texts={WEIGHTS: text})
+        request = admin.AlterGroupConfigsRequest(validate_only=True)
+        for name in names:
+            request.groups.add(group_id=name).settings.add(name=SIZE, value="7")
+        answer = await node.admin.AlterGroupConfigs(request)
+        assert [one.group_id for one in answer.results] == names
+        assert {one.status.code for one in answer.results} == {ErrorCode.NONE}
+        full = [bool(one.before) for one in answer.results]
+        assert full == sorted(full, reverse=True)
+        assert full[0]
+        assert all(bool(one.before) == bool(one.after) for one in answer.results)
+        assert answer.ByteSize() <= 2 * PAGE_BYTES
+
+
+@run
 async def test_a_dry_run_changes_nothing():
     """It tells what would be."""
     async with local_node() as node:
