@@ -31,7 +31,7 @@ CREATE TABLE begun (
     former TEXT NOT NULL
 );
 """
-_OWN = "WHERE partition = ? AND token = ? AND owner = ? AND works"
+_OWN = "WHERE partition = ? AND owner = ? AND works"
 
 
 class Store:
@@ -58,22 +58,24 @@ class Store:
             row = "SELECT offset, token, owner, works FROM places WHERE partition = ?"
             offset, token, former, works = self.db.execute(row, (p.id,)).fetchone()
             assert not works, f"{owner} and {former} work on {p.key}"
+            assert p.fencing_token >= token, f"the token of {p.key} fell"
             assert p.fencing_token > token or former == owner, f"an old token of {p.key}"
             assert (p.position or 0) == offset, f"a commit of {p.key} was lost"
             own = (p.fencing_token, owner, p.id)
             self.db.execute("UPDATE places SET token=?, owner=?, works=1 WHERE partition = ?", own)
             entry = "INSERT INTO begun (partition, owner, former) VALUES (?, ?, ?)"
             self.db.execute(entry, (p.id, owner, former))
-        mine = (p.id, p.fencing_token, owner)
         try:
-            yield mine
+            yield
         finally:
-            self._change(f"UPDATE places SET works = 0 {_OWN}", mine)
+            self._change(f"UPDATE places SET works = 0 {_OWN}", (p.id, owner))
 
-    def process(self, mine):
-        """Process the next item under the token that the work began under; return its offset."""
-        self._change(f"UPDATE places SET offset = offset + 1 {_OWN}", mine)
-        row = self.db.execute("SELECT offset FROM places WHERE partition = ?", mine[:1])
+    def process(self, owner, p):
+        """Process the next item under the present token, which never falls; return its offset."""
+        token = p.fencing_token
+        statement = f"UPDATE places SET offset = offset + 1, token = ? {_OWN} AND token <= ?"
+        self._change(statement, (token, p.id, owner, token))
+        row = self.db.execute("SELECT offset FROM places WHERE partition = ?", (p.id,))
         return row.fetchone()[0]
 
     def working(self):
@@ -110,9 +112,9 @@ async def work(bootstrap, name, path, worker, options):
 
         @group.on_partition
         async def process(p):
-            with store.begun(owner, p) as mine:
+            with store.begun(owner, p):
                 while not p.revoking.is_set():
-                    p.commit(store.process(mine))
+                    p.commit(store.process(owner, p))
                     await asyncio.sleep(PACE_S)
 
         await group.run()

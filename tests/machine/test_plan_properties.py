@@ -291,27 +291,51 @@ def test_weighted_leaves_no_move_that_helps(given_spec):
     assert all(abs(lack) <= bound for lack in lacks.values())
 
 
+def moved_and_bound(spec, holders):
+    """What `weighted` takes from those who hold all units, by weight; its bound; all there is.
+
+    The bound is weight beyond somebody's share, and a heaviest unit per member; for each pool.
+    """
+    spec = dataclasses.replace(spec, assignor=Assignor.WEIGHTED)
+    shares, farthest = shares_of(spec)
+    units = list(units_of(spec))
+    weights = [weight_of(spec, key) for (key,), _, _ in units]
+    last = {topic: [""] * count for topic, count in spec.topics.items()}
+    beyond = Counter({m: -share for m, share in shares.items()})
+    for (((topic, partition),), _, _), holder, weight in zip(units, holders, weights, strict=True):
+        last[topic][partition] = holder
+        beyond[holder] += weight
+    owners = dealt(spec, plan(dataclasses.replace(spec, last=last)).target, units)
+    each = zip(weights, holders, owners, strict=True)
+    moved = sum(weight for weight, holder, owner in each if owner != holder)
+    pools = len({tuple(able) for _, able, _ in units})
+    return moved, pools * sum((+beyond).values()) + farthest * len(spec.members), sum(weights)
+
+
 @settings(max_examples=300, deadline=None)
 @given(specs(plain=True), st.randoms(use_true_random=False))
 def test_weighted_moves_no_more_than_its_bound(given_spec, rng):
-    """Weight that was beyond somebody's share, and a heaviest unit per member; for each pool."""
-    spec = dataclasses.replace(given_spec, assignor=Assignor.WEIGHTED)
-    shares, farthest = shares_of(spec)
+    """Whoever holds what."""
+    holders = [rng.choice(sorted(able)) for _, able, _ in units_of(given_spec)]
+    moved, bound, _ = moved_and_bound(given_spec, holders)
+    assert moved <= bound
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_weighted_moves_no_more_than_its_bound_of_many_partitions(seed):
+    """Of so many it is less than all there is: who deals out everything anew goes beyond it."""
+    rng = random.Random(seed)
+    spec = random_spec(rng, members=3, topics=3, partitions=90, kinds=2)
+    weights = {t: [rng.randint(1, 3) * 700 for _ in range(n)] for t, n in spec.topics.items()}
+    spec = dataclasses.replace(spec, assignor=Assignor.WEIGHTED, weights=weights)
     units = list(units_of(spec))
-    holders = [rng.choice(sorted(able)) for _, able, _ in units]
-    last = {topic: [""] * count for topic, count in spec.topics.items()}
-    beyond = Counter({m: -share for m, share in shares.items()})
-    for (((topic, partition),), _, _), holder in zip(units, holders, strict=True):
-        last[topic][partition] = holder
-        beyond[holder] += weight_of(spec, (topic, partition))
-    owners = dealt(spec, plan(dataclasses.replace(spec, last=last)).target, units)
-    moved = sum(
-        weight_of(spec, key)
-        for ((key,), _, _), holder, owner in zip(units, holders, owners, strict=True)
-        if owner != holder
-    )
-    pools = len({tuple(able) for _, able, _ in units})
-    assert moved <= pools * sum((+beyond).values()) + farthest * len(spec.members)
+    owners = dealt(spec, plan(spec).target, units)
+    holders = [  # some of it is not where it was planned to be
+        owner if rng.random() < 0.8 else rng.choice(sorted(able))
+        for (_, able, _), owner in zip(units, owners, strict=True)
+    ]
+    moved, bound, everything = moved_and_bound(spec, holders)
+    assert moved <= bound < everything
 
 
 TAKEN_BACK = Spec(
