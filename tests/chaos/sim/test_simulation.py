@@ -1,6 +1,7 @@
 """The simulator within the test suite: a few seeds each of three networks, and one node.
 
-`make sim` runs more of them, and every world, and says which did too little to prove anything.
+`make sim` runs more of them, and every world. Where it has ten seeds of a world, or 400 runs in
+all, it says what happened too rarely to prove anything.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ from musterd.chaos.sim.run import (
     judge,
     run_one,
 )
-from musterd.chaos.sim.scenario import BY_SEED, Scenario
+from musterd.chaos.sim.scenario import BY_SEED, Minima, Scenario
 from musterd.chaos.sim.scenarios import (
     BLINKS,
     FIRST_START,
@@ -76,11 +77,18 @@ def _run(scenario: Scenario, seeds: range) -> Totals:
     return totals
 
 
+def _never(totals: Totals, minima: Minima) -> set[str]:
+    """What these runs never did, of what they have to do or of faults that have to happen."""
+    return {one for one in minima.per_seed if not totals.counts[one]} | {
+        one for one in minima.faults if not totals.faults[one]
+    }
+
+
 @pytest.mark.parametrize("scenario", THREE_NODES, ids=lambda s: s.name)
 def test_three_nodes_keep_every_promise_under_faults(scenario: Scenario) -> None:
-    """No violation in any seed, and the runs elected, crashed, committed and read enough."""
+    """No violation in any seed, and the runs elected, crashed, committed and read."""
     totals = _run(scenario, range(SEEDS))
-    assert not totals.too_little(scenario.minima)
+    assert _never(totals, scenario.minima) <= {*scenario.minima.faults}
 
 
 def test_one_node_keeps_every_promise_under_faults() -> None:
@@ -92,7 +100,7 @@ def test_one_node_keeps_every_promise_under_faults() -> None:
 def test_disks_that_are_lost_before_and_after_the_first_start_lose_nothing() -> None:
     """One node is started late, others are wiped and come back as if nothing were."""
     totals = _run(FIRST_START, range(SEEDS))
-    assert not totals.too_little(FIRST_START.minima)
+    assert _never(totals, FIRST_START.minima) == set()
 
 
 def test_runs_that_did_too_little_do_not_pass() -> None:
@@ -155,7 +163,7 @@ def test_what_was_deleted_stays_deleted_and_nothing_else_is_lost() -> None:
     handed out are among what is done.
     """
     totals = _run(REMOVALS, range(10, 10 + SEEDS))
-    assert not totals.too_little(REMOVALS.minima)
+    assert _never(totals, REMOVALS.minima) <= {"expired"}  # seed 15 has that: test_sdk_operator.py
 
 
 def test_a_round_that_does_not_go_on_is_noticed() -> None:
@@ -252,26 +260,29 @@ def _replica(*, distrusted: bool) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "seed"),
     [
-        *(one.name for one in FIVE_NODES),
-        *(TWO_SHARDS.name, "replacements", "split-votes", KILLS.name, HAND_OVERS.name),
+        *((one.name, 0) for one in FIVE_NODES),
+        *((TWO_SHARDS.name, 2), ("replacements", 2), ("split-votes", 2)),
+        *((KILLS.name, 1), (HAND_OVERS.name, 5)),
     ],
 )
-def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
-    """Five nodes, two shards on one disk, replaced nodes, split votes, kills in every phase.
+def test_other_clusters_keep_every_promise_under_faults(name: str, seed: int) -> None:
+    """Five nodes, two shards on one disk, replaced nodes, split votes, kills in phases.
 
-    A coordinator dies with k of n joined, before and after the group leader's
-    sync, and in a commit: the round that was open is the next to close, with the same members.
-    Where it assigns, it dies in each phase of a hand-over: nobody who stays loses a partition.
+    These are seeds that `.ci/run` does not have in `make sim`. A coordinator dies with 2 of 3
+    joined, after the group leader's sync, and in a commit; in seed 0, which `make sim` has, before
+    the sync: the round that was open is the next to close, with the same members. Where it assigns,
+    it dies in each phase of a hand-over but that of seed 0, in which grants are pushed and not
+    read: nobody who stays loses a partition.
     """
-    _run(SCENARIOS[name], range(1))
+    _run(SCENARIOS[name], range(seed, seed + 1))
 
 
 def test_garbage_after_a_hello_and_dead_bulk_connections_harm_nobody() -> None:
     """Garbage and flipped bits end a connection, which comes back; control goes on beside bulk."""
     totals = _run(LANES, range(SEEDS))
-    assert not totals.too_little(LANES.minima)
+    assert _never(totals, LANES.minima) == set()
 
 
 def test_a_peer_that_takes_garbage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +429,7 @@ def test_a_run_can_be_asked_for_with_its_number_of_nodes() -> None:
 def test_nobody_suffers_from_what_nobody_may_suffer_from(scenario: Scenario) -> None:
     """No leader falls over followers that come back or links that break, no session over a jam."""
     totals = _run(scenario, range(SEEDS))
-    assert not totals.too_little(scenario.minima)
+    assert _never(totals, scenario.minima) == set()
 
 
 def test_one_seed_is_one_run() -> None:
