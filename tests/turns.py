@@ -30,7 +30,9 @@ def part_of(item: pytest.Item) -> str:
         return str(item.path)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     name = getattr(item, "originalname", item.name)
-    which = next((parameters[one] for one in ("kind", "name", "part") if one in parameters), "")
+    which = next(
+        (parameters[one] for one in ("kind", "name", "part", "seed") if one in parameters), ""
+    )
     return "::".join([str(item.path), name, str(which)])
 
 

@@ -345,7 +345,7 @@ def test_classic_members_alone_are_assigned_to_where_the_group_may_not_go_back()
     assert alone
 
 
-@pytest.mark.histories
+@pytest.mark.histories(weight=15)
 @pytest.mark.parametrize("part", range(10))
 def test_a_thousand_histories_of_both_kinds(part):
     live_through(range(part * HISTORIES, (part + 1) * HISTORIES))

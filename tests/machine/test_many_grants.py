@@ -343,7 +343,9 @@ def test_what_a_member_reads_no_more_is_told_in_such_numbers_too(replica):
     assert replica.modern.members["a"].size == PARTITIONS
 
 
-SEEDS = 10
+SEEDS = 25
+"""`make test` has FEW_SEEDS of them."""
+FEW_SEEDS = 10
 FEW = 2
 """Partitions to an entry."""
 COUNTS = {"s": 9, "t": 8}
@@ -397,7 +399,13 @@ class Histories:
             self.replica.settle()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(FEW_SEEDS),
+        *(pytest.param(n, marks=pytest.mark.histories) for n in range(FEW_SEEDS, SEEDS)),
+    ],
+)
 def test_whatever_happens_between_such_entries_everybody_gets_its_share(monkeypatch, seed):
     """With two partitions to an entry, so that all that happens comes between."""
     few = replace(LIMITS_BY_VERSION[LIMITS_VERSION], reconcile_max_partitions=FEW)

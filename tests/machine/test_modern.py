@@ -557,7 +557,7 @@ def test_each_partition_has_one_owner_and_a_rising_token_in_any_history():
     live_through(range(FEW_HISTORIES))
 
 
-@pytest.mark.histories
+@pytest.mark.histories(weight=15)
 @pytest.mark.parametrize("part", range(10))
 def test_a_thousand_histories_keep_one_owner_and_rising_tokens(part):
     live_through(range(part * HISTORIES, (part + 1) * HISTORIES))
