@@ -16,7 +16,7 @@ from muster.v1 import group_pb2_grpc
 from musterd.coordinator.api.frame import bounds
 from musterd.coordinator.api.frame.forwarding import Forwarding
 from musterd.coordinator.api.frame.handler import handler
-from musterd.coordinator.api.limits import grpc_internals
+from musterd.coordinator.api.limits import call_acceptor, grpc_internals
 from musterd.coordinator.api.limits.admission import (
     CALL,
     FIND_CALLS_MAX,
@@ -411,7 +411,15 @@ def test_herds_stop_sessions_for_half_of_a_long_time_at_most(monkeypatch, herd_s
     asyncio.run(run())
 
 
-def test_joins_whose_request_does_not_come_keep_nobody_out():
+@pytest.fixture
+def patience(monkeypatch):
+    """A request may take as long as it likes to come, until it is ended."""
+    with monkeypatch.context() as patched:
+        patched.setattr(call_acceptor, "REQUEST_MS_MAX", 3_600_000)
+        yield patched
+
+
+def test_joins_whose_request_does_not_come_keep_nobody_out(patience):
     """Their places come back without another call."""
 
     async def run():
@@ -422,6 +430,7 @@ def test_joins_whose_request_does_not_come_keep_nobody_out():
             for call in silent:
                 await call.wait_for_connection()
             await case.until(lambda: case.admission.of_kind[Kind.JOIN] >= JOINS_AT_ONCE)
+            patience.undo()
             assert (await case.stub.JoinGroup(pb.JoinGroupRequest())).generation == 3
             await case.until(lambda: case.admission.of_kind[Kind.JOIN] == 0)
             for call in silent:
@@ -564,7 +573,7 @@ def test_a_taker_that_breaks_is_told_and_never_goes_silently(monkeypatch):
     asyncio.run(run())
 
 
-def test_calls_without_a_request_keep_nobody_out():
+def test_calls_without_a_request_keep_nobody_out(patience):
     """Headers alone take a place for a moment; then it is given to calls that can be served."""
 
     async def run():
@@ -581,6 +590,7 @@ def test_calls_without_a_request_keep_nobody_out():
             await case.until(lambda: case.admission.active == LIMIT)
             assert case.groups.commits == 0
 
+            patience.undo()
             async with asyncio.timeout(20):
                 while await _code_of_commit(case) is not grpc.StatusCode.OK:
                     await asyncio.sleep(0.01)
