@@ -172,7 +172,8 @@ async def test_a_small_commit_does_not_pass_one_of_its_member_that_has_a_handler
         (served,) = node.streams._open
         await until(lambda: served._last and not served._unread)
         (third,) = await stream.say(committing(7, a.member_id, a.generation))
-        await until(lambda: third in served._open and not served._unread)
+        taken = (served._open, stream.answers)  # a build that lets it pass may have answered it
+        await until(lambda: any(third in one for one in taken) and not served._unread)
         with handlers() as seen:
             await stream.ask(committing(1, other.member_id, other.generation, group="h"))
             assert not seen
