@@ -135,7 +135,7 @@ test-server-floor: .venv-server-floor/.installed ## a server's tests on its olde
 	.venv-server-floor/bin/python -m pytest -n 2 --max-worker-restart 0 --dist loadfile $(SERVER_FLOOR)
 
 .PHONY: test-histories
-test-histories: venv-dev ## a thousand random histories of groups whose coordinator assigns
+test-histories: venv-dev ## random histories of groups whose coordinator assigns: a thousand, and a thousand with classic members among theirs
 	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 -m histories tests/machine
 
 .PHONY: test-histories-turn

@@ -329,7 +329,7 @@ def _first(tokens: Tokens, most: int | None) -> tuple[Tokens, bool]:
 def _not_in(tokens: Tokens, owned: Owned | None, known_token: int | None) -> Tokens:
     """Return the topics of which no partition is among `owned`, with their partitions.
 
-    None where who said `owned` did not know of all of them yet: it may work on them since.
+    There are none where who said `owned` did not know of all of them yet: it may work on them now.
     """
     if owned is None or not is_known(tokens, known_token):
         return {}

@@ -25,7 +25,7 @@ lacks is its share less what it has:
 
 What is taken from those who hold it weighs at most (what they hold beyond their shares, once the
 free units are dealt) x (number of pools) + (heaviest unit) x (members) x (number of pools). This is
-not proved: no plan of tests has broken it, and of 20,000 random ones none took more than 0.42 of
+not proved: no plan of tests has broken it, and of 50,000 random ones none took more than half of
 the second term beyond the first. The fewest moves to the nearest loads are a hard problem and are
 not sought.
 

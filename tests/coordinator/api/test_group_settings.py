@@ -282,16 +282,25 @@ async def test_partitions_weigh_what_is_set_from_the_setting_to_the_grants():
         assert not group.weights
 
 
+LONG = ";".join(f"{number:03}{'x' * 94}=2" for number in range(40))
+"""A text of the setting of weights, nearly as long as one may be."""
+
+
+def with_long_texts(node):
+    """Give the node 300 groups with such a text, which are more than an answer has; their names."""
+    names = [f"g{number}" for number in range(300)]
+    for name in names:
+        shard = node.core.shard_for(name)
+        shard.state.level = 6
+        shard.state.groups[name] = Group(name, texts={WEIGHTS: LONG})
+    return names
+
+
 @run
 async def test_groups_with_long_texts_are_told_in_several_answers():
     """Each answer begins where the last one ended, and none is too large for a client."""
     async with local_node() as node:
-        text = ";".join(f"{number:03}{'x' * 94}=2" for number in range(40))
-        left = [f"g{number}" for number in range(300)]
-        for name in left:
-            shard = node.core.shard_for(name)
-            shard.state.level = 6
-            shard.state.groups[name] = Group(name, texts={WEIGHTS: text})
+        left = with_long_texts(node)
         answers = 0
         while left:
             request = admin.DescribeGroupConfigsRequest(group_ids=left)
@@ -299,7 +308,7 @@ async def test_groups_with_long_texts_are_told_in_several_answers():
             assert answer.ByteSize() <= PAGE_BYTES + 2 * LIMITS.weights_max_bytes
             told = [group.group_id for group in answer.groups]
             assert told == left[: len(told)]
-            assert all(text in [one.text for one in g.settings] for g in answer.groups)
+            assert all(LONG in [one.text for one in g.settings] for g in answer.groups)
             left = left[len(told) :]
             assert answer.more == bool(left)
             answers += 1
@@ -310,12 +319,7 @@ async def test_groups_with_long_texts_are_told_in_several_answers():
 async def test_an_answer_to_many_changes_of_groups_with_long_texts_is_none_too_large():
     """Each group is told what became of it, and the first ones what is set."""
     async with local_node() as node:
-        text = ";".join(f"{number:03}{'x' * 94}=2" for number in range(40))
-        names = [f"g{number}" for number in range(300)]
-        for name in names:
-            shard = node.core.shard_for(name)
-            shard.state.level = 6
-            shard.state.groups[name] = Group(name, texts={WEIGHTS: text})
+        names = with_long_texts(node)
         request = admin.AlterGroupConfigsRequest(validate_only=True)
         for name in names:
             request.groups.add(group_id=name).settings.add(name=SIZE, value="7")
