@@ -139,6 +139,9 @@ READ_BUSY_MS: Final = 50
 PROBE_INTERVAL_MS: Final = 20
 """A busy node measures so often how long a call waits to be taken (api/limits/queue_probe.py)."""
 
+PROBE_FRAMED_MS: Final = 200
+"""A node that is busy with commits in frames alone measures it so often."""
+
 PROBE_ANSWER_MS: Final = 5_000
 """A probe that is not taken by then is given up, and the next one sent."""
 

@@ -103,6 +103,8 @@ class Admission:
         self.active = 0
         self.framed = 0
         """How many of the active calls are commits that came in frames, without a task each."""
+        self.framed_total = 0
+        """How many of those that were admitted came so."""
         self.of_kind = dict.fromkeys(Kind, 0)
         """How many of the active calls are of each kind."""
         self._herd_at = -math.inf

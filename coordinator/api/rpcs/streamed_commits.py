@@ -194,6 +194,7 @@ class StreamedCommits:
             self.calls.ended(EXHAUSTED, 0.0)
             return True
         core.admission.framed += 1
+        core.admission.framed_total += 1
         stream.requests.take(self.caller.peer(), len(raw))
         commit = StreamedCommit(self, sender, call_id, command, len(raw))
         stream.opened(call_id, commit)

@@ -531,6 +531,32 @@ def test_a_probe_waits_behind_the_commits_of_others():
     asyncio.run(run())
 
 
+def test_commits_in_frames_are_probed_every_200_ms_and_calls_or_refusals_at_each_look(tmp_path):
+    """Frames stand in no queue of gRPC's; 40 looks of 20 ms under 50 commits each."""
+    admission = Admission()
+    probe = QueueProbe(admission, tmp_path)
+
+    def probed(admitted: int, framed: int, refused: int) -> int:
+        sent = 0
+        for _ in range(40):
+            admission.admitted_total += admitted
+            admission.framed_total += framed
+            admission.refused_total += refused
+            clock.now_s += 0.02
+            if probe.is_wanted(clock.now_s):
+                probe.sent(clock.now_s)
+                admission.wait.answered(clock.now_s)
+                sent += 1
+        return sent
+
+    clock = SimpleNamespace(now_s=100.0)
+    assert probed(0, 0, 0) == probed(3, 0, 0) == 0
+    assert probed(50, 50, 0) in (4, 5)
+    assert probed(50, 0, 0) == 40
+    assert probed(100, 50, 0) == 40, "calls beside frames"
+    assert probed(50, 50, 50) == 40, "a flood of frames that are refused"
+
+
 @pytest.mark.parametrize(
     ("events", "now_s", "too_long"),
     [
@@ -612,7 +638,7 @@ def test_a_probe_that_breaks_is_told_and_blocks_nobody(monkeypatch):
     async def run():
         async with Case() as case:
             case.groups.let_go.set()
-            monkeypatch.setattr(case.probe, "_is_wanted", lambda: True)
+            monkeypatch.setattr(case.probe, "is_wanted", lambda _now_s: True)
             monkeypatch.setattr(case.probe, "_note", _broken)
             case.admission.limits[Kind.ORDINARY] = 0  # the probe is refused, and noting that fails
             case.admission.wait = Wait(20.0)  # this machine may be slow

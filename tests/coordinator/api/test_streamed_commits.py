@@ -88,6 +88,7 @@ async def test_an_ordinary_commit_takes_no_task_and_counts_as_a_call():
         counted = node.metrics.methods[COMMIT]
         assert counted.started == sum(counted.handled.values()) == counted.seconds.count
         assert counted.handled["OK"] == 203
+        assert node.core.admission.framed_total == 201
         await until(lambda: nothing_is_left(node))
 
 
