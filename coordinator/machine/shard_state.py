@@ -102,7 +102,6 @@ from musterd.coordinator.machine.records.group_records import (
     plain_records,
     touched,
 )
-from musterd.coordinator.machine.records.packed_offsets import PACKED_OFFSETS_MAX
 from musterd.coordinator.machine.records.shard_records import (
     ShardState,
     audit_batch_key,
@@ -161,6 +160,10 @@ Write = tuple[bytes, bytes | Literal[True] | None]
 POINT_DELETIONS_MAX: Final = 1_000
 """A group with more offsets is deleted as one range: ranges cost each later read of the database a
 little, so not every small group is one."""
+
+HASHED_AT_ONCE: Final = 1_000
+"""What is committed in a group with so many offsets is hashed at once: to hash all of them when
+somebody asks for the digest would take milliseconds."""
 
 _OF_OFFSETS: Final = (OffsetCommit, OffsetDelete, ExpireOffsets, DropOffsets)
 """What reads a group's offsets, and mostly changes them."""
@@ -494,7 +497,7 @@ def _may_wait(state: ShardState, group: Group, commit: CommitEvents) -> bool:
     One without a number may store what stands there already, which only digests tell. The offsets
     of a large group are too many to be hashed at once; those of before it grew are hashed now.
     """
-    if len(group.thawed()) + len(commit.refs) >= PACKED_OFFSETS_MAX:
+    if len(group.thawed()) + len(commit.refs) >= HASHED_AT_ONCE:
         state.hash_offsets(group.group_id)
         return False
     return commit.commit_seq > 0

@@ -62,11 +62,12 @@ def _anybody(monkeypatch):
 
 @pytest.fixture
 def _small(monkeypatch):
-    """A few offsets in use, fewer that are not hashed, and large groups of a few."""
-    monkeypatch.setattr(packed_offsets, "USED_OFFSETS_MAX", 11)
+    """A few offsets in use, a few not hashed, and groups of a few that are large."""
+    monkeypatch.setattr(packed_offsets, "USED_OFFSETS_MAX", 6)
     monkeypatch.setattr(records, "UNHASHED_OFFSETS_MAX", 6)
-    for module in (packed_offsets, group_records, shard_state):
-        monkeypatch.setattr(module, "PACKED_OFFSETS_MAX", 6)
+    monkeypatch.setattr(shard_state, "HASHED_AT_ONCE", 6)
+    for module in (packed_offsets, group_records):
+        monkeypatch.setattr(module, "PACKED_OFFSETS_MAX", 4)
 
 
 def _command(kind: str, group_id: str, numbers: list[int], at: int):

@@ -20,13 +20,15 @@ from musterd.coordinator.machine.records.encoding import (
 from musterd.coordinator.machine.records.values import put_offset, take_offset
 from musterd.coordinator.machine.state import Group, Offset
 
-PACKED_OFFSETS_MAX: Final = 1_000
-"""A group with so many or more stays as it is: to pack them, or to make them anew, takes a
-millisecond."""
+PACKED_OFFSETS_MAX: Final = 250
+"""A group with so many or more stays as it is, and takes as much memory as its records weigh: to
+make them anew for a commit, and to pack another group, would take a millisecond."""
 USED_OFFSETS_MAX: Final = 10_000
 """So many offsets of a shard stay objects, those of larger groups aside; a group counts as one
 more. With six shards they take 20 MB of a node. A commit to a group that is packed costs what it
 takes to make all of its offsets anew, and to pack another group: 4 µs for each."""
+SETTLED_EVERY: Final = 4
+"""Of the groups that come into use, each so-manieth takes its place among those used last."""
 
 _ROW = Struct(">qq")
 _DIGEST = Struct(">16s")
@@ -165,42 +167,61 @@ class OffsetPacking:
 
 
 class OffsetsInUse:
-    """The groups of a shard whose offsets are objects, those used last at the end.
+    """The groups of a shard whose offsets are objects: no state, since what is packed is equal.
 
-    What was not used for the longest is packed once they are more than USED_OFFSETS_MAX. It is no
-    state: it follows from what was applied, and what is packed is equal to what is not.
+    Where room is wanted, groups that were used once are packed first, the oldest of them at the
+    front, then that which was not used for the longest. Each SETTLED_EVERYth that comes counts as
+    used again. So where more groups take turns than have room, most of them stay; were it always
+    the one that waits the longest, none would find its offsets when its turn comes (bimodal
+    insertion: Qureshi et al., Adaptive Insertion Policies, ISCA 2007).
     """
 
-    __slots__ = ("_count", "_counts")
+    __slots__ = ("_came", "_count", "_settled", "_used_once")
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._count = 0
+        self._used_once: dict[str, int] = {}
+        self._settled: dict[str, int] = {}
+        """Those used last at the end; of both, a group's count."""
+        self._count = self._came = 0
 
     @property
     def group_ids(self) -> tuple[str, ...]:
         """The groups, of which some may be deleted; as many as USED_OFFSETS_MAX at most."""
-        return tuple(self._counts)
+        return (*self._used_once, *self._settled)
 
     def use(self, groups: Mapping[str, Group], group: Group, packs: Callable[[str], None]) -> None:
         """Have the offsets of `group`, which is one of `groups`, as objects from now on.
 
         `packs` is told of each group before its offsets are packed, of which all are hashed then.
         """
-        counts, group_id, stored = self._counts, group.group_id, group.stored
+        settled, group_id, stored = self._settled, group.group_id, group.stored
         count = 1 + len(stored if isinstance(stored, dict) else group.thawed())
-        before = counts.pop(group_id, 0)
-        if count <= PACKED_OFFSETS_MAX:
-            counts[group_id] = count
-            if count == before:  # as nearly always
-                return
-            self._count += count
+        before = settled.pop(group_id, 0) or self._used_once.pop(group_id, 0)
+        if count == before:  # as nearly always
+            settled[group_id] = count
+            return
         self._count -= before
-        while self._count > USED_OFFSETS_MAX and len(counts) > 1:
-            oldest = next(iter(counts))
-            self._count -= counts.pop(oldest)
-            packs(oldest)
-            _pack(groups.get(oldest))
+        if count > PACKED_OFFSETS_MAX:
+            return
+        self._count += count
+        while self._count > USED_OFFSETS_MAX and (self._used_once or settled):
+            self._pack_one(groups, packs)
+        (settled if before or self._is_nth() else self._used_once)[group_id] = count
+
+    def _is_nth(self) -> bool:
+        """Whether the group that comes into use now is to stay as if it was used again."""
+        self._came += 1
+        if self._came < SETTLED_EVERY:
+            return False
+        self._came = 0
+        return True
+
+    def _pack_one(self, groups: Mapping[str, Group], packs: Callable[[str], None]) -> None:
+        some = self._used_once or self._settled
+        first = next(iter(some))
+        self._count -= some.pop(first)
+        packs(first)
+        _pack(groups.get(first))
 
 
 def _pack(group: Group | None) -> None:

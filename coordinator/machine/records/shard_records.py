@@ -141,7 +141,7 @@ class ShardState:
         default_factory=dict, compare=False, metadata={"derived": True}
     )
     """By group, the offsets that are not hashed yet, the group to which some were added last at the
-    end: of groups whose offsets are in use, each with less than PACKED_OFFSETS_MAX."""
+    end: of groups whose offsets are in use, each with less than HASHED_AT_ONCE."""
     unhashed_count: int = field(default=0, compare=False, metadata={"derived": True})
     """How many these are in all."""
     topics_version: int = field(default=0, metadata={"derived": True})
