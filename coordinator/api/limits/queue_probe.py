@@ -152,7 +152,6 @@ class QueueProbe(grpc.aio.ServerInterceptor):
         return busy or admission.overdue()
 
 
-
 async def _nothing_done(_request: object, _context: object) -> group_pb2.OffsetCommitResponse:
     return group_pb2.OffsetCommitResponse()
 
