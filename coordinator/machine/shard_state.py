@@ -56,7 +56,9 @@ from musterd.coordinator.machine.events import (
     DropEnded,
     Event,
     GroupDeleted,
+    GroupDowngraded,
     GroupEvent,
+    GroupUpgraded,
     LevelRaised,
     LevelsNoted,
     MemberJoined,
@@ -92,6 +94,7 @@ from musterd.coordinator.machine.records.group_records import (
     LEVEL_KEY,
     TIME_KEY,
     Ref,
+    converted,
     group_key,
     group_prefix,
     group_records,
@@ -335,6 +338,8 @@ def evolve_counted(
         _count_members(state, group, event, -1)
         group = evolve(group, event)
         _count_members(state, group, event, 1)
+        if group is not None and isinstance(event, GroupUpgraded | GroupDowngraded):
+            before = {**dict.fromkeys(converted(group)), **before}
         if group is not None:
             state.groups[group_id] = group
         else:

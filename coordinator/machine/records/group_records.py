@@ -102,7 +102,6 @@ from musterd.coordinator.machine.events import (
 )
 from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
 from musterd.coordinator.machine.history import put_round, take_round
-from musterd.coordinator.machine.modern.conversion import downgraded, upgraded
 from musterd.coordinator.machine.modern.group import Consumer, ModernGroup, derive
 from musterd.coordinator.machine.modern.history_of_plans import open_plan
 from musterd.coordinator.machine.plain_partitions import PlainPartitions
@@ -609,21 +608,14 @@ def touched(  # noqa: PLR0912 - one arm per event
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
         case GroupUpgraded() | GroupDowngraded():
-            return () if group is None else _converted(group, event)
+            return () if group is None else converted(group)
         case _:
             return _touched_of_modern(group, event)
 
 
-def _converted(group: Group, event: GroupUpgraded | GroupDowngraded) -> tuple[Ref, ...]:
-    """Return the records of the group before and after; none is of a round."""
-    if isinstance(event, GroupUpgraded):
-        other = upgraded(group)
-    elif group.modern is not None:
-        other = downgraded(group, group.modern, event)
-    else:
-        return ()
-    refs = dict.fromkeys((*_refs(group), *_refs(other)))
-    return tuple(ref for ref in refs if not isinstance(ref, RoundOf | PendingOf))
+def converted(group: Group) -> tuple[Ref, ...]:
+    """Return all records of a group that is about to be converted, or was; none is of a round."""
+    return tuple(ref for ref in _refs(group) if not isinstance(ref, RoundOf | PendingOf))
 
 
 def _touched_of_modern(  # noqa: PLR0912 - one arm per event
