@@ -10,7 +10,7 @@ from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.modern.spec import spec_of
-from musterd.coordinator.machine.modern.weights import WEIGHTS, normal, weights_of, wrong
+from musterd.coordinator.machine.modern.weights import WEIGHTS, read, weights_of
 from musterd.coordinator.machine.plan import Assignor, plan
 from tests.machine.test_plan_properties import shares_of, weight_of
 from tests.machine.world import World
@@ -71,7 +71,7 @@ def rows(text):
 def test_a_partition_weighs_what_its_own_entry_says_else_its_topics_else_one(given_text):
     """In whatever order the entries stand, and also past the partitions that the topic has."""
     text, own, others = given_text
-    assert wrong(text, LIMITS) == ""
+    assert read(text, LIMITS)[1] == ""
     assert rows(text) == {
         (topic, number): own.get((topic, number), others.get(topic, 1000))
         for topic in TOPICS
@@ -84,11 +84,10 @@ def test_a_partition_weighs_what_its_own_entry_says_else_its_topics_else_one(giv
 def test_the_normal_form_says_the_same_is_no_longer_and_is_its_own(given_text):
     """It names a topic's others first and then its partitions, ascending; topics in order."""
     text, _, _ = given_text
-    form = normal(text)
+    form, _ = read(text, LIMITS)
     assert rows(form) == rows(text)
-    assert normal(form) == form
     assert len(form) <= len(text)
-    assert not form or wrong(form, LIMITS) == ""
+    assert not form or read(form, LIMITS) == (form, "")
     assert [*weights_of(form)] == sorted(weights_of(form))
 
 
@@ -106,7 +105,7 @@ def test_the_same_weights_are_one_text(given_text):
         )
         for topic, one in reversed(found.items())
     )
-    assert (normal(apart) if apart else "") == normal(text)
+    assert (read(apart, LIMITS) if apart else ("", "")) == read(text, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,9 @@ def test_the_same_weights_are_one_text(given_text):
 )
 def test_each_kind_of_wrong_text_is_told(text, reason):
     """The answer begins with what the setting is, and says what is wrong with it."""
-    assert reason in wrong(text, LIMITS)
+    form, wrong = read(text, LIMITS)
+    assert form == ""
+    assert reason in wrong
     env = Envelope(0, 0, MODERN_LEVEL, LIMITS_VERSION, 0, LIMITS)
     command = AlterGroupConfig("g", (ConfigSetting(WEIGHTS, text),), ())
     decision = decide_config(None, command, env)
@@ -167,7 +168,7 @@ def test_each_kind_of_wrong_text_is_told(text, reason):
 @pytest.mark.parametrize("text", ["a=1000", "a=0.001", "a[9999]=0001.5", "a[0-9999]=1000.000"])
 def test_what_is_at_its_bounds_is_taken(text):
     """The least and the largest weight, and the last partition that a topic may have."""
-    assert wrong(text, LIMITS) == ""
+    assert read(text, LIMITS)[1] == ""
 
 
 def test_there_is_no_such_setting_before_modern_groups():

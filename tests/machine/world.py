@@ -16,7 +16,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     kick MEMBER[@INSTANCE] ... [reason=]      the same by an operator
     expire MEMBER [gen=N] [round=N]           as armed now, unless told otherwise
     fire                                      move to the armed deadline and fire it
-    close ROUND TIMER DEADLINE                fire what is named
+    close ROUND TIMER DEADLINE [member=ID]    fire what is named; of a modern group a member's seq
     commit MEMBER TOPIC/PARTITION=[START..]OFFSET[@END][^EPOCH][:METADATA] ... [gen=N] [seq=N]
                                               [instance=]; member `-`: a simple commit
               also: [expect=N,M,...] one expected offset per partition, `-` for no check;
@@ -552,7 +552,8 @@ class World:
     def do_close(self, plain, options):
         number, timer, deadline_ms = plain
         group_id = options.get("group", "g")
-        return CloseRound(group_id, int(number), RoundTimer[timer], int(deadline_ms))
+        member_id = options.get("member", "")
+        return CloseRound(group_id, int(number), RoundTimer[timer], int(deadline_ms), member_id)
 
     def do_commit(self, plain, options):
         member_id, *partitions = plain

@@ -95,24 +95,19 @@ class TextSetting(NamedTuple):
 
     Args:
         what: what it is, for people.
-        wrong: returns what is wrong with a text; "" where nothing is.
-        normal: returns the one form of a text in which nothing is wrong; "" where it says nothing.
+        read: returns the one form of a text, "" where it says nothing, and what is wrong with it;
+            "" where nothing is.
     """
 
     what: str
-    wrong: Callable[[str, Limits], str]
-    normal: Callable[[str], str]
+    read: Callable[[str, Limits], tuple[str, str]]
 
 
 TEXTS: Final[Mapping[str, TextSetting]] = MappingProxyType(
     {
-        COLOCATE: TextSetting(
-            "sets of topics, such as `a,b;c,d`", colocation.wrong, colocation.normal
-        ),
+        COLOCATE: TextSetting("sets of topics, such as `a,b;c,d`", colocation.read),
         WEIGHTS: TextSetting(
-            "weights of topics and partitions, such as `a=2;a[7]=5.5`",
-            weights.wrong,
-            weights.normal,
+            "weights of topics and partitions, such as `a=2;a[7]=5.5`", weights.read
         ),
     }
 )
@@ -153,15 +148,13 @@ def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope)
     after = {name: value for name, value in before.items() if name not in command.removed}
     written = {name: text for name, text in texts_before.items() if name not in command.removed}
     for name, value in command.settings:
-        wrong = _wrong(name, value, known, env.limits)
+        kept, wrong = _read(name, value, known, env.limits)
         if wrong:
             return _invalid(wrong)
-        if name in TEXTS:
-            written[name] = TEXTS[name].normal(value)
-        elif name in CHOICES:
-            after[name] = CHOICES[name].index(value)
+        if isinstance(kept, str):
+            written[name] = kept
         else:
-            after[name] = int(value)
+            after[name] = kept
     low = after.get(MIN_SESSION_TIMEOUT_MS, env.limits.session_timeout_min_ms)
     high = after.get(MAX_SESSION_TIMEOUT_MS, env.limits.session_timeout_max_ms)
     if low > high:
@@ -184,23 +177,25 @@ def _difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return " and ".join(f"{name} is {after.get(name, 'not set any more')}" for name in names)
 
 
-def _wrong(name: str, value: str, known: Sequence[str], limits: Limits) -> str:
-    """Return what is wrong with a setting; "" where nothing is."""
+def _read(name: str, value: str, known: Sequence[str], limits: Limits) -> tuple[int | str, str]:
+    """Return a setting's value as it is kept, and what is wrong with it; "" where nothing is."""
     if name not in known:
-        return _unknown(name, known)
+        return 0, _unknown(name, known)
     if name in TEXTS:
-        wrong = TEXTS[name].wrong(value, limits)
-        return wrong and f"{name} is {TEXTS[name].what}. {wrong}"
+        text, wrong = TEXTS[name].read(value, limits)
+        return text, wrong and f"{name} is {TEXTS[name].what}. {wrong}"
     if name in CHOICES:
-        words = ", ".join(CHOICES[name])
-        return "" if value in CHOICES[name] else f"{name} is one of {words}."
+        words = CHOICES[name]
+        if value in words:
+            return words.index(value), ""
+        return 0, f"{name} is one of {', '.join(words)}."
     setting = SETTINGS[name]
     low, high = setting.bounds(limits)
     if not (0 < len(value) <= len(str(high)) and _DIGITS.issuperset(value)):
-        return f"{name} is a whole number from {low} to {high}, not {quoted(value[:40])}."
+        return 0, f"{name} is a whole number from {low} to {high}, not {quoted(value[:40])}."
     if not low <= int(value) <= high:
-        return f"{name} is {low} to {high}, not {int(value)}."
-    return ""
+        return 0, f"{name} is {low} to {high}, not {int(value)}."
+    return int(value), ""
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

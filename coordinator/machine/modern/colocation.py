@@ -25,18 +25,23 @@ def sets_of(text: str) -> Together:
     return tuple(tuple(one.split(",")) for one in text.split(";")) if text else ()
 
 
-def normal(text: str) -> str:
-    """Return the one form of a text in which nothing is wrong."""
-    return ";".join(sorted(",".join(sorted(topics)) for topics in sets_of(text)))
+def read(text: str, limits: Limits) -> tuple[str, str]:
+    """Return the one form of a text of the setting, and what is wrong with it.
 
-
-def wrong(text: str, limits: Limits) -> str:
-    """Return what is wrong with a text of the setting; "" where nothing is."""
+    The form is "" where something is wrong; the latter is "" where nothing is.
+    """
     size = len(text.encode())
     if size > limits.colocate_max_bytes:
-        return f"It has at most {limits.colocate_max_bytes} bytes; this one has {size}."
+        return "", f"It has at most {limits.colocate_max_bytes} bytes; this one has {size}."
+    sets = sets_of(text)
+    if wrong := _wrong(sets, limits):
+        return "", wrong
+    return ";".join(sorted(",".join(sorted(topics)) for topics in sets)), ""
+
+
+def _wrong(sets: Together, limits: Limits) -> str:
     seen: dict[str, None] = {}
-    for topics in sets_of(text) or ((),):
+    for topics in sets or ((),):
         for topic in topics:
             if not 0 < len(topic) <= limits.id_max_bytes or not is_topic_name(topic):
                 return f"{quoted(topic[:80])} is no name of a topic."

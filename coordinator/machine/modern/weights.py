@@ -6,7 +6,7 @@ What has no weight weighs 1. A topic or a partition need not exist. The text is 
 which the same weights are the same text.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -23,6 +23,8 @@ WEIGHTS: Final = "consumer.weights"
 WEIGHT_MAX: Final = 1_000_000
 """In thousandths: as many as a member's capacity may be."""
 _DIGITS: Final = frozenset("0123456789")
+_DIGITS_MAX: Final = 9
+"""Of the number of a partition in a text that was taken: more than any limit has had."""
 _DECIMALS: Final = 3
 
 
@@ -68,11 +70,16 @@ class TopicWeights:
 
 
 class _Entry(NamedTuple):
-    """An entry as it was written: the topic, its partitions, without which it has all, a weight."""
+    """An entry: of the partitions that `where` names, or of all of the topic where that is "".
+
+    `where` and `weight` are as they were written, and `stretch` what they say: -1 where that is no
+    number of partitions, or no weight.
+    """
 
     topic: str
-    where: str | None
+    where: str
     weight: str
+    stretch: Stretch
 
 
 def weights_of(text: str) -> dict[str, TopicWeights]:
@@ -80,126 +87,106 @@ def weights_of(text: str) -> dict[str, TopicWeights]:
 
     Topics whose partitions all weigh 1 are left out; of "" there are none.
     """
-    found: dict[str, tuple[int, list[Stretch]]] = {}
-    for entry in _entries(text) if text else ():
-        others, stretches = found.get(entry.topic, (UNIT, []))
-        weight = _thousandths(entry.weight)
-        if entry.where is None:
-            others = weight
-        else:
-            stretches.append(Stretch(*_bounds(entry.where), weight))
-        found[entry.topic] = others, stretches
-    weights = {
-        topic: _joined(others, stretches) for topic, (others, stretches) in sorted(found.items())
-    }
-    return {topic: one for topic, one in weights.items() if one != TopicWeights()}
+    return _by_topic([_entry(one) for one in text.split(";")] if text else [])
 
 
-def normal(text: str) -> str:
-    """Return the one form of a text in which nothing is wrong; "" where everything weighs 1."""
-    return ";".join(one.text(topic) for topic, one in weights_of(text).items())
+def read(text: str, limits: Limits) -> tuple[str, str]:
+    """Return the one form of a text of the setting, and what is wrong with it.
 
-
-def wrong(text: str, limits: Limits) -> str:
-    """Return what is wrong with a text of the setting; "" where nothing is."""
+    The form is "" where everything weighs 1, or something is wrong; the latter is "" where nothing
+    is.
+    """
     size = len(text.encode())
     if size > limits.weights_max_bytes:
-        return f"It has at most {limits.weights_max_bytes} bytes; this one has {size}."
-    entries = list(_entries(text))
+        return "", f"It has at most {limits.weights_max_bytes} bytes; this one has {size}."
+    digits = len(str(limits.topic_max_partitions))
+    entries = [_entry(one, digits) for one in text.split(";")]
     if len(entries) > limits.weights_max_entries:
-        return f"It has at most {limits.weights_max_entries} entries; here are {len(entries)}."
+        return "", f"It has at most {limits.weights_max_entries} entries; here are {len(entries)}."
     for entry in entries:
-        reason = _wrong_entry(entry, limits)
-        if reason:
-            return reason
-    return _wrong_together(entries)
+        if wrong := _wrong_entry(entry, limits):
+            return "", wrong
+    if wrong := _wrong_together(entries):
+        return "", wrong
+    return ";".join(one.text(topic) for topic, one in _by_topic(entries).items()), ""
 
 
-def _entries(text: str) -> Iterator[_Entry]:
-    for one in text.split(";"):
-        name, _, weight = one.partition("=")
-        topic, bracket, where = name.partition("[")
-        yield _Entry(topic, where if bracket else None, weight)
+def _entry(text: str, digits: int = _DIGITS_MAX) -> _Entry:
+    """Return an entry of which a partition's number has at most so many digits."""
+    name, _, weight = text.partition("=")
+    topic, bracket, where = name.partition("[")
+    first, dash, last = where[:-1].partition("-") if where[-1:] == "]" else ("", "", "")
+    least = _number(first, digits)
+    most = _number(last, digits) if dash else least
+    return _Entry(topic, bracket + where, weight, Stretch(least, most, _thousandths(weight)))
+
+
+def _number(text: str, digits: int) -> int:
+    """Return what at most so many digits say; -1 for any other text."""
+    return int(text) if 0 < len(text) <= digits and _DIGITS.issuperset(text) else -1
+
+
+def _thousandths(weight: str) -> int:
+    """Return what `2` or `5.5` says; -1 where that is no weight."""
+    whole, point, decimals = weight.partition(".")
+    if point and _number(decimals, _DECIMALS) < 0:
+        return -1
+    rest = int((decimals + "0" * _DECIMALS)[:_DECIMALS])
+    found = _number(whole, len(str(WEIGHT_MAX // UNIT))) * UNIT + rest
+    return found if 0 < found <= WEIGHT_MAX else -1
 
 
 def _wrong_entry(entry: _Entry, limits: Limits) -> str:
-    topic = entry.topic
+    topic, where, weight, stretch = entry
     if not 0 < len(topic) <= limits.id_max_bytes or not is_topic_name(topic):
         return f"{quoted(topic[:80])} is no name of a topic."
-    if entry.where is not None and not _is_where(entry.where, limits.topic_max_partitions):
-        named = quoted(f"[{entry.where[:80]}")
+    partitions = limits.topic_max_partitions
+    if where and not 0 <= stretch.first <= stretch.last < partitions:
         return (
-            f"{named} names no partitions of {quoted(topic)}: it is a number from 0 to "
-            f"{limits.topic_max_partitions - 1} or two, the lesser first, as `[7]` and `[3-9]`."
+            f"{quoted(where[:81])} names no partitions of {quoted(topic)}: it is a number from 0 "
+            f"to {partitions - 1} or two, the lesser first, as `[7]` and `[3-9]`."
         )
-    if not _is_weight(entry.weight):
+    if stretch.weight < 0:
         return (
-            f"{quoted(entry.weight[:80])} is no weight of {quoted(topic)}: it is a number from "
-            "0.001 to 1000 with at most three decimals."
+            f"{quoted(weight[:80])} is no weight of {quoted(topic)}: it is a number from 0.001 to "
+            "1000 with at most three decimals."
         )
     return ""
-
-
-def _is_where(where: str, partitions: int) -> bool:
-    """True for `7]` and `3-9]`."""
-    first, dash, last = where[:-1].partition("-")
-    longest = len(str(partitions))
-    numbers = (first, last) if dash else (first,)
-    if where[-1:] != "]" or not all(_is_number(one, longest) for one in numbers):
-        return False
-    least, most = _bounds(where)
-    return least <= most < partitions
-
-
-def _is_weight(weight: str) -> bool:
-    """True for `2` and `5.5`."""
-    whole, point, decimals = weight.partition(".")
-    if not _is_number(whole, len(str(WEIGHT_MAX // UNIT))):
-        return False
-    if point and not _is_number(decimals, _DECIMALS):
-        return False
-    return 0 < _thousandths(weight) <= WEIGHT_MAX
-
-
-def _is_number(text: str, longest: int) -> bool:
-    return 0 < len(text) <= longest and _DIGITS.issuperset(text)
 
 
 def _wrong_together(entries: Iterable[_Entry]) -> str:
     """Return which partitions have two weights; "" where none has."""
-    stretches: dict[str, list[tuple[int, int]]] = {}
+    stretches: dict[str, list[Stretch]] = {}
     whole: dict[str, None] = {}
     for entry in entries:
-        if entry.where is not None:
-            stretches.setdefault(entry.topic, []).append(_bounds(entry.where))
+        if entry.where:
+            stretches.setdefault(entry.topic, []).append(entry.stretch)
         elif entry.topic in whole:
             return f"Topic {quoted(entry.topic)} has two weights."
         else:
             whole[entry.topic] = None
-    for topic, bounds in stretches.items():
-        for before, after in pairwise(sorted(bounds)):
-            if after[0] <= before[1]:
-                return f"Partition {after[0]} of topic {quoted(topic)} has two weights."
+    for topic, own in stretches.items():
+        for before, after in pairwise(sorted(own)):
+            if after.first <= before.last:
+                return f"Partition {after.first} of topic {quoted(topic)} has two weights."
     return ""
 
 
-def _bounds(where: str) -> tuple[int, int]:
-    """Return the first and the last partition of `7]` or `3-9]`."""
-    first, dash, last = where[:-1].partition("-")
-    return int(first), int(last if dash else first)
-
-
-def _thousandths(weight: str) -> int:
-    whole, _, decimals = weight.partition(".")
-    return int(whole) * UNIT + int((decimals + "0" * _DECIMALS)[:_DECIMALS])
+def _by_topic(entries: Sequence[_Entry]) -> dict[str, TopicWeights]:
+    """Return what entries say in which nothing is wrong, as `weights_of` does."""
+    others = {one.topic: one.stretch.weight for one in entries if not one.where}
+    own: dict[str, list[Stretch]] = {one.topic: [] for one in entries}
+    for one in entries:
+        if one.where:
+            own[one.topic].append(one.stretch)
+    found = {topic: _joined(others.get(topic, UNIT), own[topic]) for topic in sorted(own)}
+    return {topic: one for topic, one in found.items() if one != TopicWeights()}
 
 
 def _decimal(weight: int) -> str:
     """Return the shortest text of so many thousandths."""
     whole, rest = divmod(weight, UNIT)
-    decimals = str(UNIT + rest)[1:]
-    while decimals[-1:] == "0":
-        decimals = decimals[:-1]
+    decimals = str(UNIT + rest)[1:].rstrip("0")
     return f"{whole}.{decimals}" if decimals else str(whole)
 
 
