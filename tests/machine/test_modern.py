@@ -96,7 +96,7 @@ class Fleet:
         """Topic, partition, token -> its owner's epoch at the grant."""
         self.numbers = 0
         self.best = 0
-        """How many plans were compared with all others."""
+        """How many plans were compared with all others, of which there are some."""
         self.planned_version = 0
         """The spec version of the last plan: capacity and the like change none that stands."""
         self.in_force: dict[tuple[str, int], int] = {}
@@ -455,7 +455,7 @@ class Fleet:
         if spec.assignor is not Assignor.UNIFORM or count_plans(spec) > PLANS_LOOKED_AT:
             return
         if all(len(held) <= 1 for _, _, held in units_of(spec)):  # else two may keep it
-            self.best += 1
+            self.best += count_plans(spec) > 1
             assert outcome_of(spec, made.target) == best_outcome(spec), "a better plan"
 
     def look_at_unowned(self) -> None:
@@ -578,7 +578,7 @@ def live_through(seeds: range) -> None:
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
-    assert best > len(seeds)
+    assert best > len(seeds) / 2
     assert dropped > len(seeds) / 10
     assert taken_back > len(seeds) / 10
 
