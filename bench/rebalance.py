@@ -41,6 +41,10 @@ WAYS = {"": "bench.member_client", "sdk_": "bench.fleet_client"}
 
 SESSION_MS = 10_000
 LEAVES_OF_MANY = 3
+POLL_S = 0.2
+"""Between two looks at all members, who say themselves since when they are stable: each look takes
+CPU from what is measured."""
+
 QUIET_S = 0.5
 """Before each change: longer than any group puts its next plan off."""
 PATIENCE_S = 120.0
@@ -157,9 +161,9 @@ class Fleet:
             return found[0] > above
 
         if self._in_rounds:
-            self._cluster.wait(one_generation, PATIENCE_S, "all members in one generation")
+            self._cluster.wait(one_generation, PATIENCE_S, "all members in one generation", POLL_S)
         else:
-            self._cluster.wait(shared_out, PATIENCE_S, "all partitions shared out evenly")
+            self._cluster.wait(shared_out, PATIENCE_S, "all partitions shared out evenly", POLL_S)
         return found
 
     def leave(self, processes: Sequence[Child], count: int) -> tuple[float, int]:
