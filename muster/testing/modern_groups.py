@@ -24,6 +24,8 @@ Request = group_pb2.ConsumerGroupHeartbeatRequest
 Response = group_pb2.ConsumerGroupHeartbeatResponse
 
 JOIN_EPOCH, LEAVE_EPOCH, AWAY_EPOCH = 0, -1, -2
+AWAY_MAX_MS = 600_000
+"""For how long a member is away at most: the default of `consumer.max.away.ms`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -341,7 +343,7 @@ class ModernGroup:
 
     def _leave_for(self, member: Consumer, back_in_ms: int) -> None:
         member.revoking = {}
-        member.away_until = self._loop.time() + back_in_ms / 1000
+        member.away_until = self._loop.time() + min(back_in_ms, AWAY_MAX_MS) / 1000
         self._change(member)
         self._reconcile()
 

@@ -6,6 +6,7 @@ Each has a group and a topic of its own, both named `name`.
 
 import asyncio
 import itertools
+import time
 
 import pytest
 
@@ -156,6 +157,19 @@ async def who_is_not_back_in_time_loses_its_partitions(client, name):
         await first.group.away(back_in=0.5)
         await first.running
         await settled(keys, second)
+
+
+async def who_says_an_hour_is_away_for_ten_minutes(client, name):
+    """As the group's setting says, by default."""
+    keys = await topic(client, name, 1)
+    async with Member(client, name) as first:
+        await settled(keys, first)
+        await first.group.away(back_in=3_600)
+        await first.running
+        (away,) = (await client.describe_group(name)).members
+        assert away.away_until_wall_ms < (time.time() + 1_800) * 1000
+        first.run()
+        await settled(keys, first)
 
 
 async def static_members_are_back_where_they_were(client, name):
@@ -404,6 +418,7 @@ MODERN = {
         work_is_committed_before_it_moves,
         who_is_away_keeps_its_partitions,
         who_is_not_back_in_time_loses_its_partitions,
+        who_says_an_hour_is_away_for_ten_minutes,
         static_members_are_back_where_they_were,
         who_is_ready_has_all_of_its_own,
         topics_that_grow_and_go,

@@ -5,6 +5,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -68,6 +69,17 @@ PATTERNS = ("[ab]", ".", "z.*")
 """By which some members subscribe; one stands for nothing."""
 ZONES = ("", "z1", "z1;z2", "z2;;z1,z3")
 COLOCATED = ("a,b", "b,c", "a,b,c")
+NEWS = (
+    {"topics": ("a",)},
+    {"topics": ("a", "b", "c"), "pattern": ""},
+    {"pattern": "[ab]"},
+    {"zone": "z2"},
+    {"capacity": 2_000},
+    {"assignor": "weighted"},
+    {"assignor": "uniform"},
+)
+"""What a member may say of itself while it is one."""
+NEWS_SHARE = 0.1
 WEIGHED = ("a=3", "a[0]=5;b[1-2]=0.5", "c=0.001;d=7")
 
 
@@ -101,6 +113,8 @@ class Fleet:
         """The spec version of the last plan: capacity and the like change none that stands."""
         self.in_force: dict[tuple[str, int], int] = {}
         self.was_modern = False
+        self.planned_from: tuple[int, Spec] | None = None
+        """The spec version after the last command, and what plans were made from but the target."""
         """Who owns what in the target that is in force, as far as there are such partitions."""
         self.taken_back = 0
         """How often all that was stored of plans was taken back."""
@@ -159,7 +173,7 @@ class Fleet:
         self.look()
         return result.reply
 
-    def beat(self, member_id: str, *, releases: bool = True) -> None:
+    def beat(self, member_id: str, *, releases: bool = True, **says: object) -> None:
         """Say what it works on, and take over what it is told; an answer may be lost."""
         said = ConsumerGroupHeartbeat(
             "g",
@@ -168,6 +182,7 @@ class Fleet:
             group_instance_id=self.instances[member_id],
             owned=sets(self.owned[member_id]),
             known_token=self.known[member_id],
+            **says,
         )
         self.said = [*self.said[-LATE_MAX:], said]
         reply = self.hear(said)
@@ -405,6 +420,7 @@ class Fleet:
     def look(self) -> None:
         """One owner of each partition, whose token only rises with each new grant, or a reason."""
         self.look_at_unowned()
+        self.look_at_spec()
         there = {} if self.modern is None else owners_of(self.modern)
         if self.modern is not None and not self.was_modern:
             self.in_force = there  # what a conversion makes the target of
@@ -458,6 +474,14 @@ class Fleet:
             self.best += count_plans(spec) > 1
             assert outcome_of(spec, made.target) == best_outcome(spec), "a better plan"
 
+    def look_at_spec(self) -> None:
+        """What plans are made from is another only at another spec version: no plan is stale."""
+        former, self.planned_from = self.planned_from, None
+        if self.modern is not None:
+            spec = replace(spec_of(self.group), last={})
+            self.planned_from = self.modern.spec_version, spec
+            assert former is None or former[0] != self.modern.spec_version or former[1] == spec
+
     def look_at_unowned(self) -> None:
         """Each partition of a topic that somebody reads is granted, or named once, and truly."""
         group, modern, registry = self.group, self.modern, self.world.state
@@ -509,7 +533,8 @@ class Fleet:
             if self.modern is None or member_id not in self.modern.members:
                 self.forget(member_id)
             elif choice < 0.70:
-                self.beat(member_id, releases=self.random.random() < 0.8)
+                says = self.random.choice(NEWS) if self.random.random() < NEWS_SHARE else {}
+                self.beat(member_id, releases=self.random.random() < 0.8, **says)
             elif choice < 0.75:
                 self.come_late()
             elif choice < 0.85:
