@@ -502,7 +502,8 @@ class QuotasAltered:
 class Subscription:
     """What a member of a modern group says of itself, and may change. Durations in ms.
 
-    `capacity` is in thousandths; `assignor` "" = no preference, `pattern` "" = none.
+    `capacity` is in thousandths; `assignor` "" = no preference, `pattern` "" = none. `seq` is the
+    member's own number of it, which rises with each change; 0 = it does not count.
     """
 
     client_id: str
@@ -514,6 +515,7 @@ class Subscription:
     assignor: str = ""
     zone: str = ""
     capacity: int = 1_000
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,10 +52,12 @@ class ConsumerCalls:
         """What the next call that says everything subscribes to."""
         self.pattern = consumer.pattern
         """What else, by regular expression."""
+        self._subscription_seq = 1
 
     def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> bool:
         """Subscribe to these topics from the next call on; False where it does already."""
         changed = (topics, pattern) != (self.topics, self.pattern)
+        self._subscription_seq += changed
         self.topics, self.pattern = topics, pattern
         return changed
 
@@ -129,6 +131,7 @@ class ConsumerCalls:
         request.zone = options.rack
         request.assignor = consumer.assignor
         request.capacity = consumer.capacity
+        request.subscription_seq = self._subscription_seq
 
     async def _call(self, request: _Request, timeout_ms: int) -> _Response | Refusal:
         try:

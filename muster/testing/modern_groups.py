@@ -42,6 +42,8 @@ class Consumer:
     assignor: str = ""
     capacity: int = 1_000
     """In thousandths, for `weighted`."""
+    subscription_seq: int = 0
+    """Which of the things that it says of itself this is, by its own count; 0 = it has none."""
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = 0
     epoch: int = 0
@@ -315,6 +317,11 @@ class ModernGroup:
     def _says(self, member: Consumer, request: Request) -> bool:
         """Take over what it says of itself; whether it subscribes to something else."""
         before = member.topics, member.pattern
+        seq = request.subscription_seq
+        if request.member_epoch != JOIN_EPOCH and 0 < seq < member.subscription_seq:
+            return False  # it was sent before, and comes late
+        if seq or request.member_epoch == JOIN_EPOCH:
+            member.subscription_seq = seq
         if request.HasField("topics"):
             member.topics = tuple(request.topics.names)
         if request.HasField("pattern"):

@@ -716,6 +716,7 @@ class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
     BACK_IN_MS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     KNOWN_TOKEN_FIELD_NUMBER: builtins.int
+    SUBSCRIPTION_SEQ_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """Of the member's own making, drawn anew by each process (KIP-1082)."""
@@ -742,6 +743,10 @@ class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
     known_token: builtins.int
     """The largest fencing token of the grants that it was told last, 0 = of none. `owned` releases no grant with a larger
     one: the member was told of that after it sent this. Absent = it was told of all.
+    """
+    subscription_seq: builtins.int
+    """Counts, from 1 on and anew with epoch 0, what the member says in the fields from 6 to 12: with a smaller number than
+    that of a call that was taken they are left out, as they were sent before. 0 = it does not count: they are taken.
     """
     @property
     def topics(self) -> global___ConsumerGroupHeartbeatRequest.Topics:
@@ -772,9 +777,10 @@ class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
         back_in_ms: builtins.int = ...,
         reason: builtins.str = ...,
         known_token: builtins.int | None = ...,
+        subscription_seq: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "capacity", b"capacity", "known_token", b"known_token", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "known_token", b"known_token", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_capacity", b"_capacity", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "known_token", b"known_token", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscription_seq", b"subscription_seq", "topics", b"topics", "zone", b"zone"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_assignor", b"_assignor"]) -> typing.Literal["assignor"] | None: ...
     @typing.overload

@@ -2715,6 +2715,7 @@ class ConsumerGroupHeartbeat(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     PRINCIPAL_FIELD_NUMBER: builtins.int
     KNOWN_TOKEN_FIELD_NUMBER: builtins.int
+    SUBSCRIPTION_SEQ_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     member_epoch: builtins.int
@@ -2737,6 +2738,8 @@ class ConsumerGroupHeartbeat(google.protobuf.message.Message):
     principal: builtins.str
     known_token: builtins.int
     """missing = it was told of all its grants"""
+    subscription_seq: builtins.int
+    """of what it says of itself; 0 = it does not count that"""
     @property
     def topics(self) -> global___TopicNames: ...
     @property
@@ -2765,9 +2768,10 @@ class ConsumerGroupHeartbeat(google.protobuf.message.Message):
         reason: builtins.str = ...,
         principal: builtins.str = ...,
         known_token: builtins.int | None = ...,
+        subscription_seq: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_assignor", b"_assignor", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "known_token", b"known_token", "owned", b"owned", "pattern", b"pattern", "topics", b"topics", "zone", b"zone"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "holder_disconnected", b"holder_disconnected", "known_token", b"known_token", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "principal", b"principal", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_assignor", b"_assignor", "_known_token", b"_known_token", "_pattern", b"_pattern", "_zone", b"_zone", "assignor", b"assignor", "back_in_ms", b"back_in_ms", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "holder_disconnected", b"holder_disconnected", "known_token", b"known_token", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "pattern", b"pattern", "principal", b"principal", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscription_seq", b"subscription_seq", "topics", b"topics", "zone", b"zone"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_assignor", b"_assignor"]) -> typing.Literal["assignor"] | None: ...
     @typing.overload
@@ -2970,6 +2974,7 @@ class Subscription(google.protobuf.message.Message):
     ASSIGNOR_FIELD_NUMBER: builtins.int
     ZONE_FIELD_NUMBER: builtins.int
     CAPACITY_FIELD_NUMBER: builtins.int
+    SEQ_FIELD_NUMBER: builtins.int
     client_id: builtins.str
     client_host: builtins.str
     session_timeout_ms: builtins.int
@@ -2981,6 +2986,8 @@ class Subscription(google.protobuf.message.Message):
     zone: builtins.str
     capacity: builtins.int
     """in thousandths"""
+    seq: builtins.int
+    """which it is, by the member's count; 0 = it does not count"""
     @property
     def topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -2995,8 +3002,9 @@ class Subscription(google.protobuf.message.Message):
         assignor: builtins.str = ...,
         zone: builtins.str = ...,
         capacity: builtins.int = ...,
+        seq: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignor", b"assignor", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "pattern", b"pattern", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignor", b"assignor", "capacity", b"capacity", "client_host", b"client_host", "client_id", b"client_id", "pattern", b"pattern", "rebalance_timeout_ms", b"rebalance_timeout_ms", "seq", b"seq", "session_timeout_ms", b"session_timeout_ms", "topics", b"topics", "zone", b"zone"]) -> None: ...
 
 global___Subscription = Subscription
 

@@ -371,6 +371,27 @@ async def test_members_live_through_a_failover(open_cluster):
             await worker.stop()
 
 
+async def test_a_late_call_does_not_bring_former_topics_back(open_cluster):
+    """The test cluster tells by the member's count of what it says, as a coordinator does."""
+    async with (
+        open_cluster(1, topics={"t": 1, "u": 1}) as (cluster, client),
+        client.group("g", ["t"], assignment="server") as group,
+    ):
+        await group.next_assignment()
+        (member,) = cluster.modern["g"].members.values()
+        assert member.subscription_seq == 1
+        await group.subscribe(["u"])
+        while (await group.next_assignment()).partitions != (muster.TopicPartition("u", 0),):
+            pass
+        assert (member.topics, member.subscription_seq) == (("u",), 2)
+        for seq, says, reads in ((1, "t", "u"), (2, "t", "t"), (0, "u", "u"), (3, "t", "t")):
+            beat = pb.ConsumerGroupHeartbeatRequest(member_epoch=1, subscription_seq=seq)
+            beat.topics.names.append(says)
+            cluster.modern["g"]._says(member, beat)
+            assert member.topics == (reads,)
+        assert member.subscription_seq == 3
+
+
 async def test_a_subscription_changes_and_topics_go(open_cluster):
     """It goes on with what it keeps; one call is open at a time."""
     async with open_cluster(1, topics={"t": 4, "u": 1}) as (cluster, client):

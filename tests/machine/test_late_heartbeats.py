@@ -1,5 +1,7 @@
 """Heartbeats of modern groups that come late, after ones that were sent later."""
 
+from dataclasses import replace
+
 from tests.machine.world import World
 
 
@@ -24,3 +26,23 @@ def test_a_heartbeat_from_before_a_grant_does_not_release_it():
     members = world.state.groups["g"].modern.members
     assert not members["A"].revoking
     assert members["B"].assigned
+
+
+def test_a_heartbeat_from_before_a_change_of_topics_does_not_bring_the_former_ones_back():
+    """Nobody would say the later ones again, and nobody would read them."""
+    world = World()
+    for line in ("topic t 2", "topic u 2", "hear A join topics=t seq=1", "settle"):
+        world.run(line)
+    early = world.do_hear(("A", "owns", "t/0", "t/1"), {"topics": "t,u", "seq": "2"})
+    world.apply(early)
+    world.run("settle")
+    world.run("hear A owns t/0 t/1 topics=u seq=3")
+    world.run("settle")
+    world.run("hear A owns u/0 u/1")
+    world.run("settle")
+    before = world.state.digest
+    world.apply(replace(early, owned=()))
+    assert world.state.digest == before
+    assert world.run("unowned") == "all owned"
+    world.run("hear A owns u/0 u/1 topics=t seq=4")
+    assert world.state.groups["g"].modern.members["A"].said.topics == ("t",)

@@ -131,6 +131,7 @@ def put_said(said: Subscription) -> str:
         parts += [f"{name}={getattr(said, name)}"] if getattr(said, name) else []
     if said.capacity != UNIT:
         parts.append(f"capacity={said.capacity}")
+    parts += [f"seq={said.seq}"] if said.seq else []
     return "{" + " ".join(parts) + "}"
 
 

@@ -367,8 +367,10 @@ class World:
     def _join(self, member_id, client_id, options):
         keeps = options.get("keeps")
         meta = options.get("meta", "x").encode()
-        if keeps is not None:  # `keeps=A:0,A:1`, as the SDK says it
-            meta = encode_subscription((), owned=_owned(keeps), keeps_owned=True)
+        if keeps is not None:  # `keeps=A:0,A:1`, as the SDK says it, `of` this generation
+            since = int(options.get("of", "-1"))
+            owned = _owned(keeps)
+            meta = encode_subscription((), owned=owned, generation=since, keeps_owned=True)
         elif meta == b"-":
             meta = b""
         names = [name for name in options.get("protocols", "range").split(",") if name]
@@ -396,7 +398,7 @@ class World:
         """A heartbeat of a modern group: at its epoch, or at `epoch`; `join`, `bye`, `away`.
 
         With `owns` it works on the partitions that follow, and with `knows` it knew of grants up to
-        this token then. Member `-` names no id.
+        this token then. `seq` is the number of what it says of itself. Member `-` names no id.
         """
         member_id, *words = plain
         member_id = "" if member_id == "-" else member_id
@@ -428,6 +430,7 @@ class World:
             holder_disconnected=options.get("gone") == "1",
             reason=options.get("reason", ""),
             known_token=int(options["knows"]) if "knows" in options else None,
+            subscription_seq=int(options.get("seq", "0")),
         )
 
     def do_tell(self, _plain, options):

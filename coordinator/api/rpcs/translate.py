@@ -133,6 +133,7 @@ def heard_from(
         reason=request.reason[: LIMITS.reason_max_chars],
         principal=principal,
         known_token=request.known_token if has("known_token") else None,
+        subscription_seq=request.subscription_seq,
     )
 
 

@@ -172,8 +172,9 @@ def _join_again(
 ) -> Decision:
     """Take a Join of a member that says what it goes on working on.
 
-    The rest is released, and what it has is granted anew, under one token. Where it takes the place
-    of the last modern member, the group is a classic one again.
+    The rest is released, and what it has is granted anew, under one token. Who was not told of its
+    generation yet, since the Join comes late or its answer was lost, may work on all that it has.
+    Where it takes the place of the last modern member, the group is a classic one again.
     """
     member_id, said = joining_id(command), _said(command, read)
     before = replace(former, said=said, away_until_ms=0, protocols=command.protocols)
@@ -181,6 +182,8 @@ def _join_again(
     if refused is not None:
         return refused
     works_on = _works_on(read.values()) if former.is_classic else {}
+    if _is_late(command, former, read.values()):
+        works_on = _all_of(former)
     kept = {
         topic: [partition for partition in tokens if partition in works_on.get(topic, {})]
         for topic, tokens in former.revoking.items()
@@ -232,6 +235,27 @@ def _works_on(read: Iterable[Said]) -> dict[str, dict[int, None]]:
     for said in read:
         for topic, partition in said.keeps:
             found.setdefault(topic, {})[partition] = None
+    return found
+
+
+def _is_late(command: JoinGroup, former: Consumer, read: Iterable[Said]) -> bool:
+    """True where a member joins that had not been told of its generation when it said so.
+
+    A first Join comes without the id that the answer brings. A later one of an eager member whose
+    assignors do not ask for what it owned says no generation, and is never late.
+    """
+    if not command.member_id:
+        return joining_id(command) == former.member_id
+    told = (command.known_generation, *(said.generation for said in read))
+    return any(one > 0 for one in told) and all(one < former.generation for one in told)
+
+
+def _all_of(consumer: Consumer) -> dict[str, dict[int, None]]:
+    """Return all partitions of which it has a grant."""
+    found: dict[str, dict[int, None]] = {}
+    for tokens in (consumer.assigned, consumer.revoking):
+        for topic, partitions in tokens.items():
+            found.setdefault(topic, {}).update(dict.fromkeys(partitions))
     return found
 
 

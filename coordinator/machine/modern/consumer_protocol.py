@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 _VARINT_BITS: Final = 64
+_NEGATIVE: Final = 1 << 63
+"""A number from here on stands for a negative one."""
 _ENDLESS: Final = "a number that does not end"
 PARTITION_MAX: Final = 2**31 - 1
 FIELDS_MAX: Final = 12_000
@@ -37,26 +39,32 @@ class Budget:
 
 
 class Said(NamedTuple):
-    """What a member says in a Join: its zone, and the partitions that it goes on working on."""
+    """What a member says in a Join: its zone, and the partitions that it goes on working on.
+
+    `generation` is that in which it was assigned something last, 0 = it does not say.
+    """
 
     zone: str
     keeps: dict[tuple[str, int], None]
+    generation: int = 0
 
 
 def read_subscription(metadata: bytes) -> Said:
     """Read one protocol's metadata of a Join. Raises UnreadableError."""
-    zone, keeps_owned = "", False
+    zone, keeps_owned, generation = "", False, 0
     owned: list[tuple[str, list[int]]] = []
     for number, value in _fields(metadata):
         if number == 1:
             _text(value)
         elif number == 3 and isinstance(value, bytes):  # noqa: PLR2004 - the field's number
             owned.append(_partitions(value))
+        elif number == 4 and isinstance(value, int):  # noqa: PLR2004 - the field's number
+            generation = value if value < _NEGATIVE else 0
         elif number == 5:  # noqa: PLR2004 - the field's number
             keeps_owned = value == 1
         elif number == 6:  # noqa: PLR2004 - the field's number
             zone = _text(value)
-    return Said(zone, _each(owned) if keeps_owned else {})
+    return Said(zone, _each(owned) if keeps_owned else {}, generation)
 
 
 def read_zone(metadata: bytes, budget: Budget | None = None) -> str:

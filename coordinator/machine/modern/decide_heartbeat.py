@@ -410,8 +410,13 @@ _NOTHING: Final = Subscription("", "", 0, 0, ())
 
 
 def _said(before: Subscription, command: ConsumerGroupHeartbeat) -> Subscription:
-    """Return what counts of the member from now on: what it does not say is as before."""
+    """Return what counts of the member from now on: what it does not say is as before.
+
+    What has a smaller number than what counts was sent before that, and comes late.
+    """
     joins = command.member_epoch == JOIN_EPOCH
+    if not joins and 0 < command.subscription_seq < before.seq:
+        return before
     timeout_ms, capacity = command.rebalance_timeout_ms, command.capacity
     return Subscription(
         client_id=command.client_id if joins else before.client_id,
@@ -425,6 +430,7 @@ def _said(before: Subscription, command: ConsumerGroupHeartbeat) -> Subscription
         assignor=before.assignor if command.assignor is None else command.assignor,
         zone=before.zone if command.zone is None else command.zone,
         capacity=(before.capacity or UNIT) if capacity == UNCHANGED_MS else capacity,
+        seq=command.subscription_seq if joins else command.subscription_seq or before.seq,
     )
 
 

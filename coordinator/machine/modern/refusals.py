@@ -27,6 +27,8 @@ def refuse_heartbeat(command: ConsumerGroupHeartbeat, limits: Limits) -> Refused
         return _invalid("A member epoch is at least -2.")
     if command.known_token is not None and command.known_token < 0:
         return _invalid("A known token is at least 0.")
+    if command.subscription_seq < 0:
+        return _invalid("A subscription_seq is at least 0.")
     if command.member_epoch == AWAY_EPOCH and command.back_in_ms < 1:
         return _invalid("Who goes away says in how many ms it will be back, 1 at least.")
     return (

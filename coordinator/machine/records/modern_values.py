@@ -94,6 +94,7 @@ def put_consumer(consumer: Consumer) -> bytes:
             put_text(said.assignor),
             put_text(said.zone),
             put_int(said.capacity),
+            put_int(said.seq),
             put_int(consumer.generation),
             put_int(consumer.former_generation),
             put_int(consumer.given),
@@ -120,6 +121,7 @@ def take_consumer(member_id: str, value: bytes) -> Consumer:
         assignor=reader.text(),
         zone=reader.text(),
         capacity=reader.integer(),
+        seq=reader.integer(),
     )
     generation, former, given = reader.integer(), reader.integer(), reader.integer()
     protocols = tuple(Protocol(reader.text(), reader.blob()) for _ in range(reader.count()))
