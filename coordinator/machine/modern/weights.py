@@ -24,7 +24,7 @@ WEIGHT_MAX: Final = 1_000_000
 """In thousandths: as many as a member's capacity may be."""
 _DIGITS: Final = frozenset("0123456789")
 _DIGITS_MAX: Final = 9
-"""Of the number of a partition in a text that was taken: more than any limit has had."""
+"""A partition's number in a text that was taken has no more: no limit has ever had as many."""
 _DECIMALS: Final = 3
 
 

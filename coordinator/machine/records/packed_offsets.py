@@ -28,7 +28,7 @@ USED_OFFSETS_MAX: Final = 10_000
 more. With six shards they take 20 MB of a node. A commit to a group that is packed costs what it
 takes to make all of its offsets anew, and to pack another group: 4 µs for each."""
 SETTLED_EVERY: Final = 4
-"""Of the groups that come into use, each so-manieth takes its place among those used last."""
+"""Each so-manieth group that comes into use takes its place among those used last."""
 
 _ROW = Struct(">qq")
 _DIGEST = Struct(">16s")
