@@ -54,7 +54,7 @@ from tests.machine.world import World
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 100
+HISTORIES = 50
 FEW_HISTORIES = 8
 STEPS = 60
 
@@ -345,8 +345,8 @@ def test_classic_members_alone_are_assigned_to_where_the_group_may_not_go_back()
     assert alone
 
 
-@pytest.mark.histories(weight=15)
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.histories(weight=8)
+@pytest.mark.parametrize("part", range(20))
 def test_a_thousand_histories_of_both_kinds(part):
     live_through(range(part * HISTORIES, (part + 1) * HISTORIES))
 

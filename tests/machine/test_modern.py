@@ -55,8 +55,8 @@ from tests.machine.world import World
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 100
-"""In each of ten tests: 1,000 in all."""
+HISTORIES = 50
+"""In each of twenty tests: 1,000 in all."""
 FEW_HISTORIES = 30
 """What make test has of them."""
 STEPS = 40
@@ -582,8 +582,8 @@ def test_each_partition_has_one_owner_and_a_rising_token_in_any_history():
     live_through(range(FEW_HISTORIES))
 
 
-@pytest.mark.histories(weight=15)
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.histories(weight=8)
+@pytest.mark.parametrize("part", range(20))
 def test_a_thousand_histories_keep_one_owner_and_rising_tokens(part):
     live_through(range(part * HISTORIES, (part + 1) * HISTORIES))
 
