@@ -339,6 +339,7 @@ def evolve_counted(
         group = evolve(group, event)
         _count_members(state, group, event, 1)
         if group is not None and isinstance(event, GroupUpgraded | GroupDowngraded):
+            # Records that it has not had until now.
             before = {**dict.fromkeys(converted(group)), **before}
         if group is not None:
             state.groups[group_id] = group

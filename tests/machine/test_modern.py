@@ -112,10 +112,10 @@ class Fleet:
         self.planned_version = 0
         """The spec version of the last plan: capacity and the like change none that stands."""
         self.in_force: dict[tuple[str, int], int] = {}
+        """Who owns what in the target that is in force, as far as there are such partitions."""
         self.was_modern = False
         self.planned_from: tuple[int, Spec] | None = None
         """The spec version after the last command, and what plans were made from but the target."""
-        """Who owns what in the target that is in force, as far as there are such partitions."""
         self.taken_back = 0
         """How often all that was stored of plans was taken back."""
         self.dropped = 0
