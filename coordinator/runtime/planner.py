@@ -105,6 +105,10 @@ class _Interval:
     interval_ms: int = ASSIGNMENT_INTERVAL_MS
     waits: bool = False
     """Whether another plan was due before that was over."""
+    spec_version: int = _NEVER
+    """What the next plan would be made from ..."""
+    changed_ms: int = 0
+    """... and when that was seen first."""
 
 
 @dataclass(slots=True)
@@ -407,7 +411,7 @@ class Planner:
             self._left[group_id] = None
             self._blocked = True
             return
-        if not self._interval_is_over(group_id, clock_ms):
+        if not self._interval_is_over(group_id, modern.spec_version, clock_ms):
             return
         if not self._plans:
             self.turns.planners += 1
@@ -439,8 +443,8 @@ class Planner:
         self._ends.arm(group_id, clock_ms + CHANGES_HELD_MS_MAX)
         return True
 
-    def _interval_is_over(self, group_id: str, clock_ms: int) -> bool:
-        """Whether the next plan may begin. The first after quiet waits for nothing."""
+    def _interval_is_over(self, group_id: str, spec_version: int, clock_ms: int) -> bool:
+        """Whether the next plan may begin: none waits once what it is made from is quiet."""
         if self.holds(group_id, clock_ms):
             self._intervals.setdefault(group_id, _Interval(clock_ms)).began_ms = clock_ms
             self._intervals.move_to_end(group_id)
@@ -454,9 +458,11 @@ class Planner:
         if interval is None:
             self._intervals[group_id] = _Interval(clock_ms)
             return True
-        end_ms = interval.began_ms + interval.interval_ms
-        is_quiet = not interval.waits and clock_ms >= interval.began_ms + ASSIGNMENT_QUIET_MS
-        if clock_ms < end_ms and not is_quiet:
+        if interval.spec_version != spec_version:
+            interval.spec_version, interval.changed_ms = spec_version, clock_ms
+        quiet_since_ms = interval.changed_ms if interval.waits else interval.began_ms
+        end_ms = min(interval.began_ms + interval.interval_ms, quiet_since_ms + ASSIGNMENT_QUIET_MS)
+        if clock_ms < end_ms:
             interval.waits = True
             self._ends.arm(group_id, end_ms)
             return False

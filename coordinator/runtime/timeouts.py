@@ -64,7 +64,8 @@ ASSIGNMENT_INTERVAL_MS_MAX: Final = 1_000
 """... up to this."""
 
 ASSIGNMENT_QUIET_MS: Final = 200
-"""Where no other plan was due for so long after one began, the next waits for nothing."""
+"""Where no other plan was due for so long after one began, the next waits for nothing; one that
+waits begins once the group has not changed for so long."""
 
 PLAN_AGAIN_MS: Final = 60_000
 """A plan that failed, by a defect, is made again so late, or when what it is made from changes."""

@@ -488,6 +488,27 @@ def test_a_change_after_quiet_waits_for_nothing(shard):
         shard.settle()
 
 
+def test_the_last_plan_of_a_burst_waits_until_its_group_is_quiet_and_not_a_whole_interval(shard):
+    """The interval has grown to a second by then."""
+    group = shard.group()
+    begun = []
+    while len(begun) < 8:
+        shard.changes(group)
+        for command in shard.turn():
+            shard.applies(command)
+            if isinstance(command, StoreTarget):
+                begun.append(shard.clock_ms)
+    shard.changes(group)
+    changed_ms = shard.clock_ms
+    while len(begun) < 9:
+        for command in shard.turn():
+            shard.applies(command)
+            if isinstance(command, StoreTarget):
+                begun.append(shard.clock_ms)
+    assert changed_ms - begun[7] <= TURN_MS
+    assert abs(begun[8] - changed_ms - ASSIGNMENT_QUIET_MS) <= 2 * TURN_MS
+
+
 def test_a_large_plan_goes_a_slice_a_turn_and_small_ones_pass_it(shard):
     """The loop is never held for longer than one slice."""
     shard.group("large", topics={"t": 20_000})
