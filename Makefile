@@ -64,9 +64,8 @@ lint: venv-dev ## ruff, mypy --strict, import contracts
 # requirements/dev.txt has the newest gRPC and protobuf that are tested: those of sdk-newest.txt.
 # A worker that ends ends the run: xdist may wait for the next one for ever.
 .PHONY: test
-test: venv-dev .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
+test: venv-dev ## the test suite, without what has a target below
 	$(BIN)/python -m pytest -n 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not faults and not plants and not deploy and not fuzz and not histories and not s3 and not upgrade" --conformance check --durations 30 --durations-min 2
-	.venv-sdk-floor/bin/python -m pytest -n 6 --max-worker-restart 0 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # Which fifth of what takes long is run: by the number of commits, so that a later commit has another
 # one. A clone without its history has no such number and is refused: give TURN=<number> there.
@@ -107,17 +106,21 @@ test-backup-s3: venv-dev ## backups in a bucket of an S3 server (moto) that the 
 	$(BIN)/python -m pytest -m s3 tests/backup
 
 .PHONY: test-faults
-test-faults: venv-dev ## every fifth fault of the chaos suite and point of a failover on real processes, one at a time
-	$(BIN)/python -m pytest -m faults --turn $(TURN) tests/chaos tests/e2e tests/bench
+test-faults: venv-dev ## every fifth test that breaks real nodes, disks or networks, one at a time
+	$(BIN)/python -m pytest -m faults --turn $(TURN) tests/chaos tests/e2e tests/bench tests/bad_input tests/cli tests/docs
 
 .PHONY: test-faults-all
 test-faults-all: venv-dev ## every one of them, and a short soak
-	$(BIN)/python -m pytest -m faults tests/chaos tests/e2e tests/bench
+	$(BIN)/python -m pytest -m faults tests/chaos tests/e2e tests/bench tests/bad_input tests/cli tests/docs
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
 	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*
 	.venv-sdk-$*/bin/python -m pip install --quiet --require-hashes -r $<
 	touch $@
+
+.PHONY: test-sdk-floor
+test-sdk-floor: .venv-sdk-floor/.installed ## the SDK's tests on its oldest dependencies
+	.venv-sdk-floor/bin/python -m pytest -n 6 --max-worker-restart 0 --dist loadfile tests/client --ignore tests/client/test_sticky.py  # which needs no dependency
 
 # On the oldest gRPC calls are taken by gRPC's own loop (coordinator/api/limits/grpc_internals.py).
 # protobuf 6 warns of generated code that protobuf 5 can run, too.

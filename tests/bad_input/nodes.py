@@ -60,7 +60,7 @@ def directory_in_use(world: World):
     return serve(world, world.cluster.nodes[0].data_dir, node_id=0)
 
 
-@case("directory_of_another_node")
+@case("directory_of_another_node", breaks_nodes=True)
 def directory_of_another_node(world: World):
     return [serve(world, world.killed_copy(KILLED), node_id=other) for other in (0, 1)]
 
@@ -117,7 +117,7 @@ def damaged(world: World, damage) -> Seen:
     return serve(world, folder)
 
 
-@case("database_lost")
+@case("database_lost", breaks_nodes=True)
 def database_lost(world: World):
     folder = world.killed_copy(KILLED)
     shutil.rmtree(folder / "db")
@@ -134,7 +134,7 @@ def only(folder, pattern):
     return found
 
 
-@case("manifest_lost")
+@case("manifest_lost", breaks_nodes=True)
 def manifest_lost(world: World):
     return [
         damaged(world, lambda f: only(f, "db/MANIFEST-*").unlink()),
@@ -154,7 +154,7 @@ def newest_log(folder):
     return max(folder.glob("db/*.log"), key=lambda path: int(path.stem))
 
 
-@case("log_lost")
+@case("log_lost", breaks_nodes=True)
 def log_lost(world: World):
     return [
         damaged(world, lambda f: newest_log(f).unlink()),
@@ -162,23 +162,23 @@ def log_lost(world: World):
     ]
 
 
-@case("mark_lost")
+@case("mark_lost", breaks_nodes=True)
 def mark_lost(world: World):
     return damaged(world, lambda f: (f / "mark").unlink())
 
 
-@case("mark_damaged")
+@case("mark_damaged", breaks_nodes=True)
 def mark_damaged(world: World):
     return [damaged(world, lambda f, p=place: flip(f / "mark", p)) for place in (0.1, 1.0)]
 
 
-@case("mark_of_another_node")
+@case("mark_of_another_node", breaks_nodes=True)
 def mark_of_another_node(world: World):
     other = world.killed_copy(1)
     return damaged(world, lambda folder: shutil.copy(other / "mark", folder / "mark"))
 
 
-@case("record_damaged")
+@case("record_damaged", breaks_nodes=True)
 def record_damaged(world: World):
     def damage(folder):
         store = RocksStore(folder, lambda call: call(), time.monotonic, pytest.fail)
@@ -197,7 +197,7 @@ def record_damaged(world: World):
     return damaged(world, damage)
 
 
-@case("log_damaged")
+@case("log_damaged", breaks_nodes=True)
 def log_damaged(world: World):
     """A sample of bytes on a real node; tests/storage/test_wal_damage.py flips every one.
 
@@ -252,7 +252,7 @@ def verified(world: World) -> bool:
 # ---- while it runs
 
 
-@case("disk_full")
+@case("disk_full", breaks_nodes=True)
 def disk_full(world: World):
     """No file of the process may grow any further, as with a full disk."""
     node = world.cluster.nodes[KILLED]
@@ -275,7 +275,7 @@ def disk_full(world: World):
     return Seen(f"exit {process.returncode}", f"the node cannot go on: {error}")
 
 
-@case("port_taken")
+@case("port_taken", breaks_nodes=True)
 def port_taken(world: World):
     folder = world.killed_copy(KILLED)
     seen = []

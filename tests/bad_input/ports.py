@@ -116,7 +116,7 @@ def endless_peer_frame(world: World):
     return on_peer_port(world, MAGIC + head(0xFFFFFFFF))
 
 
-@case("silent_peer")
+@case("silent_peer", breaks_nodes=True)
 def silent_peer(world: World):
     return on_peer_port(world, b"")
 
@@ -179,19 +179,19 @@ def refused_as_node_0(world: World, log, words) -> list[Seen]:
     return [Seen("closed", said) for said in reasons]
 
 
-@case("peer_of_another_cluster")
+@case("peer_of_another_cluster", breaks_nodes=True)
 def peer_of_another_cluster(world: World):
     with intruder(world, cluster_id="other") as log:
         return refused_as_node_0(world, log, "belongs to cluster")
 
 
-@case("peer_of_other_shards")
+@case("peer_of_other_shards", breaks_nodes=True)
 def peer_of_other_shards(world: World):
     with intruder(world, shards=2 * SHARDS) as log:
         return refused_as_node_0(world, log, "was initialised with")
 
 
-@case("copied_peer")
+@case("copied_peer", breaks_nodes=True)
 def copied_peer(world: World):
     """It is refused, whatever it does; the real node stays, and nothing of the copy counts."""
     with started(world, world.killed_copy(0)) as log:
@@ -200,7 +200,7 @@ def copied_peer(world: World):
     return seen
 
 
-@case("wiped_peer")
+@case("wiped_peer", breaks_nodes=True)
 def wiped_peer(world: World):
     """The whole way back of a node whose disk was lost."""
     node = world.cluster.nodes[WIPED]

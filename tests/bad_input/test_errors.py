@@ -7,7 +7,7 @@ import pytest
 from muster.v1 import errors_pb2
 from musterd.coordinator.machine.errors import Error
 from tests.bad_input import document
-from tests.bad_input.registry import RUNNERS
+from tests.bad_input.registry import BREAK_NODES, RUNNERS
 
 for part in ("requests", "crowds", "ports", "nodes", "commands", "resets", "exports"):
     importlib.import_module(f"tests.bad_input.{part}")
@@ -37,7 +37,10 @@ def test_every_kafka_name_in_use_has_a_line():
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.faults] * (one in BREAK_NODES)) for one in CASES],
+)
 def test_bad_input_gets_its_error_and_the_cluster_goes_on(world, name):
     """The answer, the text and the next step are the documented ones; then a commit succeeds."""
     said = CASES[name]

@@ -8,6 +8,7 @@ from bench import failover
 
 
 @pytest.mark.processes
+@pytest.mark.faults
 def test_a_kill_and_a_stop_are_measured_and_the_nodes_are_back(capsys):
     """One of each: its last line has both figures, and no member was refused."""
     failover.main(["--rounds", "1"])

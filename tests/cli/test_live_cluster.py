@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 DAMAGES_MAX = 5
 """A damaged replica that is found out heals itself within seconds, sometimes before it is seen."""
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

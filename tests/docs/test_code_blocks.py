@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+from functools import cache
 from importlib import import_module
 from itertools import takewhile
 
@@ -134,6 +135,12 @@ def commands(text):
             yield words
 
 
+@cache
+def whole_app():
+    """Each command of muster, which takes half a second to import and build."""
+    return build(families([]))
+
+
 def refuse(words, app, targets):
     """Why a command cannot be: no such target, command or option."""
     program, *arguments = words
@@ -146,7 +153,7 @@ def refuse(words, app, targets):
 
 def test_what_is_not_run_could_be():
     """Targets of make, commands of muster and their options are there."""
-    app = build(families([]))
+    app = whole_app()
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     looked = 0
     for page in PAGES:
@@ -163,7 +170,7 @@ def test_what_is_not_run_could_be():
 @pytest.mark.parametrize("name", INLINE)
 def test_a_command_within_a_line_could_be_run(name, capsys):
     """Its target, command, options, bench and their values; `muster COMMAND` stands for any."""
-    app = build(families([]))
+    app = whole_app()
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     text = re.sub(r"^```.*?^```", "", (ROOT / name).read_text(), flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"`((?:make|muster|python -m bench) (?!COMMAND)[^`\n]+)`", text)

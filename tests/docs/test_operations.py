@@ -64,6 +64,7 @@ def _script():
 
 
 @pytest.mark.processes
+@pytest.mark.faults(weight=4)
 def test_every_command_of_the_page_runs(tmp_path):
     """Each exits with 0, and no node is left running."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MUSTER")}

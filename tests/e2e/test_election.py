@@ -13,7 +13,7 @@ from muster.election.election import LEASE_OF_SESSION
 from tests.client.test_docs_groups import DOCS, Program, a_killed_and_a_stopped_leader
 from tests.e2e.test_sdk import dev_cluster
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 SESSION_MS = 6_000
 ATTEMPTS_MAX = 6

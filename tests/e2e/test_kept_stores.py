@@ -14,7 +14,7 @@ from musterd.levels import LAST_UNNAMED, LEVEL
 from tests.e2e.bare import Router, read
 from tests.upgrade import builds, kept
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 
 def muster(cluster, *args):

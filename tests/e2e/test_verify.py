@@ -25,7 +25,7 @@ WAIT_S = 60
 DAMAGES_MAX = 5
 """A node that differs heals itself 10 s after its start: a slow machine asks too late."""
 HEALED = "has its leader's state"
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 
 def test_a_changed_key_is_named_and_its_replica_healed(tmp_path):

@@ -87,6 +87,7 @@ def test_with_no_java_at_all_the_error_says_what_to_install(tmp_path, monkeypatc
 
 
 @pytest.mark.processes
+@pytest.mark.deploy
 def test_spark_starts_on_the_java_from_the_index(tmp_path):
     """The fallback is worth nothing if Spark does not come up on it."""
     script = (

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ BUGS = bugs.read()
 FLAWS = (ROOT / "tests" / "raft" / "flaws" / "README.md").read_text("utf-8")
 
 
+@cache
 def functions(file):
     """Names of the test functions in a file."""
     tree = ast.parse((ROOT / file).read_text("utf-8"))
