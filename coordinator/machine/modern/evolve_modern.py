@@ -265,8 +265,9 @@ def _away(modern: ModernGroup, event: ConsumerAway) -> None:
     consumer.deadline_ms = 0
     consumer.telling = consumer.has_stopped = False
     consumer.timer_seq += 1
+    if not consumer.is_away:  # who says so once more missed plans since it went
+        consumer.away_epoch = modern.planned_epoch
     consumer.away_until_ms = event.until_ms
-    consumer.away_epoch = modern.planned_epoch
     consumer.version += 1
     note_timer(modern, consumer)
 
