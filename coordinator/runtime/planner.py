@@ -154,8 +154,8 @@ class _Matched:
     key: _PatternKey
     steps: Generator[int, None, tuple[str, ...]] | None
     """What is left to be done; None: it was done."""
-    names: tuple[str, ...] | None = None
-    """What the group is still to be told; None: it knows."""
+    names: tuple[str, ...] = ()
+    """What the group is told that it stands for, sorted, once that was found."""
 
 
 @dataclass(slots=True)
@@ -389,14 +389,11 @@ class Planner:
                     self.turns.took(next(found.steps))
                 except StopIteration as end:
                     found.steps, found.names = None, end.value
-            if found.names is None:
-                continue
             change = _change_of(pattern, former, found.names)
             if change is not None:
                 note = NoteTopics(group.group_id, (), (change,), modern.topics_version)
                 self._offer(note, offer)
                 return False
-            found.names = None
             if found.key != key:  # topics came while it was looked for
                 self._left[group.group_id] = None
                 return False
@@ -564,12 +561,13 @@ def _planned(group: Group) -> Generator[None, None, TargetPlan]:
 def _change_of(
     pattern: str, former: tuple[str, ...], names: tuple[str, ...]
 ) -> PatternTopics | None:
-    """How what a pattern stands for has changed, as much of it as one command says."""
+    """How what a pattern stands for has changed, as much of it as one command says; None: not."""
+    if former == names:
+        return None
     before, now = frozenset(former), frozenset(names)
     removed = tuple(name for name in former if name not in now)[: LIMITS.note_topics_max]
     added = tuple(name for name in names if name not in before)
-    added = added[: LIMITS.note_topics_max - len(removed)]
-    return PatternTopics(pattern, added, removed) if added or removed else None
+    return PatternTopics(pattern, added[: LIMITS.note_topics_max - len(removed)], removed)
 
 
 def _units(modern: ModernGroup) -> int:
@@ -581,7 +579,8 @@ def command_bytes(command: GroupCommand) -> int:
     size = 2 * LIMITS.id_max_bytes
     match command:
         case NoteTopics():
-            size += sum(_NAME_BYTES + len(one.topic.encode()) for one in command.counts)
+            for one in command.counts:
+                size += _NAME_BYTES + len(one.topic.encode()) + len(one.zones.encode())
             for pattern in command.patterns:
                 names = (pattern.pattern, *pattern.added, *pattern.removed)
                 size += sum(_NAME_BYTES + len(name.encode()) for name in names)

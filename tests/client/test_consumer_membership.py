@@ -37,7 +37,7 @@ from muster.group.actions import (
     TimerFired,
 )
 from muster.group.consumer_membership import ConsumerMembership
-from muster.group.membership import State
+from muster.group.membership import IMMEDIATE_RETRIES_MAX, State
 from muster.types import Phase, TopicPartition
 
 E = ErrorCode
@@ -304,6 +304,30 @@ def test_after_an_error_the_next_call_says_everything():
     assert not only(world.told(E.REBALANCE_IN_PROGRESS), SendConsumerHeartbeat).full
 
 
+def test_what_is_released_is_said_though_it_waits_after_an_error():
+    """Another member waits for that."""
+    world = World().stable()
+    world.told(E.REBALANCE_IN_PROGRESS)
+    world.heard(3, "t-0@5 t-1@5!")
+    world.told(E.REBALANCE_IN_PROGRESS)
+    assert kinds(world.refused(E.REQUEST_TIMED_OUT)) == [StartTimer]
+    assert only(world.do(Released()), SendConsumerHeartbeat).owned == (key("t-0"),)
+    assert world.do(TimerFired(world.timer.timer_id)) == []
+
+
+def test_a_member_that_is_fenced_after_other_errors_joins_again_after_a_pause():
+    """So that a coordinator that refuses everything is not called in a circle (gp-6.11)."""
+    world = World().stable()
+    world.told(E.REBALANCE_IN_PROGRESS)
+    for _ in range(IMMEDIATE_RETRIES_MAX):
+        world.refused(E.REQUEST_TIMED_OUT)
+        world.do(TimerFired(world.timer.timer_id))
+    assert kinds(world.refused(E.UNKNOWN_MEMBER_ID)) == [StopKeepAlive, Lose]
+    assert kinds(world.do(Released())) == [StartTimer]
+    sent = only(world.do(TimerFired(world.timer.timer_id)), SendConsumerHeartbeat)
+    assert (sent.member_id, sent.member_epoch) == ("c-n1", 0)
+
+
 @pytest.mark.parametrize("code", [E.FENCED_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID])
 @pytest.mark.parametrize("by", ["call", "heartbeat"])
 def test_a_fenced_member_loses_everything_and_joins_again_under_its_id(code, by):
@@ -326,12 +350,17 @@ def test_a_fenced_member_loses_everything_and_joins_again_under_its_id(code, by)
 
 
 def test_an_answer_of_a_membership_that_is_over_changes_nothing():
-    """It names a call that does not count any more."""
+    """It names a call, or a version, that does not count any more."""
     world = World().stable()
     world.told(E.REBALANCE_IN_PROGRESS)
     world.told(E.UNKNOWN_MEMBER_ID)
     assert world.heard(9, "t-0@5") == []
     assert world.machine.held is None
+    world.do(Released())
+    world.heard(9, "t-0@8")
+    before = Identity("c-n1", world.version - 1)
+    assert world.do(HeartbeatAnswered(before, Refusal(int(E.UNKNOWN_MEMBER_ID)))) == []
+    assert names(world.machine.held) == ["t-0"]
 
 
 FATAL = [

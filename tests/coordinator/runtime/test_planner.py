@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 import structlog
 
+from musterd.coordinator.codec import encode_command
 from musterd.coordinator.machine.access import AclRule, Operation, Pattern, Resource
 from musterd.coordinator.machine.commands import (
     DropPart,
     NoteTopics,
+    PatternTopics,
     Reconcile,
     StoreTarget,
     TargetChange,
@@ -20,8 +22,15 @@ from musterd.coordinator.machine.commands import (
 from musterd.coordinator.machine.plan import PlanMember, Spec
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime import planner as module
-from musterd.coordinator.runtime.planner import HELD_SLICES, PLANS_MAX, Planner, PlanTurns
+from musterd.coordinator.runtime.planner import (
+    HELD_SLICES,
+    PLANS_MAX,
+    Planner,
+    PlanTurns,
+    command_bytes,
+)
 from musterd.coordinator.runtime.timeouts import (
+    ASSIGNMENT_INTERVAL_MS,
     ASSIGNMENT_INTERVAL_MS_MAX,
     ASSIGNMENT_QUIET_MS,
     CHANGES_HELD_MS_MAX,
@@ -61,6 +70,7 @@ class Scripted:
     refuses: type | None = None
     """Commands of this type are not taken."""
     trusted: bool = True
+    made: list = field(default_factory=list)
 
     def group(self, name="g", epoch=1, **fields):
         """A group whose plan is due, unless `epoch` says otherwise."""
@@ -293,10 +303,12 @@ def test_a_part_that_the_queue_does_not_take_is_offered_again(shard, monkeypatch
 
 
 def test_nothing_is_planned_twice_while_its_commands_are_under_way(shard):
-    """Nor reconciled."""
-    shard.group(behind={0: None})
+    """Nor reconciled, whatever else changes in the group meanwhile."""
+    group = shard.group(behind={0: None})
     shard.turn()
-    assert shard.turn(300) == []
+    for _ in range(300):
+        shard.planner.moved("g", group)
+        assert shard.turn() == []
     assert shard.planner.busy
 
 
@@ -509,6 +521,42 @@ def test_the_last_plan_of_a_burst_waits_until_its_group_is_quiet_and_not_a_whole
     assert abs(begun[8] - changed_ms - ASSIGNMENT_QUIET_MS) <= 2 * TURN_MS
 
 
+def test_changes_that_come_apart_leave_the_next_burst_the_shortest_interval(shard):
+    """None of them waited for a plan before it."""
+    group = shard.group()
+    for _ in range(10):
+        shard.settle()
+        shard.turn(2 * ASSIGNMENT_QUIET_MS // TURN_MS)
+        shard.changes(group)
+    begun = []
+    while len(begun) < 2:
+        for command in shard.turn():
+            shard.applies(command)
+            if isinstance(command, StoreTarget):
+                begun.append(shard.clock_ms)
+        shard.changes(group)
+    assert begun[1] - begun[0] == ASSIGNMENT_INTERVAL_MS
+
+
+def test_shards_of_a_node_plan_side_by_side(shard):
+    """One that has its turn first leaves the other its share of what a turn of the node takes."""
+    others = Scripted(planner=Planner(shard.planner.turns))
+    both = (shard, others)
+    for one in both:
+        for number in range(4):
+            one.group(f"g{number}", topics={"t": 20_000})
+        one.turn()
+        for plan in one.planner._plans.values():
+            plan.steps = map(one.made.append, range(1_000))
+    for _ in range(100):
+        turn = object()
+        for one in both:
+            one.planner.turn(turn, one.clock_ms, one.registry, one.groups, one._offer)
+    first, second = (len(one.made) for one in both)
+    assert 80 <= first + second <= 120
+    assert abs(first - second) <= 2
+
+
 def test_a_large_plan_goes_a_slice_a_turn_and_small_ones_pass_it(shard):
     """The loop is never held for longer than one slice."""
     shard.group("large", topics={"t": 20_000})
@@ -645,6 +693,28 @@ def test_a_pattern_stands_for_the_topics_it_matches_as_they_come_and_go(shard):
     assert group.modern.patterns == {"orders-.": ("orders-b", "orders-c")}
 
 
+def test_a_pattern_that_members_have_again_is_told_anew_where_the_group_forgot_it(shard):
+    """Nobody had it for a moment, in which the group was told of other topics."""
+    with_topics(shard, "a1")
+    group = shard.group(pattern_readers={"a.": {"": 1}})
+    shard.settle()
+    del group.modern.patterns["a."]
+    shard.changes(group)
+    shard.settle()
+    assert group.modern.patterns["a."] == ("a1",)
+
+
+def test_a_pattern_that_nobody_has_is_not_kept(shard):
+    """A group may have had any number."""
+    with_topics(shard, "a1")
+    group = shard.group()
+    for number in range(5):
+        group.modern.pattern_readers = {f"a{number}": {"": 1}}
+        shard.changes(group)
+        shard.settle()
+    assert [*shard.planner._known["g"].matched] == ["a4"]
+
+
 def test_a_group_at_rest_matches_nothing(shard, monkeypatch):
     """Nor does one whose members come and go with the pattern that is there."""
     with_topics(shard, "a1", "b1")
@@ -722,3 +792,37 @@ def test_a_group_whose_state_has_no_room_for_news_of_topics_goes_on_without(shar
     assert kinds(shard.turn()) == [StoreTarget, Reconcile]
     shard.refuses = None
     assert NoteTopics in kinds(shard.turn(2))
+
+
+BIG = (1 << 62) - 1
+ROW = range(99_000, 100_000)
+LONG = "n" * 249
+COMMANDS = {
+    "a large part": StoreTarget(
+        LONG, BIG, 99, (TargetChange(LONG, tuple(ROW), (BIG,) * 1_000, (7,) * 1_000),), last=True
+    ),
+    "a part of many topics": StoreTarget(
+        LONG,
+        BIG,
+        99,
+        tuple(TargetChange(f"{n}{LONG}", (99_999,), (-1,), (7,)) for n in ROW),
+        last=False,
+    ),
+    "zones": NoteTopics(
+        LONG, tuple(TopicCount(f"{n}{LONG}", 100_000, "zone;" * 3_000) for n in range(4)), (), BIG
+    ),
+    "many topics": NoteTopics(
+        LONG, tuple(TopicCount(f"{n}{LONG}", 100_000, "a") for n in ROW), (), BIG
+    ),
+    "patterns": NoteTopics(
+        LONG, (), (PatternTopics("p" * 1_024, tuple(f"{n}{LONG}" for n in ROW), (LONG,)),), BIG
+    ),
+    "no more than a name": Reconcile(LONG),
+    "a part that is dropped": DropPart(LONG, BIG),
+}
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_a_command_takes_no_more_bytes_than_it_is_offered_with(what):
+    """Else an entry is closed over more than the log takes, and ends the node."""
+    assert len(encode_command(COMMANDS[what])) <= command_bytes(COMMANDS[what])
