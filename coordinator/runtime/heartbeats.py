@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.answers import Loading, NotHere
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.deadlines import KeyedHeap
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.sessions import MemberKey, Sessions, UntakenCalls
@@ -65,8 +66,15 @@ class HeartbeatShard(Protocol):
         """The shard's sessions, where this node leads it."""
         ...
 
-    def heartbeat(self, key: MemberKey, generation: int, instance_id: str = "") -> Status:
-        """How this member stands, from applied state.
+    @property
+    def coordinator_state(self) -> CoordinatorState:
+        """Whether calls are answered, held or turned away, at this moment."""
+        ...
+
+    def heartbeat(
+        self, key: MemberKey, generation: int, instance_id: str, coordinator_state: CoordinatorState
+    ) -> Status:
+        """How this member stands, from applied state; `coordinator_state` is the shard's now.
 
         Not an Error where the shard is not served here.
         """
@@ -231,7 +239,7 @@ class Heartbeats:
         if client is None and not known:
             self.heard_total += 1
             call.ended = True
-            respond(BeatAnswer(self._statuses(call.beats), call.interval_ms))
+            respond(BeatAnswer(self.statuses(call.beats), call.interval_ms))
             return call
         if client is None:
             if len(self._clients) >= CLIENTS_MAX and not self._forget_oldest(CLIENT_IDLE_MS_MIN):
@@ -241,7 +249,7 @@ class Heartbeats:
         client.call_seq, client.heard_ms = call_seq, self._clock_ms
         self._clients.move_to_end(nonce)
         self.heard_total += 1
-        statuses = self._statuses(call.beats)
+        statuses = self.statuses(call.beats)
         self._hold_sessions(call, statuses)
         if (
             older is not None
@@ -308,11 +316,22 @@ class Heartbeats:
         while self._clients and self._forget_oldest(CLIENT_IDLE_MS):
             pass
 
+    def statuses(self, beats: Sequence[Beat]) -> tuple[Status, ...]:
+        """How the members stand now. A shard is asked for its state once for all of its members."""
+        states: dict[int, CoordinatorState] = {}
+        statuses = []
+        for beat in beats:
+            shard = self._shards[beat.shard]
+            if (state := states.get(beat.shard)) is None:
+                state = states[beat.shard] = shard.coordinator_state
+            statuses.append(shard.heartbeat(beat.key, beat.generation, beat.instance_id, state))
+        return tuple(statuses)
+
     def release(self) -> None:
         """Answer every held call as it stands: the node stops."""
         for client in list(self._clients.values()):
             if client.call is not None:
-                self._answer(client, client.call, self._statuses(client.call.beats))
+                self._answer(client, client.call, self.statuses(client.call.beats))
 
     # ---- inside
 
@@ -321,7 +340,7 @@ class Heartbeats:
         while due := self._ends.pop_due(self._clock_ms, 1):
             client = self._clients[due[0][0]]
             if (call := client.call) is not None:
-                self._answer(client, call, self._statuses(call.beats))
+                self._answer(client, call, self.statuses(call.beats))
                 beats += len(call.beats)
                 if beats >= BEATS_PER_TURN:
                     self._shards[call.beats[0].shard].wake()
@@ -343,8 +362,8 @@ class Heartbeats:
                 return
             client = self._clients[call.nonce]
             looked_at += len(beats)
-            if self._news(client, beats, map(self._status, beats)):
-                self._answer(client, call, self._statuses(call.beats))
+            if self._news(client, beats, self.statuses(beats)):
+                self._answer(client, call, self.statuses(call.beats))
                 looked_at += len(call.beats)
 
     def _forget_oldest(self, idle_ms: int) -> bool:
@@ -360,12 +379,6 @@ class Heartbeats:
         self._told -= len(client.told)
         client.told = told if self._told + len(told) <= TOLD_MAX else {}
         self._told += len(client.told)
-
-    def _status(self, beat: Beat) -> Status:
-        return self._shards[beat.shard].heartbeat(beat.key, beat.generation, beat.instance_id)
-
-    def _statuses(self, beats: Sequence[Beat]) -> tuple[Status, ...]:
-        return tuple(map(self._status, beats))
 
     def _news(self, client: _Client, beats: Sequence[Beat], statuses: Iterable[Status]) -> bool:
         for beat, status in zip(beats, statuses, strict=True):

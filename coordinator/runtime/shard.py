@@ -371,10 +371,17 @@ class Shard:
         self.wake()
 
     def heartbeat(
-        self, key: MemberKey, generation: int, instance_id: str = ""
+        self,
+        key: MemberKey,
+        generation: int,
+        instance_id: str = "",
+        coordinator_state: CoordinatorState | None = None,
     ) -> Error | NotHere | Loading:
-        """How a member stands (gp-H2 to gp-H6): a pure read, under check quorum."""
-        coordinator_state = self.coordinator_state
+        """How a member stands (gp-H2 to gp-H6): a pure read, under check quorum.
+
+        `coordinator_state`: this shard's at this moment, where it was asked for already.
+        """
+        coordinator_state = coordinator_state or self.coordinator_state
         if coordinator_state is CoordinatorState.LOADING:
             return Loading()
         if coordinator_state is not CoordinatorState.SERVING:

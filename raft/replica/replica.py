@@ -111,12 +111,15 @@ class Replica(Ticking):
         heard_after = now - self._ms(self._settings.quorum_ms)
         broken_before = now - self._ms(self._settings.broken_quorum_ms)
         heard = linked = 1
+        quorum = self._quorum
         for peer in self._peers:
+            if heard >= quorum and linked >= quorum:
+                break
             if self._counts(peer):
                 progress = self._progress[peer]
                 heard += progress.heard_at > heard_after
                 linked += progress.broken_since > broken_before
-        return heard >= self._quorum and linked >= self._quorum
+        return heard >= quorum and linked >= quorum
 
     @property
     def loading(self) -> bool:

@@ -16,6 +16,7 @@ from musterd.coordinator.machine.events import MemberReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.assembly import open_node
 from musterd.coordinator.runtime.answers import Loading, NotHere
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.node_context import NodeContext
 from musterd.coordinator.runtime.persist import scrub
 from musterd.coordinator.runtime.retention import Retention
@@ -124,9 +125,13 @@ class WatchedShard(AccountedShard):
             world.count("takes_entries_unloaded")
 
     def heartbeat(
-        self, key: MemberKey, generation: int, instance_id: str = ""
+        self,
+        key: MemberKey,
+        generation: int,
+        instance_id: str = "",
+        coordinator_state: CoordinatorState | None = None,
     ) -> Error | NotHere | Loading:
-        status = super().heartbeat(key, generation, instance_id)
+        status = super().heartbeat(key, generation, instance_id, coordinator_state)
         if isinstance(status, Error) and self._who[1] == self._node.incarnation:
             self._checker.history.answered(self._node, key.group_id, key.member_id, status)
         return status

@@ -418,10 +418,7 @@ class GroupService(OffsetReads, group_pb2_grpc.GroupCoordinatorServicer):
         """What members are told once the caller lost the right to a group of theirs."""
         await call.identify()
         refused, beats = self._beats(request, call)
-        shards = self.core.shards
-        statuses = tuple(
-            shards[one.shard].heartbeat(one.key, one.generation, one.instance_id) for one in beats
-        )
+        statuses = self.core.heartbeats.statuses(beats)
         return refused, BeatAnswer(statuses, LIMITS.heartbeat_interval_ms)
 
     def _beat_response(
