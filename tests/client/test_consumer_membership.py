@@ -468,6 +468,16 @@ def test_it_leaves_when_all_is_given_up():
     assert world.do(Start()) == []
 
 
+def test_what_it_hears_while_it_closes_begins_nothing():
+    """Nor is it told of that later: the member is about to be none."""
+    world = World().stable()
+    world.told(E.REBALANCE_IN_PROGRESS)
+    world.do(Close())
+    assert world.heard(4, "t-0@5 t-1@5! t-2@9") == []
+    assert names(world.machine.held) == ["t-0", "t-1"]
+    assert SendConsumerLeave in kinds(world.do(Released()))
+
+
 def test_a_member_without_partitions_gives_up_its_assignment_too():
     """Its listener is told, and what runs for it ends."""
     world = World().stable("")

@@ -103,6 +103,9 @@ def test_what_waits_for_somebody_who_is_away_is_counted_and_not_told_of():
     led.run("hear X join topics=A", "settle", "hear X away back=60000", "topic A 2", "settle")
     assert led.waits(3 * UNOWNED_TOLD_MS) == []
     assert led.unowned.counts("g") == {WhyUnowned.AWAY: 2}
+    led.run("hear Y join topics=B", "settle", "topic B 3")
+    (told,) = led.waits(2 * UNOWNED_TOLD_MS)
+    assert (told.topic, told.partitions) == ("B", 3), "it counts others alone"
 
 
 def test_a_topic_over_the_limit_is_told_of_without_any_change_of_the_group(monkeypatch, led):
