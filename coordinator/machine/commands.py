@@ -479,8 +479,9 @@ class ConsumerGroupHeartbeat:
     `owned` are the partitions that it works on or is about to begin: it released all others that it
     was told of, which are grants up to `known_token`, None = all. `back_in_ms` goes with
     `AWAY_EPOCH`. `capacity` is in thousandths. `holder_disconnected`: the connection of whoever
-    holds the instance id is gone. `subscription_seq` counts what it says of itself, so that what
-    comes late is told, 0 = it does not. A heartbeat that changes nothing is not a command.
+    holds the instance id is gone. `subscription_seq` counts what it says of itself and its
+    joins, so that what comes late is told, 0 = it does not. A heartbeat that changes nothing is not
+    a command.
     """
 
     group_id: str

@@ -31,6 +31,7 @@ log = logging.getLogger("muster")
 
 _GONE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID})
 
+JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 AWAY_EPOCH = -2
 
@@ -52,7 +53,7 @@ class ConsumerCalls:
         """What the next call that says everything subscribes to."""
         self.pattern = consumer.pattern
         """What else, by regular expression."""
-        self._subscription_seq = 1
+        self._subscription_seq = 0
 
     def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> bool:
         """Subscribe to these topics from the next call on; False where it does already."""
@@ -73,6 +74,7 @@ class ConsumerCalls:
 
     async def heartbeat(self, action: SendConsumerHeartbeat) -> ConsumerHeard | ConsumerRefused:
         """Call ConsumerGroupHeartbeat: join, confirm what was released, hear of grants."""
+        self._subscription_seq += action.member_epoch == JOIN_EPOCH
         request = self._request(action.member_id, action.member_epoch)
         if action.full:
             self._say_everything(request)
@@ -80,7 +82,7 @@ class ConsumerCalls:
             request.owned.SetInParent()
             request.owned.topics.extend(by_topic(action.owned))
             request.known_token = action.known_token
-        self._caller.counters.rejoins += action.member_epoch == 0 and action.call_id > 1
+        self._caller.counters.rejoins += action.member_epoch == JOIN_EPOCH and action.call_id > 1
         answer = await self._call(request, timeouts.CONSUMER_HEARTBEAT_MS)
         if isinstance(answer, Refusal):
             return ConsumerRefused(action.call_id, answer)
@@ -102,6 +104,7 @@ class ConsumerCalls:
         """Say that the member leaves, best effort, or that it will be back."""
         epoch = LEAVE_EPOCH if action.back_in_ms is None else AWAY_EPOCH
         request = self._request(action.member_id, epoch)
+        request.subscription_seq = self._subscription_seq
         request.back_in_ms = action.back_in_ms or 0
         request.reason = action.reason[:REASON_CHARACTERS_MAX]
         answer = await self._call(request, timeouts.LEAVE_REQUEST_MS)

@@ -185,7 +185,7 @@ class ModernGroup:
 
     def heartbeat(self, request: Request) -> Response:
         """What a member says, and where it stands then."""
-        refused = self.refuse(request) or self._identity(request)
+        refused = self.refuse(request) or self._identity(request) or self._refuse_late(request)
         if refused is not None:
             return Response(status=refused)
         match request.member_epoch:
@@ -238,6 +238,13 @@ class ModernGroup:
             return status(Code.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
         return None
 
+    def _refuse_late(self, request: Request) -> errors_pb2.Status | None:
+        """Joins, leaves and aways from before the member's last Join."""
+        member = self.members.get(request.member_id)
+        if member is None or not _is_late(member, request):
+            return None
+        return status(Code.FENCED_MEMBER_EPOCH, "it was sent before the member joined last")
+
     def holder(self, instance_id: str) -> Consumer | None:
         """Who holds an instance id."""
         found = (m for m in self.members.values() if instance_id and m.instance_id == instance_id)
@@ -248,6 +255,8 @@ class ModernGroup:
         is_new = member is None
         if member is None:
             member = Consumer(request.member_id, self._loop.time(), request.group_instance_id)
+        elif _repeats(member, request):
+            return member
         else:  # what it holds is its own still, under a token of the new process
             self._rename(member, request.member_id)
             member.revoking, member.protocols = {}, []
@@ -552,3 +561,16 @@ def _lacking(request: Request) -> str:
         "time to be back in": request.back_in_ms > 0 or request.member_epoch != AWAY_EPOCH,
     }
     return next((name for name, value in needed.items() if not value), "")
+
+
+def _repeats(member: Consumer, request: Request) -> bool:
+    """Whether the member joins by a call that was taken before."""
+    joins = request.member_epoch == JOIN_EPOCH and request.member_id == member.member_id
+    return joins and 0 < request.subscription_seq == member.subscription_seq
+
+
+def _is_late(member: Consumer, request: Request) -> bool:
+    """Whether the member joins, leaves or goes away by a call from before its last Join."""
+    is_older = 0 < request.subscription_seq < member.subscription_seq
+    was_away_since = _repeats(member, request) and member.away_until is not None
+    return (request.member_epoch <= JOIN_EPOCH and is_older) or was_away_since

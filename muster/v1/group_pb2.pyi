@@ -745,8 +745,10 @@ class ConsumerGroupHeartbeatRequest(google.protobuf.message.Message):
     one: the member was told of that after it sent this. Absent = it was told of all.
     """
     subscription_seq: builtins.int
-    """Counts, from 1 on and anew with epoch 0, what the member says in the fields from 6 to 12: with a smaller number than
-    that of a call that was taken they are left out, as they were sent before. 0 = it does not count: they are taken.
+    """Counts, from 1 on, its calls with epoch 0 and what the member says in the fields from 6 to 12; those with epoch -1 and
+    -2 have the number of the one before. What has a smaller number than a call that was taken was sent before that: the
+    fields are left out, and with an epoch of 0 or less it is FENCED_MEMBER_EPOCH. A call with epoch 0 and the number of
+    what was taken repeats it, and is answered how the member stands. 0 = it does not count: all is taken.
     """
     @property
     def topics(self) -> global___ConsumerGroupHeartbeatRequest.Topics:

@@ -2739,7 +2739,7 @@ class ConsumerGroupHeartbeat(google.protobuf.message.Message):
     known_token: builtins.int
     """missing = it was told of all its grants"""
     subscription_seq: builtins.int
-    """of what it says of itself; 0 = it does not count that"""
+    """of what it says of itself, and of its joins; 0 = it does not count"""
     @property
     def topics(self) -> global___TopicNames: ...
     @property

@@ -280,6 +280,60 @@ async def test_a_member_that_is_away_keeps_its_partitions(open_cluster):
         await second.stop()
 
 
+async def test_a_member_that_is_back_and_not_yet_joined_goes_away_again(open_cluster):
+    """Its topics are being looked up still: SIGTERM with `back_in` ends it all the same."""
+    async with open_cluster(1) as (cluster, client):
+        worker = Worker(client)
+        await settled(cluster, worker)
+        await worker.group.away(back_in=30)
+        await worker.running
+        worker.run()
+        await asyncio.sleep(0)
+        assert worker.group.state == "Away"
+        await worker.group.away(back_in=30)
+        await worker.running
+        (member,) = cluster.modern["g"].members.values()
+        assert member.away_until is not None
+        worker.run()
+        await settled(cluster, worker)
+        await worker.stop()
+
+
+async def test_a_member_that_has_failed_does_not_go_away(open_cluster):
+    """The call raises why: there is no member whose partitions could be kept."""
+    async with open_cluster(1) as (cluster, client):
+        cluster.script("ConsumerGroupHeartbeat", Refuse(ErrorCode.FENCED_INSTANCE_ID, "no"))
+        async with client.group("g", ["t"], assignment="server") as group:
+            with pytest.raises(FencedInstanceId):
+                await group.next_assignment()
+            with pytest.raises(FencedInstanceId):
+                await group.away(back_in=30)
+
+
+async def test_a_member_that_closes_while_it_loses_its_partitions_leaves_no_task_behind(
+    open_cluster,
+):
+    """Its listener is told slowly of a deleted topic; closing begins meanwhile, and once."""
+    async with open_cluster(1) as (cluster, client):
+        told, go_on = asyncio.Event(), asyncio.Event()
+
+        class Slow(Journal):
+            async def lost(self, group, assignment):
+                super().lost(group, assignment)
+                told.set()
+                await go_on.wait()
+
+        worker = Worker(client, listener=(journal := Slow()))
+        await settled(cluster, worker)
+        await client.delete_topic("t")
+        await told.wait()
+        worker.group.stop()
+        await asyncio.sleep(0)
+        go_on.set()
+        await worker.running
+        assert [what for what, *_ in journal.told] == ["assigned", "lost", "revoked"]
+
+
 async def test_a_worker_that_is_told_to_end_is_away(open_cluster):
     """SIGTERM, with `back_in`: its work is committed, and nothing is said when it closes."""
     async with open_cluster(1) as (cluster, client):
@@ -390,6 +444,32 @@ async def test_a_late_call_does_not_bring_former_topics_back(open_cluster):
             cluster.modern["g"]._says(member, beat)
             assert member.topics == (reads,)
         assert member.subscription_seq == 3
+
+
+async def test_a_join_that_comes_late_takes_nothing_from_a_member(open_cluster):
+    """Each join has a number: what was taken before, or is older, changes nothing."""
+    async with open_cluster(1) as (cluster, client):
+        first = Worker(client)
+        await settled(cluster, first)
+        await first.group.away(back_in=30)
+        await first.running
+        first.run()
+        await settled(cluster, first)
+        join, away, again = (
+            call.request
+            for call in cluster.seen("ConsumerGroupHeartbeat")
+            if call.request.member_epoch <= 0
+        )
+        assert (join.subscription_seq, away.subscription_seq, again.subscription_seq) == (1, 1, 2)
+        (member,) = cluster.modern["g"].members.values()
+        tokens, fenced = dict(member.assigned), ErrorCode.FENCED_MEMBER_EPOCH
+        for late, code in ((join, fenced), (away, fenced), (again, 0)):
+            assert cluster.modern["g"].heartbeat(late).status.code == code
+        assert (member.assigned, member.away_until) == (tokens, None)
+        await first.group.away(back_in=30)
+        await first.running
+        assert cluster.modern["g"].heartbeat(again).status.code == ErrorCode.FENCED_MEMBER_EPOCH
+        assert member.away_until is not None
 
 
 async def test_a_subscription_changes_and_topics_go(open_cluster):

@@ -118,6 +118,8 @@ def decide_consumer_heartbeat(
     stranger = _refuse_stranger(group, consumer, command)
     if stranger is not None or consumer is None or consumer.is_classic:
         return stranger or unknown_member(command.member_id)
+    if command.member_epoch < JOIN_EPOCH and 0 < command.subscription_seq < consumer.said.seq:
+        return _comes_late()
     if command.member_epoch == LEAVE_EPOCH:
         gone = removal(group, consumer, RemovalCause.LEFT, command.reason, env)
         events = remove(group, modern, env, (gone,), Trigger.MEMBER_LEFT)
@@ -145,6 +147,8 @@ def _join_modern(
         if consumer.instance_id != command.group_instance_id:
             message = "A member's instance id stays what it was when it joined first."
             return refuse(Error.INVALID_REQUEST, message)
+        if 0 < command.subscription_seq <= consumer.said.seq:
+            return _repeat_join(consumer, command)
         return _join_again(group, modern, consumer, command, env)
     holder = modern.members.get(group.instances.get(command.group_instance_id, ""))
     if holder is None or not command.group_instance_id:
@@ -231,6 +235,16 @@ def _join(
     consumer = consumer_from(joined, modern.next_join_seq)
     refused = refuse_weight(modern, 0, consumer, env)
     return refused or Decision((joined, changed), heard(consumer))
+
+
+def _repeat_join(consumer: Consumer, command: ConsumerGroupHeartbeat) -> Decision:
+    """Answer a Join that was taken before: it says nothing of what the member works on since.
+
+    Where the member has joined again, or gone away, since then, nobody waits for the answer.
+    """
+    if command.subscription_seq < consumer.said.seq or consumer.is_away:
+        return _comes_late()
+    return Decision((), heard(consumer))
 
 
 def _join_again(
@@ -358,6 +372,14 @@ def _with_grants(
 
 
 # ---- refusals
+
+
+def _comes_late() -> Decision:
+    """Refuse what was sent before the member joined last: it is not what the member wants now."""
+    return refuse(
+        Error.FENCED_MEMBER_EPOCH,
+        "The member has said something later: join with epoch 0 and a larger subscription_seq.",
+    )
 
 
 def unknown_epoch(consumer: Consumer) -> Decision:
