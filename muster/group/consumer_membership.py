@@ -425,7 +425,7 @@ class ConsumerMembership:
     def _on_dropped(self, given: Dropped) -> None:
         self._dropping -= frozenset(given.partitions)
         if self.state is State.CLOSING:
-            if not self._releasing and not self._lost:
+            if not self._releasing and not self._lost and not self._gives_up:
                 self._give_up()
         elif self.state in _JOINED and not self._lost:
             self._reconcile()
@@ -513,6 +513,8 @@ class ConsumerMembership:
             self._begin_to_close()
 
     def _on_away(self, given: Away) -> None:
+        if self.state is State.AWAY:
+            self._end()  # it has not joined since, and says nothing new
         if self._is_closing:
             return
         self._is_closing = True

@@ -368,9 +368,12 @@ class Group:
             GroupClosed: the group is closed.
             MusterError: the coordinator did not take it, or nobody answered: the work has ended,
                 and the partitions go to others when the session ends.
+            Exception: what ended the membership before.
         """
         self._check_away(back_in)
         self._refuse_if_over()
+        if self._error is not None:
+            raise self._error
         self._go_away(back_in, reason)
         await self._until_ended()
         if self._away_refused is not None:
