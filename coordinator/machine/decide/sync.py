@@ -54,6 +54,8 @@ def _refuse(group: Group | None, command: SyncGroup, level: int) -> Decision | N
     if stranger is not None:
         return stranger
     if command.generation != group.generation:
+        if command.generation == group.former.get(command.member_id):
+            return _join_again()
         return illegal_generation(command.generation, group.generation)
     if _differs(command.protocol_type, group.protocol_type, level) or _differs(
         command.protocol_name, group.protocol_name, level
@@ -62,9 +64,11 @@ def _refuse(group: Group | None, command: SyncGroup, level: int) -> Decision | N
             Error.INCONSISTENT_GROUP_PROTOCOL,
             f"The group runs {quoted(group.protocol_type)} with {quoted(group.protocol_name)}.",
         )
-    if group.phase is Phase.PREPARING_REBALANCE:
-        return refuse(Error.REBALANCE_IN_PROGRESS, "A round is open; join again.")
-    return None
+    return _join_again() if group.phase is Phase.PREPARING_REBALANCE else None
+
+
+def _join_again() -> Decision:
+    return refuse(Error.REBALANCE_IN_PROGRESS, "A round is open; join again.")
 
 
 def _differs(asked: str, current: str, level: int) -> bool:
