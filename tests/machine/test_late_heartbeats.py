@@ -28,6 +28,22 @@ def test_a_heartbeat_from_before_a_grant_does_not_release_it():
     assert members["B"].assigned
 
 
+def test_a_heartbeat_from_before_a_grant_does_not_free_at_once_what_nobody_told_it_to_release():
+    """A client that does not count what it was told of is at an older epoch, and that is enough."""
+    world = World()
+    world.run("topic t 2")
+    world.run("hear A join topics=t")
+    early = world.do_hear(("A", "owns"), {"rebalance": "50000"})
+    assert early.known_token is None
+    world.run("settle")
+    world.run("hear B join topics=t")
+    world.run("plan")
+    world.apply(early)
+    members = world.state.groups["g"].modern.members
+    assert members["A"].revoking
+    assert not members["B"].assigned
+
+
 def test_a_heartbeat_from_before_a_change_of_topics_does_not_bring_the_former_ones_back():
     """Nobody would say the later ones again, and nobody would read them."""
     world = World()
