@@ -172,6 +172,29 @@ async def who_says_an_hour_is_away_for_ten_minutes(client, name):
         await settled(keys, first)
 
 
+async def who_does_not_release_in_time_is_removed(client, name):
+    """The others have what it had then; it is told that it lost that, and joins again."""
+    keys = await topic(client, name, 2)
+    goes_on = asyncio.Event()
+    async with Member(client, name, rebalance_timeout_ms=500) as first:
+
+        async def revoked(_group, _assignment):
+            await goes_on.wait()
+
+        first.journal.revoked = revoked
+        await settled(keys, first)
+        before = first.tokens
+        async with Member(client, name) as second:
+            try:
+                while sorted(second.partitions) != keys:
+                    await asyncio.sleep(0.001)
+                assert all(token > before[key] for key, token in second.tokens.items())
+            finally:
+                goes_on.set()
+            await settled(keys, first, second)
+        assert "lost" in {what for what, _ in first.told}
+
+
 async def static_members_are_back_where_they_were(client, name):
     """Closed and started again under another id; asked to leave it is gone."""
     keys = await topic(client, name)
@@ -348,20 +371,30 @@ async def _change_and_back(client, name, assignor):
     Nobody stops for it; nothing is worked on twice, and the tokens of each partition rise.
     """
     keys = await topic(client, name)
-    seen = dict.fromkeys(keys, 0)
+    seen = dict.fromkeys(keys, (0, None))
 
     async def settle(*members):
         await settled(keys, *members)
         for member in members:
             for key, token in member.tokens.items():
-                assert token >= seen[key], "a token fell"
-                seen[key] = token
+                before, owner = seen[key]
+                assert token > before or (token, member) == (before, owner), "a token did not rise"
+                seen[key] = token, member
 
     def classic():
         return Member(client, name, assignment="client", assignor=assignor)
 
+    async def rounds(*members):
+        """So many that the tokens of one kind are above those that the other would begin with."""
+        for _ in range(3):
+            extra = classic()
+            await settle(*members, extra)
+            await extra.stop()
+            await settle(*members)
+
     first, second = classic(), classic()
     await settle(first, second)
+    await rounds(first, second)
     third = Member(client, name)
     await settle(first, second, third)
     described = await client.describe_group(name)
@@ -419,6 +452,7 @@ MODERN = {
         who_is_away_keeps_its_partitions,
         who_is_not_back_in_time_loses_its_partitions,
         who_says_an_hour_is_away_for_ten_minutes,
+        who_does_not_release_in_time_is_removed,
         static_members_are_back_where_they_were,
         who_is_ready_has_all_of_its_own,
         topics_that_grow_and_go,
