@@ -128,6 +128,12 @@ async def test_what_stays_never_stops_and_what_moves_is_committed_first(open_clu
         ]
         assert first.started == [0, 1, 2, 3]
         assert sorted(first.ended) == [(key.partition, "revoking") for key in moved]
+        said = [call.request for call in cluster.seen("ConsumerGroupHeartbeat")]
+        released = next(one for one in said[::-1] if one.member_id == first.group.member_id)
+        assert [sorted(one.partitions) for one in released.owned.topics] == [
+            [key.partition for key in first.works_on]
+        ]
+        assert released.known_token == max(before.values()), "up to which it was told"
         for key, p in second.partitions.items():
             assert p.fencing_token > before[key]
         assert {key: p.fencing_token for key, p in first.partitions.items()} == {
