@@ -35,7 +35,7 @@ TESTS: Final = (
 )
 MAY_SURVIVE: Final = 2
 AT_ONCE: Final = 2
-TIMEOUT_S: Final = 120
+TIMEOUT_S: Final = 300
 ENVIRONMENT: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 PASSED, FAILED = 0, 1
 """What pytest exits with; anything else is no verdict."""
