@@ -21,6 +21,7 @@ from musterd.coordinator.api.rpcs import describe_groups, leave_batches
 from musterd.coordinator.machine.commands import LeaveGroup, Protocol
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.state import Group, Member, Offset, Phase, recount
+from tests.coordinator.api.test_describe_modern import described, join
 from tests.coordinator.api.test_group_service import Passes, committing, joining, run, with_topic
 from tests.coordinator.local import local_node, until
 
@@ -536,6 +537,31 @@ def test_many_members_leave_in_several_commands_and_one_round(monkeypatch, kicke
             assert sizes == [3, 3, 3]
 
     test()
+
+
+@run
+async def test_members_that_have_many_partitions_leave_a_few_at_a_time():
+    """Where the coordinator assigns: 2 of each, at most 5 in a command, but for whom has more."""
+    async with local_node() as node:
+        for shard in node.shards:
+            shard.state.level = 6
+        names = ["a", "b", "c", "d", "e"]
+        for name in names:
+            await join(node, name)
+        await node.topics.CreateTopic(admin.CreateTopicRequest(name="a", partitions=10))
+        await described(node, lambda held, _: [len(each) for each in held] == [2] * 5)
+        sizes = commands_of(node.core.shard_for("g"))
+        with pytest.MonkeyPatch.context() as patch:
+            for most, wanted in ((5, ["a", "b", "stranger", "c"]), (1, ["d", "e"])):
+                patch.setattr(leave_batches, "GRANTS_TOGETHER", most)
+                members = [admin.KickMembersRequest.Member(member_id=one) for one in wanted]
+                request = admin.KickMembersRequest(group_id="g", members=members)
+                answer = await node.admin.KickMembers(request)
+                assert [one.member_id for one in answer.results] == wanted
+                assert [bool(r.status.code) for r in answer.results] == [
+                    m not in names for m in wanted
+                ]
+        assert sizes == [3, 1, 1, 1]
 
 
 @run
