@@ -304,6 +304,7 @@ class GroupMeter:
             if group.group_id not in self.own:
                 self._admit(group.group_id)
         self._opened = {g: o for g, o in self._opened.items() if self.find(g) is not None}
+        self._epochs = {g: e for g, e in self._epochs.items() if self.find(g) is not None}
 
     def _displace(self) -> None:
         """The busiest rivals take the places of groups that were less than half as busy."""

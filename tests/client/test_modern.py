@@ -17,6 +17,7 @@ from muster.errors import (
     InvalidConfig,
     InvalidRequest,
     StaleMemberEpoch,
+    UnknownMemberId,
     UnreleasedInstanceId,
     UnsupportedVersion,
 )
@@ -314,6 +315,17 @@ async def test_a_member_that_has_failed_does_not_go_away(open_cluster):
                 await group.next_assignment()
             with pytest.raises(FencedInstanceId):
                 await group.away(back_in=30)
+
+
+async def test_a_member_that_was_removed_before_it_goes_away_is_told_so(open_cluster):
+    """Nobody keeps its partitions for it, so a deploy would move them."""
+    async with open_cluster(1) as (cluster, client):
+        worker = Worker(client)
+        await settled(cluster, worker)
+        cluster.script("ConsumerGroupHeartbeat", Refuse(ErrorCode.UNKNOWN_MEMBER_ID, "no such"))
+        with pytest.raises(UnknownMemberId):
+            await worker.group.away(back_in=30)
+        await worker.running
 
 
 async def test_a_member_that_closes_while_it_loses_its_partitions_leaves_no_task_behind(

@@ -50,8 +50,8 @@ class Metered:
             phase=Phase.STABLE, modern=self.modern, generation=0, history=(), rebalances={}
         )
         state = SimpleNamespace(groups={"g": self.group})
-        shard = SimpleNamespace(log=SimpleNamespace(role=Role.LEADER), state=state)
-        self.meter = GroupMeter([shard], lambda: 0.0)
+        self.shard = SimpleNamespace(log=SimpleNamespace(role=Role.LEADER), state=state)
+        self.meter = GroupMeter([self.shard], lambda: 0.0)
         self.time_ms = 0
 
     @property
@@ -214,3 +214,13 @@ def test_partitions_that_a_member_reports_though_they_are_anothers_are_counted(m
     metered.meter.claimed(0, [Claim("g", "t", number, "b", "a") for number in range(3)])
     metered.meter.claimed(0, [Claim("g", "t", 0, "b", "a")])
     assert metered.counts.partitions_claimed == 4
+
+
+def test_a_group_that_is_gone_while_it_rebalances_takes_no_place(metered):
+    """Of those that rebalance so many are counted, and it is none of them any more."""
+    metered.tell(changed(2))
+    assert metered.meter._epochs
+    metered.shard.state.groups.clear()
+    metered.meter.choose()
+    assert not metered.meter._opened
+    assert not metered.meter._epochs
