@@ -730,9 +730,9 @@ class World:
 
     def do_principals(self, _plain, options):
         """Whose each member of a group is, and how many members each principal has."""
-        for member in self.group(options).members.values():
+        for member in _members(self.group(options)).values():
             self.out.append(f"{member.member_id} of {member.principal or '-'}")
-        whose = [m.principal for g in self.state.groups.values() for m in g.members.values()]
+        whose = [m.principal for g in self.state.groups.values() for m in _members(g).values()]
         assert self.state.members_of == Counter(filter(None, whose))
         self.out.append(" ".join(f"{who}={n}" for who, n in sorted(self.state.members_of.items())))
 
@@ -833,6 +833,11 @@ def _generation(group: Group | None, member_id: str) -> int:
 def _owned(places: str) -> list[Owned]:
     found = map(_place, filter(None, places.replace(":", "/").split(",")))
     return [Owned(place.topic, place.partition) for place in found]
+
+
+def _members(group):
+    """By member id, whatever the group's kind."""
+    return group.members if group.modern is None else group.modern.members
 
 
 def _assigned(value: str) -> bytes:

@@ -19,6 +19,7 @@ from musterd.coordinator.machine.commands import (
     TargetChange,
     TopicCount,
 )
+from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.plan import PlanMember, Spec
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.runtime import planner as module
@@ -702,6 +703,21 @@ def test_a_pattern_that_members_have_again_is_told_anew_where_the_group_forgot_i
     shard.changes(group)
     shard.settle()
     assert group.modern.patterns["a."] == ("a1",)
+
+
+def test_what_a_pattern_stands_for_is_told_in_bounded_commands(shard):
+    """All of its topics are gone, and as many others came."""
+    pattern = ".*"
+    group = shard.group(pattern_readers={pattern: {"": 1}})
+    for first in "ab":
+        names = [f"{first}{number:03}" for number in range(LIMITS.pattern_max_topics)]
+        with_topics(shard, *names)
+        before = len(shard.offered)
+        shard.settle()
+        notes = [one for one in shard.offered[before:] if isinstance(one, NoteTopics)]
+        changes = [change for note in notes for change in note.patterns]
+        assert max(len(c.added) + len(c.removed) for c in changes) <= LIMITS.note_topics_max
+        assert [*group.modern.patterns[pattern]] == names
 
 
 def test_a_pattern_that_nobody_has_is_not_kept(shard):
