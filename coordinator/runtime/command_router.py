@@ -123,6 +123,9 @@ _TOO_MANY_GROUPS = Refused(
 )
 
 
+_OF_THE_GROUP: Final = (Error.GROUP_ID_NOT_FOUND, Error.REBALANCE_IN_PROGRESS)
+"""Why a classic group takes no modern member now, whoever that is."""
+
 UNCONVERTIBLE_MAX: Final = 1_000
 """The number of groups that are known not to be convertible; beyond it all are looked at anew."""
 
@@ -253,7 +256,7 @@ class CommandRouter:
         if digest == group.digest:
             return refused
         refusal = would_refuse(group, command, self._coordinator.envelope())
-        if refusal is not None and refusal.error is Error.GROUP_ID_NOT_FOUND:
+        if refusal is not None and refusal.error in _OF_THE_GROUP:
             if len(self._unconvertible) >= UNCONVERTIBLE_MAX:
                 self._unconvertible.clear()
             self._unconvertible[command.group_id] = group.digest, refusal

@@ -535,7 +535,7 @@ class Cluster:
         reason = conversions.why_not(group)
         if epoch or reason:
             return status(Code.GROUP_ID_NOT_FOUND, f"the group is a classic one: {reason}")
-        if group.phase is not Phase.STABLE:
+        if group.phase is not Phase.STABLE or conversions.hands_over(group):
             return status(Code.REBALANCE_IN_PROGRESS, "a round is open: try again after it")
         return None
 

@@ -14,6 +14,7 @@ from muster.group.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    is_awaited,
 )
 from muster.testing.groups import Group, Member, join_refusal, sync_refusal
 from muster.testing.modern_groups import Consumer, ModernGroup
@@ -33,6 +34,11 @@ def why_not(group: Group) -> str:
     if group.protocol_name and group.protocol_name not in CONVERTIBLE:
         return f"its members use the assignor {group.protocol_name!r}, which is their own"
     return ""
+
+
+def hands_over(group: Group) -> bool:
+    """Whether a cooperative member may still work on what it is assigned no more."""
+    return any(is_awaited(member.assignment) for member in group.members.values())
 
 
 def upgrade(group: Group, modern: ModernGroup) -> None:

@@ -841,8 +841,11 @@ def _members(group):
 
 
 def _assigned(value: str) -> bytes:
-    """`=A/0,A/1` as the SDK says it; else the bytes themselves."""
-    return encode_assignment(_owned(value[1:])) if value.startswith("=") else value.encode()
+    """`=A/0,A/1` as the SDK says it, `=A/0;A/1` where others wait for A/1; else the bytes."""
+    if not value.startswith("="):
+        return value.encode()
+    owned, _, awaited = value[1:].partition(";")
+    return encode_assignment(_owned(owned), _owned(awaited))
 
 
 def _leaving(text: str, reason: str) -> LeavingMember:

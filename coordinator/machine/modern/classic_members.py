@@ -6,8 +6,9 @@ told from what it does after. It is told to join by its heartbeat, whenever its 
 has its rebalance timeout for that, and again for the Sync that follows (gp-4.2).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from musterd.coordinator.machine.commands import JoinGroup, Protocol, SyncGroup
 from musterd.coordinator.machine.decide.decision import (
@@ -50,6 +51,9 @@ from musterd.coordinator.machine.quotation import quoted
 from musterd.coordinator.machine.replies import Joined, Refused, Synced
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.machine.subscriptions import CONSUMER
+
+_ASK: Final = ("sticky", "cooperative-sticky")
+"""Assignors to whom members say what they owned, and since which generation."""
 
 
 def decide_classic_join(
@@ -238,16 +242,20 @@ def _works_on(read: Iterable[Said]) -> dict[str, dict[int, None]]:
     return found
 
 
-def _is_late(command: JoinGroup, former: Consumer, read: Iterable[Said]) -> bool:
+def _is_late(command: JoinGroup, former: Consumer, read: Collection[Said]) -> bool:
     """True where a member joins that had not been told of its generation when it said so.
 
     A first Join comes without the id that the answer brings. A later one of an eager member whose
-    assignors do not ask for what it owned says no generation, and is never late.
+    assignors do not ask for what it owned says no generation, and is never late; of one whose
+    assignors all ask it says none before it was assigned anything.
     """
     if not command.member_id:
         return joining_id(command) == former.member_id
     told = (command.known_generation, *(said.generation for said in read))
-    return any(one > 0 for one in told) and all(one < former.generation for one in told)
+    is_told = any(one > 0 for one in told)
+    asks = all(one.name in _ASK for one in command.protocols)
+    says_none = asks and not is_told and min(told) < 0 and not any(said.keeps for said in read)
+    return says_none or (is_told and all(one < former.generation for one in told))
 
 
 def _all_of(consumer: Consumer) -> dict[str, dict[int, None]]:

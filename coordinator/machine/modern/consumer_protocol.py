@@ -41,7 +41,8 @@ class Budget:
 class Said(NamedTuple):
     """What a member says in a Join: its zone, and the partitions that it goes on working on.
 
-    `generation` is that in which it was assigned something last, 0 = it does not say.
+    `generation` is that in which it was assigned something last, 0 = it does not say, -1 = in none,
+    or its assignor does not ask.
     """
 
     zone: str
@@ -59,7 +60,7 @@ def read_subscription(metadata: bytes) -> Said:
         elif number == 3 and isinstance(value, bytes):  # noqa: PLR2004 - the field's number
             owned.append(_partitions(value))
         elif number == 4 and isinstance(value, int):  # noqa: PLR2004 - the field's number
-            generation = value if value < _NEGATIVE else 0
+            generation = value if value < _NEGATIVE else -1
         elif number == 5:  # noqa: PLR2004 - the field's number
             keeps_owned = value == 1
         elif number == 6:  # noqa: PLR2004 - the field's number
@@ -85,6 +86,11 @@ def read_assignment(assignment: bytes, budget: Budget | None = None) -> dict[tup
     """Read the partitions that a member was assigned. Raises UnreadableError."""
     sets = (value for number, value in _fields(assignment, budget) if number == 1)
     return _each(_partitions(value, budget) for value in sets if isinstance(value, bytes))
+
+
+def is_awaited(assignment: bytes) -> bool:
+    """True where others wait for what this member is to give up. Raises UnreadableError."""
+    return any(number == 3 for number, _ in _fields(assignment))  # noqa: PLR2004 - the field's
 
 
 def _each(sets: Iterable[tuple[str, list[int]]]) -> dict[tuple[str, int], None]:

@@ -15,6 +15,7 @@ from musterd.coordinator.machine.limits import Limits
 from musterd.coordinator.machine.modern.consumer_protocol import (
     Budget,
     UnreadableError,
+    is_awaited,
     read_assignment,
     read_zone,
     write_assignment,
@@ -96,6 +97,15 @@ def why_not(group: Group, limits: Limits) -> str:
     if sum(last.values()) > limits.modern_max_partitions:
         return f"its members read more than {limits.modern_max_partitions} partitions"
     return ""
+
+
+def hands_over(group: Group) -> bool:
+    """True where a cooperative member may still work on partitions that it was assigned no more.
+
+    It gives them up and joins once more, and the round of that gives them to others. Nothing of its
+    members may be unreadable (`why_not`).
+    """
+    return any(is_awaited(member.assignment) for member in group.members.values())
 
 
 def upgraded(group: Group) -> Group:

@@ -37,7 +37,12 @@ from musterd.coordinator.machine.events import (
     Subscription,
     Trigger,
 )
-from musterd.coordinator.machine.modern.conversion import upgraded, why_never, why_not
+from musterd.coordinator.machine.modern.conversion import (
+    hands_over,
+    upgraded,
+    why_never,
+    why_not,
+)
 from musterd.coordinator.machine.modern.departures import (
     refuse_weight,
     removal,
@@ -179,7 +184,8 @@ def _join_first(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) ->
 def _upgrade(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> Decision:
     """Take the first modern member into a classic group, which goes on as a modern one (gp-1.11).
 
-    While a round is open nobody knows what the members work on: the newcomer tries again after it.
+    While a round is open nobody knows what the members work on, nor before the second one of a
+    cooperative group, in which partitions move: the newcomer tries again after it.
     """
     if command.member_epoch != JOIN_EPOCH or group.protocol_type != CONSUMER:
         message = f"Group {quoted(command.group_id)} is a classic one, and no group of consumers."
@@ -189,7 +195,7 @@ def _upgrade(group: Group, command: ConsumerGroupHeartbeat, env: Envelope) -> De
     if reason:
         head = f"Group {quoted(command.group_id)} is a classic one, and "
         return refuse(Error.GROUP_ID_NOT_FOUND, head + reason + ": stop its members first.")
-    if is_open:
+    if is_open or hands_over(group):
         message = "The group is a classic one, and a round of it is open: try again after it."
         return refuse(Error.REBALANCE_IN_PROGRESS, message)
     after = upgraded(group)
