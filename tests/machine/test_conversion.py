@@ -359,9 +359,10 @@ def test_what_the_sdk_says_is_read_as_the_sdk_reads_it():
     said = encode_subscription(
         ("a", "b"), owned=owned, keeps_owned=True, rack="z1", user_data=b"\x00\xff", generation=-1
     )
-    assert read_subscription(said) == Said("z1", dict.fromkeys(tuple(one) for one in owned))
+    assert read_subscription(said) == Said("z1", dict.fromkeys(tuple(one) for one in owned), -1)
     gave_up = encode_subscription(("a",), owned=owned, keeps_owned=False)
-    assert read_subscription(gave_up) == Said("", {})
+    assert read_subscription(gave_up) == Said("", {}, -1)
+    assert read_subscription(b"") == Said("", {}, 0)
 
 
 def test_a_zone_is_read_without_the_partitions_beside_it(monkeypatch):
