@@ -49,6 +49,7 @@ REVIEWED = {"int", "max", "min", "sort", "sorted", "str"}
 """Each use has a line in USES: what it takes has to be the same from every Python."""
 USES = {
     "modern/classic_members": {
+        "min(told)": "ints",
         "sorted(dict.fromkeys(command.subscribed_topics))": "names, by code points",
         "max(current.epoch, changed.epoch if changed is not None and plans else 0)": "ints",
     },

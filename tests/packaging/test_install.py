@@ -136,5 +136,6 @@ def test_what_runs_on_a_clean_clone_brings_its_own_tools():
     targets = [word for word in words if "=" not in word]
     assert len(targets) >= 10
     brought = {name: RULES[name].split() for name in targets}
-    assert brought.pop("test-server-floor") == [".venv-server-floor/.installed"]
+    for floor in ("sdk-floor", "server-floor"):
+        assert brought.pop(f"test-{floor}") == [f".venv-{floor}/.installed"]
     assert [name for name, needed in brought.items() if "venv-dev" not in needed] == []
